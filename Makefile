@@ -1,0 +1,73 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STUBS := shared/drover/api/common/v1/ids_pb2.py
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help setup proto run up down test test-fast lint fmt bench simulate check-python check-java clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+check-python:
+	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "Drover needs Python 3.11 or newer with venv; found: $$($(PYTHON) --version 2>&1 || echo none)"; exit 1; }
+
+check-java:
+	@$(BIN)/python -m drover.cli.java_check
+
+$(VENV)/.installed: pyproject.toml | check-python
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing what Drover needs into $(VENV) (a few minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@touch $@
+
+$(STUBS): $(VENV)/.installed protos/generate.py $(shell find protos -name '*.proto')
+	@$(BIN)/python protos/generate.py
+
+setup: $(VENV)/.installed $(STUBS) ## install everything into .venv
+
+proto: $(VENV)/.installed ## generate the gRPC stubs
+	@$(BIN)/python protos/generate.py
+
+run: setup check-java ## the main job: real data through a whole cluster, with workers killed on the way
+	@$(BIN)/python -m drover.cli.demo
+
+up: setup check-java ## keep an embedded cluster running in the foreground (Ctrl-C stops it)
+	@$(BIN)/drover up
+
+down: setup ## stop what `make up` or `make run` left, and remove its data
+	@$(BIN)/drover down
+
+test: lint ## lint, then every test
+	@$(MAKE) --no-print-directory check-java
+	@$(BIN)/python -m pytest
+
+test-fast: setup ## the tests that need neither Spark nor other processes
+	@$(BIN)/python -m pytest -m 'not spark and not e2e and not kafka'
+
+lint: setup ## ruff, mypy, layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m pytest -q tests/contract
+
+fmt: setup ## format the code
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup check-java ## the figures, one JSON object a line
+	@$(BIN)/python -m tests.bench
+
+SEED ?=
+SEEDS ?= 200
+FIRST_SEED ?= 0
+simulate: setup ## simulate cluster lifetimes; SEED=n replays one, SEEDS=n FIRST_SEED=n runs many
+	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first-seed $(FIRST_SEED))
+
+clean: ## remove the virtual environment, the stubs and all caches
+	rm -rf $(VENV) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover

@@ -1,0 +1,1 @@
+"""The services of a Drover cluster; each is started with ``python -m services.<name>``."""

@@ -1,0 +1,1 @@
+"""The config_store service."""

@@ -1,0 +1,1 @@
+"""The pure core of the config_store service."""

@@ -1,0 +1,1 @@
+"""The engine process: the Spark session and all plugin code."""

@@ -1,0 +1,1 @@
+"""Durable logs of keyed records."""

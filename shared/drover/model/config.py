@@ -1,0 +1,102 @@
+"""What should run, as the config store holds it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drover.model.ids import TaskId
+
+ConfigMap = Mapping[str, str]
+
+
+class TargetState(StrEnum):
+    """What a connector should be doing (KIP-875 for STOPPED)."""
+
+    STARTED = "STARTED"
+    PAUSED = "PAUSED"
+    STOPPED = "STOPPED"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorEntry:
+    """A connector as the config store holds it.
+
+    ``config`` is None when the connector was removed but records of it remain. ``task_count`` and
+    ``task_config_generation`` are -1 before the first commit marker. While ``inconsistent``, no
+    tasks run until the whole set of task configs is written again. ``applied_config`` is the
+    connector config under which the task configs were made.
+    """
+
+    name: str
+    config: ConfigMap | None = None
+    config_revision: int = 0
+    target_state: TargetState = TargetState.STARTED
+    task_count: int = -1
+    task_config_generation: int = -1
+    inconsistent: bool = False
+    applied_config: ConfigMap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorConfigUpdated:
+    """A connector's config was written."""
+
+    connector: ConnectorEntry
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorConfigRemoved:
+    """A connector's config was removed."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfigsUpdated:
+    """A commit marker was read; ``task_configs`` is the whole set (empty if inconsistent)."""
+
+    connector: ConnectorEntry
+    task_configs: Mapping[TaskId, ConfigMap]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetStateChanged:
+    """A connector should do something else."""
+
+    name: str
+    target_state: TargetState
+
+
+@dataclass(frozen=True, slots=True)
+class RestartRequested:
+    """A restart of a connector was asked for."""
+
+    name: str
+    only_failed: bool
+    include_tasks: bool
+
+
+ConfigChange = (
+    ConnectorConfigUpdated
+    | ConnectorConfigRemoved
+    | TaskConfigsUpdated
+    | TargetStateChanged
+    | RestartRequested
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEvent:
+    """One change, as the record at ``offset`` caused it."""
+
+    offset: int
+    change: ConfigChange
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSnapshot:
+    """The whole state at ``end_offset`` (the last record's offset + 1; 0 for an empty log)."""
+
+    end_offset: int
+    connectors: Mapping[str, ConnectorEntry]
+    task_configs: Mapping[TaskId, ConfigMap]

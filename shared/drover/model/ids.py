@@ -1,0 +1,25 @@
+"""Names of connectors and tasks, and the order of ownership."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskId:
+    """One task of a connector; ``task`` counts from 0."""
+
+    connector: str
+    task: int
+
+    def __str__(self) -> str:
+        return f"{self.connector}-{self.task}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Term:
+    """The order of ownership: a later generation wins, then the higher sequence."""
+
+    generation: int
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.sequence}"

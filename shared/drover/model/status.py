@@ -1,0 +1,59 @@
+"""What is running, as the status store holds it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drover.model.ids import TaskId
+
+
+class RunState(StrEnum):
+    """What a connector or task is doing. DESTROYED is written to remove a status, never read."""
+
+    UNASSIGNED = "UNASSIGNED"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    FAILED = "FAILED"
+    RESTARTING = "RESTARTING"
+    STOPPED = "STOPPED"
+    DESTROYED = "DESTROYED"
+
+
+#: A connector by its name, or a task.
+StatusKey = str | TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One status: who says (``worker_id``, as host:port) under which ``generation``."""
+
+    key: StatusKey
+    state: RunState
+    worker_id: str
+    generation: int
+    trace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWrite:
+    """A status to be written; with ``safe`` only if it does not come too late (putSafe)."""
+
+    status: Status
+    safe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StatusEvent:
+    """One change, as the record at ``offset`` caused it; ``status`` is None when it was removed."""
+
+    offset: int
+    key: StatusKey
+    status: Status | None
+
+
+@dataclass(frozen=True, slots=True)
+class StatusSnapshot:
+    """Every status at ``end_offset``."""
+
+    end_offset: int
+    statuses: Mapping[StatusKey, Status]
