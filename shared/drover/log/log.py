@@ -20,7 +20,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record where it stands in the log; offsets grow, with gaps where compaction removed some."""
+    """A record where it stands in the log; compaction leaves gaps between offsets."""
 
     offset: int
     timestamp_ms: int
