@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from drover.model.ids import TaskId, Term
 
@@ -29,3 +30,20 @@ class TaskOffsets:
     task: TaskId
     claim: Term
     offsets: Sequence[CommittedOffset]
+
+
+class CommitOutcome(StrEnum):
+    """What became of one task's commit."""
+
+    COMMITTED = "COMMITTED"
+    STALE_CLAIM = "STALE_CLAIM"
+    INVALID = "INVALID"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """The outcome for one task; ``message`` says what was wrong, empty when committed."""
+
+    task: TaskId
+    outcome: CommitOutcome
+    message: str = ""
