@@ -1,1 +1,1 @@
-"""Durable logs of keyed records."""
+"""The log: one protocol, several kinds of storage."""

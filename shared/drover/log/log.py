@@ -6,6 +6,9 @@ from typing import Protocol
 
 from drover.model.ids import Term
 
+KEPT_RECORD_COUNT = 1_000
+"""Compaction leaves this many of the newest records alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:

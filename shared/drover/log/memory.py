@@ -1,0 +1,167 @@
+"""A log in memory, with faults by script: for tests and simulations."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from drover.clock import Clock
+from drover.errors import DroverError, Reason, UnavailableError
+from drover.log.claims import WriterClaim, check_epoch, next_claim
+from drover.log.log import KEPT_RECORD_COUNT, LogRecord, StoredRecord
+from drover.model.ids import Term
+
+READ_BATCH_RECORDS = 500
+
+
+class _Storage:
+    """What survives a crash."""
+
+    def __init__(self) -> None:
+        self.records: list[StoredRecord] = []
+        self.end_offset = 0
+        self.claim = WriterClaim()
+
+
+class MemoryLog:
+    """A ``Log`` that lives in memory.
+
+    Faults, each for tests to set:
+        fail_next_append: refuse appends with an error; nothing is written.
+        hold_appends / release_appends: appends wait, as on a slow disk.
+        tear_next_append: an append that is never answered, as when the process dies in it.
+        crash: what a restart finds.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock
+        self._storage = _Storage()
+        self._closed = False
+        self._failures: list[DroverError] = []
+        self._torn: bool | None = None
+        self._gate = asyncio.Event()
+        self._gate.set()
+        self._lock = asyncio.Lock()
+        self._torn_waiters: list[asyncio.Future[None]] = []
+        self.append_count = 0
+
+    @property
+    def records(self) -> Sequence[StoredRecord]:
+        """What the log holds at present, oldest first."""
+        return tuple(self._storage.records)
+
+    def fail_next_append(self, error: DroverError | None = None, *, count: int = 1) -> None:
+        """Let the next ``count`` appends fail with ``error``, by default STORAGE_UNAVAILABLE."""
+        error = error or UnavailableError(Reason.STORAGE_UNAVAILABLE, "disk full (scripted)")
+        self._failures.extend([error] * count)
+
+    def hold_appends(self) -> None:
+        """Let appends wait until ``release_appends``."""
+        self._gate.clear()
+
+    def release_appends(self) -> None:
+        """Let the waiting appends go on, in order."""
+        self._gate.set()
+
+    def tear_next_append(self, *, survives: bool) -> None:
+        """The next append is not answered before ``crash`` or ``close``; ``survives`` says whether
+        its records (all of them: an append is atomic) are found afterwards.
+        """
+        self._torn = survives
+
+    def crash(self) -> "MemoryLog":
+        """The log as a restarted process finds it; appends under way fail, this object is dead."""
+        self._end()
+        reopened = MemoryLog(self._clock)
+        reopened._storage = self._storage
+        return reopened
+
+    async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
+        """Append all records or none; returns the end offset."""
+        async with self._lock:
+            await self._gate.wait()
+            self._check_open()
+            if self._failures:
+                raise self._failures.pop(0)
+            check_epoch(self._storage.claim, epoch)
+            if self._torn is not None:
+                await self._tear(records)
+            return self._write(records)
+
+    async def read(self, start_offset: int = 0) -> AsyncIterator[Sequence[StoredRecord]]:
+        """The records from ``start_offset`` to the present end, in batches."""
+        self._check_open()
+        present = [stored for stored in self._storage.records if stored.offset >= start_offset]
+        for start in range(0, len(present), READ_BATCH_RECORDS):
+            self._check_open()
+            yield present[start : start + READ_BATCH_RECORDS]
+
+    async def end_offset(self) -> int:
+        """The last record's offset + 1."""
+        self._check_open()
+        return self._storage.end_offset
+
+    async def claim(self, owner: str, term: Term) -> int:
+        """Make ``owner`` the privileged writer; returns its epoch."""
+        async with self._lock:
+            self._check_open()
+            self._storage.claim = next_claim(self._storage.claim, owner, term)
+            return self._storage.claim.epoch
+
+    async def compact(self) -> int:
+        """Remove superseded records and old tombstones; returns how many."""
+        self._check_open()
+        records = self._storage.records
+        last = {stored.record.key: stored.offset for stored in records}
+        first_kept = self._storage.end_offset - KEPT_RECORD_COUNT
+        self._storage.records = [
+            stored
+            for stored in records
+            if stored.offset >= first_kept
+            or (stored.record.value is not None and last[stored.record.key] == stored.offset)
+        ]
+        return len(records) - len(self._storage.records)
+
+    async def close(self) -> None:
+        """Finish the appends under way; idempotent."""
+        if not self._closed:
+            self._gate.set()
+            self._fail_torn()
+            async with self._lock:
+                self._end()
+
+    def _write(self, records: Sequence[LogRecord]) -> int:
+        now_ms = self._clock.now_ms() if self._clock else 0
+        first = self._storage.end_offset
+        self._storage.records.extend(
+            StoredRecord(offset, now_ms, record) for offset, record in enumerate(records, first)
+        )
+        self._storage.end_offset = first + len(records)
+        self.append_count += 1
+        return self._storage.end_offset
+
+    async def _tear(self, records: Sequence[LogRecord]) -> None:
+        survives, self._torn = self._torn, None
+        if survives:
+            self._write(records)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._torn_waiters.append(waiter)
+        await waiter
+
+    def _end(self) -> None:
+        self._closed = True
+        self._gate.set()
+        self._fail_torn()
+
+    def _fail_torn(self) -> None:
+        for waiter in self._torn_waiters:
+            if not waiter.done():
+                waiter.set_exception(closed_error())
+        self._torn_waiters.clear()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_error()
+
+
+def closed_error() -> UnavailableError:
+    """The answer of a log that is closed."""
+    return UnavailableError(Reason.STORAGE_UNAVAILABLE, "the log is closed")
