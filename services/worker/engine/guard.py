@@ -1,0 +1,88 @@
+"""The guard: a tiny process between the herder and the engine, so that nothing outlives either.
+
+    herder ── guard ── engine ── JVM ── pyspark daemon ── Python workers
+
+It runs no thread and nothing but the standard library. When the herder dies or closes the
+lifeline, or the engine ends, it kills every process below it, whatever its session, and ends with
+the engine's exit code. SIGTERM goes on to the engine, which then stops in good order.
+
+The guard itself may be killed too: the engine, the JVM and the Python workers each carry a
+parent-death signal, and the herder sweeps by the tree's mark.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+from collections.abc import Sequence
+
+from services.worker.engine import process_tree
+from services.worker.engine.settings import ExitCode
+
+_KILL_LIMIT_S = 5.0
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``arguments[3:]`` as the engine; returns the exit code for this process.
+
+    Args:
+        arguments: The herder's process id, the descriptor of the lifeline's read end, the
+            descriptor that the engine inherits, then the engine's command line.
+    """
+    herder_pid, lifeline, inherited = (int(argument) for argument in arguments[:3])
+    os.set_inheritable(lifeline, False)
+    process_tree.become_subreaper()
+    wakeup = _catch_signals()
+    try:
+        herder = os.pidfd_open(herder_pid)
+    except ProcessLookupError:
+        return ExitCode.ORPHANED
+    if os.getppid() != herder_pid:
+        return ExitCode.ORPHANED
+    command = list(arguments[3:])
+    engine = os.posix_spawn(
+        command[0], command, dict(os.environ), setsigdef=[*_FORWARDED, signal.SIGCHLD]
+    )
+    os.close(inherited)
+    code = _watch(engine, herder, lifeline, wakeup)
+    process_tree.kill_descendants(_KILL_LIMIT_S)
+    return code
+
+
+def _catch_signals() -> int:
+    """Have every signal write its number to a pipe; returns the read end."""
+    readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    for number in (*_FORWARDED, signal.SIGCHLD):
+        signal.signal(number, lambda _number, _frame: None)
+    return readable
+
+
+def _watch(engine: int, herder: int, lifeline: int, wakeup: int) -> int:
+    """Wait for the end of the engine or of the herder."""
+    poller = select.poll()
+    for descriptor in (herder, lifeline, wakeup):
+        poller.register(descriptor, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in poller.poll()}
+        if herder in ready or lifeline in ready:
+            return ExitCode.ORPHANED
+        if wakeup in ready and any(number in _FORWARDED for number in os.read(wakeup, 4096)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(engine, signal.SIGTERM)
+        ended: dict[int, int] = {}
+        process_tree.reap(ended)
+        if engine in ended:
+            return shell_exit_code(ended[engine])
+
+
+def shell_exit_code(wait_status: int) -> int:
+    """An exit code as a shell shows it: 128 + N for a process that signal N killed."""
+    code = os.waitstatus_to_exitcode(wait_status)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,101 @@
+"""What the herder tells an engine at its start, and the codes an engine ends with."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+#: The environment variable that carries EngineSettings as JSON to the engine process.
+SETTINGS_VARIABLE = "DROVER_ENGINE_SETTINGS"
+#: Marks every process of one engine's tree, so that a sweep finds what outlived its guard.
+TREE_VARIABLE = "DROVER_ENGINE_TREE"
+
+
+class ExitCode(IntEnum):
+    """How an engine process ends by itself. A signal shows as 128 + its number."""
+
+    STOPPED = 0
+    #: A defect of the engine.
+    FAILED = 1
+    #: The settings contradict each other.
+    BAD_SETTINGS = 80
+    #: No Java is installed.
+    JAVA_NOT_FOUND = 81
+    #: The installed Java is older than Spark needs.
+    JAVA_TOO_OLD = 82
+    #: Java runs, the Spark session does not come up.
+    SPARK_NOT_STARTED = 83
+    #: The JVM ended under a running engine.
+    SPARK_LOST = 84
+    #: The herder is gone.
+    ORPHANED = 85
+
+
+#: Starting again does not help before somebody changes the machine or the settings.
+LASTING_EXIT_CODES = frozenset(
+    {ExitCode.BAD_SETTINGS, ExitCode.JAVA_NOT_FOUND, ExitCode.JAVA_TOO_OLD}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """Bounds on plugin code.
+
+    Attributes:
+        start_ms: A connector's or task's constructor and start().
+        validate_ms: config_def() and validate() of one config.
+        task_configs_ms: task_configs().
+        stop_ms: stop() of a connector or task; also how long StopTask waits for a batch in flight.
+        poll_ms: One poll() of a source task, which only plans.
+        abandoned_threads: More hung threads than this, and the engine asks to be replaced.
+        batch_threads: Micro-batches that run at once.
+        idle_poll_ms: The longest pause between two polls of an idle source.
+        topic_watch_ms: How often idle sinks look for new records of other processes.
+        progress_ms: How often progress is reported.
+    """
+
+    start_ms: int = 30_000
+    validate_ms: int = 30_000
+    task_configs_ms: int = 30_000
+    stop_ms: int = 5_000
+    poll_ms: int = 60_000
+    abandoned_threads: int = 8
+    batch_threads: int = 8
+    idle_poll_ms: int = 1_000
+    topic_watch_ms: int = 100
+    progress_ms: int = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """How to start an engine.
+
+    Attributes:
+        storage_url: Where topics and offsets are, such as ``sqlite:///var/drover``.
+        spark_master: As spark.master, such as ``local[*]``.
+        spark_conf: More Spark settings; they win over the engine's own.
+        python_executable: Runs the engine and Spark's Python workers.
+        log_level: DEBUG, INFO, WARNING or ERROR.
+        log_format: ``json`` or ``text``.
+        limits: Bounds on plugin code.
+    """
+
+    storage_url: str
+    spark_master: str = "local[*]"
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+    python_executable: str = sys.executable
+    log_level: str = "INFO"
+    log_format: str = "json"
+    limits: EngineLimits = field(default_factory=EngineLimits)
+
+    def to_json(self) -> str:
+        """The settings as JSON text, for ``from_json``."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "EngineSettings":
+        """The settings that ``to_json`` wrote."""
+        values = json.loads(text)
+        return cls(**{**values, "limits": EngineLimits(**values["limits"])})
