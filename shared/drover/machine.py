@@ -12,9 +12,9 @@ decide, append, replay, release the instructions. Soft state (parked calls, time
 a shell executes, feeding each completion back as an event.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from drover.errors import DroverError
 
@@ -125,6 +125,14 @@ class LogBackedMachine(Protocol[EventT_contra, RecordT]):
         """Raise AssertionError when an invariant is broken."""
 
 
+@runtime_checkable
+class NeedsOldRecords(Protocol):
+    """A log-backed machine whose fold depends on more than the last record of each key."""
+
+    def needed_offsets(self) -> Collection[int]:
+        """Offsets that compaction must spare, so that replaying what is left comes out the same."""
+
+
 InstructionT_co = TypeVar("InstructionT_co", covariant=True)
 
 
@@ -145,6 +153,7 @@ __all__ = [
     "Fail",
     "Instruction",
     "LogBackedMachine",
+    "NeedsOldRecords",
     "Notify",
     "Outcome",
     "Replayed",

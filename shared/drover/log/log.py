@@ -1,6 +1,6 @@
 """The log: keyed records in order, compacted, with one privileged writer at a time."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,8 +67,14 @@ class Log(Protocol):
             owner.
         """
 
-    async def compact(self) -> int:
-        """Remove superseded records while serving; returns how many."""
+    async def compact(
+        self, *, keep_offsets: Collection[int] = (), below_offset: int | None = None
+    ) -> int:
+        """Remove superseded records while serving; returns how many.
+
+        ``keep_offsets`` are spared though superseded, and nothing from ``below_offset`` on is
+        removed: a reader to whom an old record still matters says so (``NeedsOldRecords``).
+        """
 
     async def close(self) -> None:
         """Finish the appends under way and release the storage; idempotent."""

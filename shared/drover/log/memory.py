@@ -1,7 +1,7 @@
 """A log in memory, with faults by script: for tests and simulations."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 
 from drover.clock import Clock
 from drover.errors import DroverError, Reason, UnavailableError
@@ -106,16 +106,22 @@ class MemoryLog:
             self._storage.claim = next_claim(self._storage.claim, owner, term)
             return self._storage.claim.epoch
 
-    async def compact(self) -> int:
+    async def compact(
+        self, *, keep_offsets: Collection[int] = (), below_offset: int | None = None
+    ) -> int:
         """Remove superseded records and old tombstones; returns how many."""
         self._check_open()
         records = self._storage.records
         last = {stored.record.key: stored.offset for stored in records}
         first_kept = self._storage.end_offset - KEPT_RECORD_COUNT
+        if below_offset is not None:
+            first_kept = min(first_kept, below_offset)
+        spared = frozenset(keep_offsets)
         self._storage.records = [
             stored
             for stored in records
             if stored.offset >= first_kept
+            or stored.offset in spared
             or (stored.record.value is not None and last[stored.record.key] == stored.offset)
         ]
         return len(records) - len(self._storage.records)
