@@ -1,1 +1,8 @@
-"""See ARCHITECTURE.md."""
+"""What every gRPC server of Drover shares: settings, logs, errors, interceptors, drain."""
+
+import os
+
+# Read by gRPC's core when it is first imported. Drover forks nothing after gRPC has started (its
+# child processes are exec'ed), and a refused port is told in one line of our own.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

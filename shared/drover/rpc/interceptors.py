@@ -1,0 +1,256 @@
+"""What happens around every call: request id, deadline, errors, access log, the end of watches.
+
+It is one interceptor, not four: each call is wrapped once. gRPC's own services (health,
+reflection) pass untouched, since their callers set no deadlines.
+"""
+
+import asyncio
+import random
+import re
+import time
+import uuid
+from collections.abc import AsyncIterable, Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any
+
+import grpc
+import grpc.aio
+import structlog
+
+from drover.errors import (
+    DeadlineExceededError,
+    DroverError,
+    InternalError,
+    InvalidArgumentError,
+    NotImplementedYetError,
+    Reason,
+    UnavailableError,
+)
+from drover.rpc.status import abort_with, domain_of
+
+REQUEST_ID_KEY = "x-request-id"
+ADMIN_DEADLINE_S = 60.0
+#: A server-side answer must leave this long before the caller's deadline to still arrive.
+ANSWER_MARGIN_S = 0.1
+
+_FOREIGN_PREFIX = "/grpc."
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_log = structlog.get_logger("drover.rpc")
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_current_watch: ContextVar["WatchCall | None"] = ContextVar("drover_current_watch", default=None)
+
+
+def remaining_s(context: Context, margin_s: float = ANSWER_MARGIN_S) -> float:
+    """How long a handler may still work so that its answer arrives in time; never negative.
+
+    Without a deadline of the caller's (admin calls) it is the default of 60 s, from now on.
+    """
+    left = context.time_remaining()
+    return max(0.0, (ADMIN_DEADLINE_S if left is None else left) - margin_s)
+
+
+def ended_by_server() -> bool:
+    """Whether the Watch call whose handler asks is being ended by this server (drain, maximum age).
+
+    For a ``finally`` that has to tell this from a client that went away.
+    """
+    watch = _current_watch.get()
+    return watch is not None and watch.ended
+
+
+class WatchCall:
+    """A Watch stream under way, which the server can end at any moment."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._writing = False
+        self.ended = False
+
+    def end(self) -> None:
+        """End the stream as soon as no message is being written."""
+        if not self.ended:
+            self.ended = True
+            if not self._writing and self._task is not None:
+                self._task.cancel()
+
+    async def send(self, responses: AsyncIterable[Any], context: Context) -> None:
+        """Write the handler's responses until it or the server ends the stream."""
+        try:
+            async for response in responses:
+                self._writing = True
+                await context.write(response)
+                self._writing = False
+                if self.ended:
+                    break
+        except asyncio.CancelledError:
+            if not self.ended or context.cancelled():
+                raise
+            if self._task is not None:
+                self._task.uncancel()
+        finally:
+            close = getattr(responses, "aclose", None)
+            if close is not None:
+                await close()
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps every handler of a server.
+
+    Args:
+        internal: Whether unary calls without a deadline are refused; else they get 60 s.
+        watch_max_age_s: Watch streams are ended after this long, give or take a tenth, so that
+            clients spread over the servers again.
+    """
+
+    def __init__(self, *, internal: bool, watch_max_age_s: float) -> None:
+        self._internal = internal
+        self._watch_max_age_s = watch_max_age_s
+        self._watches: set[WatchCall] = set()
+        self._wrapped: dict[str, Any] = {}
+        self.draining = False
+
+    def end_watches(self) -> None:
+        """End every Watch stream with UNAVAILABLE (DRAINING), and those that still come."""
+        self.draining = True
+        for watch in list(self._watches):
+            watch.end()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """Give gRPC the wrapped handler of the method that is called."""
+        method = handler_call_details.method
+        wrapped = self._wrapped.get(method)
+        if wrapped is None:
+            handler = await continuation(handler_call_details)
+            if handler is None or method.startswith(_FOREIGN_PREFIX):
+                return handler
+            wrapped = self._wrapped[method] = self._wrap(handler, method)
+        return wrapped
+
+    def _wrap(self, handler: Any, method: str) -> Any:
+        if handler.request_streaming:
+            return handler  # no RPC of Drover's streams its requests
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._wrap_stream(handler.unary_stream, method),
+                request_deserializer=handler.request_deserializer,
+                response_serializer=handler.response_serializer,
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._wrap_unary(handler.unary_unary, method),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    def _wrap_unary(self, behavior: Callable[..., Awaitable[Any]], method: str) -> Any:
+        async def handle(request: Any, context: Context) -> Any:
+            async def call() -> Any:
+                if context.time_remaining() is not None:
+                    return await behavior(request, context)
+                if self._internal:
+                    raise InvalidArgumentError(
+                        Reason.MISSING_DEADLINE,
+                        f"{_short(method)} needs a deadline: set a timeout on the call",
+                    )
+                try:
+                    async with asyncio.timeout(ADMIN_DEADLINE_S) as limit:
+                        return await behavior(request, context)
+                except TimeoutError:
+                    if not limit.expired():
+                        raise
+                    raise DeadlineExceededError(
+                        Reason.DEADLINE_EXCEEDED,
+                        f"{_short(method)} did not finish within {ADMIN_DEADLINE_S:.0f} s; "
+                        "it may still finish",
+                    ) from None
+
+            return await _guarded(call, method, context)
+
+        return handle
+
+    def _wrap_stream(self, behavior: Callable[..., AsyncIterable[Any]], method: str) -> Any:
+        watching = _short(method).startswith("Watch")
+
+        async def handle(request: Any, context: Context) -> None:
+            async def call() -> None:
+                if watching:
+                    await self._watch(behavior(request, context), context)
+                else:
+                    async for response in behavior(request, context):
+                        await context.write(response)
+
+            await _guarded(call, method, context)
+
+        return handle
+
+    async def _watch(self, responses: AsyncIterable[Any], context: Context) -> None:
+        watch = WatchCall()
+        _current_watch.set(watch)
+        if not self.draining:
+            self._watches.add(watch)
+            age_s = self._watch_max_age_s * random.uniform(0.9, 1.1)
+            timer = asyncio.get_running_loop().call_later(age_s, watch.end)
+            try:
+                await watch.send(responses, context)
+            finally:
+                timer.cancel()
+                self._watches.discard(watch)
+        if self.draining:
+            raise UnavailableError(
+                Reason.DRAINING, "the server is shutting down: watch again from the last offset"
+            )
+
+
+async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Context) -> Any:
+    """Run a call under its request id, turn what it raises into a status, log it."""
+    request_id = _request_id(context)
+    structlog.contextvars.bind_contextvars(request_id=request_id)
+    trailers = ((REQUEST_ID_KEY, request_id),)
+    context.set_trailing_metadata(trailers)
+    started = time.perf_counter()
+    code = "OK"
+    try:
+        return await call()
+    except asyncio.CancelledError:
+        code = "CANCELLED"
+        raise
+    except DroverError as error:
+        code = error.code
+        if isinstance(error, InternalError):
+            _log.error("a call failed", method=method, exc_info=True)
+        await abort_with(context, error, domain_of(method), trailers)
+    except grpc.aio.AbortError:  # the handler's own abort
+        code = "ABORTED_BY_HANDLER"
+        raise
+    except NotImplementedError:  # what generated servicers raise
+        code = "UNIMPLEMENTED"
+        await abort_with(
+            context, NotImplementedYetError(_short(method)), domain_of(method), trailers
+        )
+    except Exception:  # noqa: BLE001 - no defect's trace may reach a client
+        code = "INTERNAL"
+        _log.exception("a call failed by a defect", method=method)
+        defect = InternalError(
+            f"{_short(method)} failed by a defect of the server; "
+            f"its log holds the trace under request id {request_id}"
+        )
+        await abort_with(context, defect, domain_of(method), trailers)
+    finally:
+        duration_ms = round((time.perf_counter() - started) * 1000, 1)
+        _log.debug("call", method=method, code=code, duration_ms=duration_ms)
+    raise AssertionError("unreachable")
+
+
+def _request_id(context: Context) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID_KEY and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
+            return value
+    return uuid.uuid4().hex
+
+
+def _short(method: str) -> str:
+    return method.rpartition("/")[2]

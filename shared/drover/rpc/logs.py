@@ -1,0 +1,114 @@
+"""Structured logs on stderr: one JSON object or one line of text an event.
+
+Every part logs through ``structlog.get_logger()`` or the standard library; both end here. What is
+bound with ``log_context`` (connector, task, request_id) is in every line logged inside it, also
+across awaits.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from typing import Any, Literal
+
+import structlog
+
+LogFormat = Literal["json", "text"]
+LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+
+_SECRET_KEY = re.compile(
+    r"passw(or)?d|secret|token|credential|private.?key|api.?key|access.?key|jaas", re.IGNORECASE
+)
+_MASK = "[hidden]"
+#: Tokens that are positions, not secrets.
+_HARMLESS_KEYS = frozenset({"page_token", "next_page_token"})
+
+
+def configure_logging(
+    service: str, level: LogLevel = "INFO", log_format: LogFormat = "json"
+) -> None:
+    """Send every log of this process to stderr, with ``service`` in each event.
+
+    Calling it again replaces the earlier configuration.
+    """
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _AddService(service),
+        mask_secrets,
+    ]
+    renderer: list[Any]
+    if log_format == "json":
+        renderer = [
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(default=str),
+        ]
+    else:
+        # the plain traceback: a rich one shows local variables, and with them secrets
+        renderer = [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    # libraries that tell more than an operator of Drover wants to read
+    for name in ("asyncio", "grpc", "py4j"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def log_context(**values: str) -> AbstractContextManager[None]:
+    """Bind values (connector, task, request_id) to every event logged inside the block."""
+    return structlog.contextvars.bound_contextvars(**values)
+
+
+def current_request_id() -> str:
+    """The request id that the current call runs under; empty outside of one."""
+    return str(structlog.contextvars.get_contextvars().get("request_id", ""))
+
+
+def mask_secrets(_logger: Any, _method: str, event: Any) -> Any:
+    """Hide values whose keys sound secret, also in mappings inside the event."""
+    return _masked(event, 0)
+
+
+def _masked(values: Any, depth: int) -> Any:
+    if not isinstance(values, Mapping) or depth > 4:
+        return values
+    return {
+        key: _MASK
+        if isinstance(key, str) and key not in _HARMLESS_KEYS and _SECRET_KEY.search(key)
+        else _masked(value, depth + 1)
+        for key, value in values.items()
+    }
+
+
+class _AddService:
+    def __init__(self, service: str) -> None:
+        self._service = service
+
+    def __call__(self, _logger: Any, _method: str, event: Any) -> Any:
+        event["service"] = self._service
+        return event

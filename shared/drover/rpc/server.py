@@ -1,0 +1,155 @@
+"""A gRPC server with what every service needs: health, reflection, interceptors, drain."""
+
+import errno
+import socket
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import grpc.aio
+import structlog
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from drover.rpc.interceptors import CallInterceptor
+from drover.rpc.settings import split_address
+
+ServicerT = TypeVar("ServicerT")
+
+#: gRPC's default for received messages; larger ones are refused by the transport.
+MESSAGE_MAX_BYTES = 4 * 1024 * 1024
+CONCURRENT_CALLS_MAX = 20_000
+WATCH_MAX_AGE_S = 1800.0
+
+_OPTIONS = (
+    # a second server on the same port must fail, not share it
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
+    # find dead clients behind a silent network; let clients probe as often
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+_log = structlog.get_logger("drover.rpc")
+
+
+class ListenError(OSError):
+    """The server cannot listen on its address; the message says why and what to do."""
+
+
+class RpcServer:
+    """A grpc.aio server. ``add`` servicers, ``start``, ``set_serving``, at the end ``drain``.
+
+    Health answers NOT_SERVING until ``set_serving(True)``, for "" and for every service.
+
+    Args:
+        listen: host:port; port 0 takes a free one.
+        internal: Unary calls need a deadline (services of the cluster); else they get 60 s (admin).
+        watch_max_age_s: How long a Watch stream lives at most.
+    """
+
+    def __init__(
+        self, *, listen: str, internal: bool, watch_max_age_s: float = WATCH_MAX_AGE_S
+    ) -> None:
+        self._listen = listen
+        self._interceptor = CallInterceptor(internal=internal, watch_max_age_s=watch_max_age_s)
+        self._server = grpc.aio.server(
+            interceptors=(self._interceptor,),
+            options=_OPTIONS,
+            maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX,
+        )
+        self._health = health.aio.HealthServicer()
+        self._names = [health.SERVICE_NAME, reflection.SERVICE_NAME]
+        self._serving = False
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+
+    def add(
+        self,
+        add_servicer_to_server: Callable[[ServicerT, Any], None],
+        servicer: ServicerT,
+        full_service_name: str,
+    ) -> None:
+        """Serve a servicer; before ``start``.
+
+        Args:
+            add_servicer_to_server: The generated function.
+            servicer: The implementation.
+            full_service_name: Such as ``drover.api.coordinator.v1.CoordinatorService``.
+        """
+        add_servicer_to_server(servicer, self._server)
+        self._names.append(full_service_name)
+
+    @property
+    def draining(self) -> bool:
+        """Whether ``drain`` has begun."""
+        return self._interceptor.draining
+
+    async def start(self) -> str:
+        """Listen and answer; returns the bound host:port.
+
+        Raises:
+            ListenError: The port is in use, or the address is not one of this machine.
+        """
+        reflection.enable_server_reflection(self._names, self._server)
+        await self.set_serving(False)
+        host, port = split_address(self._listen)
+        try:
+            bound_port = self._server.add_insecure_port(self._listen)
+        except RuntimeError:
+            bound_port = 0
+        if not bound_port:
+            raise _listen_error(self._listen, host, port)
+        await self._server.start()
+        shown_host = f"[{host}]" if ":" in host else host
+        address = f"{shown_host}:{bound_port}"
+        _log.info("listening", address=address)
+        return address
+
+    async def set_serving(self, serving: bool) -> None:
+        """Tell health checks whether calls can be answered now."""
+        self._serving = serving
+        status = (
+            health_pb2.HealthCheckResponse.SERVING
+            if serving
+            else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
+        for name in ("", *self._names):
+            await self._health.set(name, status)
+
+    async def drain(self, grace_s: float) -> None:
+        """Stop in order; idempotent.
+
+        Health answers NOT_SERVING, Watch streams end with UNAVAILABLE (DRAINING), new calls are
+        refused, calls under way get ``grace_s`` to finish and are then cancelled.
+        """
+        if not self._interceptor.draining:
+            _log.info("draining", grace_s=grace_s)
+        await self._health.enter_graceful_shutdown()
+        self._interceptor.end_watches()
+        await self._server.stop(grace_s)
+
+    async def wait_for_termination(self) -> None:
+        """Return when the server has stopped."""
+        await self._server.wait_for_termination()
+
+
+def _listen_error(listen: str, host: str, port: int) -> ListenError:
+    """Ask the system itself why; gRPC does not say."""
+    fault: OSError | None = None
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        fault = error
+    if fault is None:
+        why, code = "gRPC could not bind to it", errno.EIO
+    elif fault.errno == errno.EADDRINUSE:
+        why = "the port is in use: stop the process that holds it or choose another one"
+        code = errno.EADDRINUSE
+    else:
+        why, code = fault.strerror or str(fault), fault.errno or errno.EIO
+    return ListenError(code, f"cannot listen on {listen}: {why}")

@@ -1,0 +1,99 @@
+"""Running a service as a process: settings, logs, signals, and one clear line when it fails."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable
+from typing import NoReturn, TypeVar
+
+import structlog
+
+from drover.errors import DroverError, InternalError, InvalidArgumentError
+from drover.rpc.logs import configure_logging
+from drover.rpc.settings import ServiceSettings, load_settings
+
+SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
+
+EXIT_FAILED = 1
+EXIT_BAD_SETTINGS = 2
+_log = structlog.get_logger("drover.rpc")
+
+
+def run_service(
+    service: str,
+    settings_type: type[SettingsT],
+    serve: Callable[[SettingsT, asyncio.Event], Awaitable[None]],
+) -> NoReturn:
+    """Run a service until SIGTERM or SIGINT; the whole of a ``__main__``.
+
+    ``serve(settings, stopping)`` opens what it needs, starts its server, waits for ``stopping``,
+    drains and returns; the process then exits with 0. A second signal exits at once. What goes
+    wrong is one line on stderr: exit 2 for settings and other bad input, 1 for the rest. Only a
+    defect is logged with its trace.
+
+    Args:
+        service: Such as "config-store"; in every log event and error line.
+        settings_type: Read from the environment.
+        serve: The service.
+    """
+    try:
+        settings = load_settings(settings_type)
+    except InvalidArgumentError as error:
+        for violation in error.violations:
+            _complain(service, f"{violation.field}: {violation.description}")
+        sys.exit(EXIT_BAD_SETTINGS)
+    configure_logging(service, settings.log_level, settings.log_format)
+    try:
+        asyncio.run(_run(settings, serve))
+    except BaseException as error:  # noqa: BLE001 - the process ends here either way
+        sys.exit(_explain(service, error))
+    sys.exit(0)
+
+
+async def _run(
+    settings: SettingsT, serve: Callable[[SettingsT, asyncio.Event], Awaitable[None]]
+) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stop(number: signal.Signals) -> None:
+        if stopping.is_set():
+            os._exit(128 + number)
+        _log.info("stopping", signal=number.name)
+        stopping.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    await serve(settings, stopping)
+
+
+def _explain(service: str, error: BaseException) -> int:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if isinstance(error, InvalidArgumentError):
+        _complain(service, error.message)
+        return EXIT_BAD_SETTINGS
+    if isinstance(error, DroverError) and not isinstance(error, InternalError):
+        _complain(service, error.message)
+        return EXIT_FAILED
+    if isinstance(error, OSError):
+        _complain(service, _os_error_text(error))
+        return EXIT_FAILED
+    if isinstance(error, sqlite3.Error):
+        _complain(service, f"SQLite: {error}")
+        return EXIT_FAILED
+    _log.error("the service failed by a defect", exc_info=error)
+    _complain(service, f"failed by a defect: {type(error).__name__}: {error}")
+    return EXIT_FAILED
+
+
+def _os_error_text(error: OSError) -> str:
+    text = error.strerror or str(error)
+    return f"{error.filename}: {text}" if error.filename else text
+
+
+def _complain(service: str, text: str) -> None:
+    line = " ".join(text.split())
+    print(f"drover {service}: {line}", file=sys.stderr, flush=True)  # noqa: T201

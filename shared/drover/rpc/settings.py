@@ -1,0 +1,104 @@
+"""Settings from the environment: ``DROVER_<FIELD>``, checked before anything starts."""
+
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.rpc.logs import LogFormat, LogLevel
+
+ENV_PREFIX = "DROVER_"
+
+SettingsT = TypeVar("SettingsT", bound="ServiceSettings")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[ipv6]:port``; raises ValueError with what is wrong."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host:
+        raise ValueError("must be host:port, such as 127.0.0.1:7401")
+    if any(char.isspace() for char in address) or "/" in address:
+        raise ValueError("must be host:port, without spaces, scheme or path")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise ValueError("an IPv6 address needs brackets, such as [::1]:7401")
+    if not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"the port must be a number up to 65535, not {port!r}")
+    return host.strip("[]"), int(port)
+
+
+def _listen_address(value: str) -> str:
+    split_address(value)
+    return value
+
+
+def _target_address(value: str) -> str:
+    if split_address(value)[1] == 0:
+        raise ValueError("port 0 cannot be connected to")
+    return value
+
+
+#: Where a server listens; port 0 takes a free one.
+ListenAddress = Annotated[str, AfterValidator(_listen_address)]
+#: Where a client connects to.
+TargetAddress = Annotated[str, AfterValidator(_target_address)]
+#: A time span in milliseconds, from 1 ms to a day.
+PositiveMs = Annotated[int, Field(ge=1, le=86_400_000)]
+
+
+class ServiceSettings(BaseSettings):
+    """What every service can be told; a service adds its own fields.
+
+    An empty variable counts as not set.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True
+    )
+
+    storage_url: str = "sqlite:///var/drover"
+    log_level: LogLevel = "INFO"
+    log_format: LogFormat = "json"
+
+    @field_validator("log_level", mode="before")
+    @classmethod
+    def _upper(cls, value: Any) -> Any:
+        return value.upper() if isinstance(value, str) else value
+
+    @field_validator("log_format", mode="before")
+    @classmethod
+    def _lower(cls, value: Any) -> Any:
+        return value.lower() if isinstance(value, str) else value
+
+
+def load_settings(settings_type: type[SettingsT], **overrides: Any) -> SettingsT:
+    """Read settings from the environment; ``overrides`` win over it.
+
+    Raises:
+        InvalidArgumentError: INVALID_CONFIG with one violation for each wrong variable.
+    """
+    try:
+        return settings_type(**overrides)
+    except ValidationError as error:
+        violations = [_violation(fault) for fault in error.errors(include_url=False)]
+    except Exception as error:  # noqa: BLE001 - such as JSON that cannot be parsed
+        violations = [Violation(ENV_PREFIX.rstrip("_"), _one_line(str(error)))]
+    raise InvalidArgumentError(
+        Reason.INVALID_CONFIG,
+        "; ".join(f"{v.field}: {v.description}" for v in violations),
+        violations=violations,
+    )
+
+
+def _violation(fault: Any) -> Violation:
+    path = ".".join(str(part) for part in fault["loc"])
+    name = ENV_PREFIX + path.upper() if path else ENV_PREFIX.rstrip("_")
+    text = _one_line(str(fault["msg"])).removeprefix("Value error, ")
+    given = fault.get("input")
+    if path and isinstance(given, str):
+        text += f" (got {given[:100]!r})"
+    return Violation(name, text)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
