@@ -1,0 +1,125 @@
+"""The processes of an embedded cluster: coordinator, config store, status store and workers."""
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from drover.cli import ports
+from drover.cli.process import ProcessSpec
+from drover.cli.state import ClusterError
+
+_SERVICES = ("coordinator", "config-store", "status-store")
+_DEFAULT_PORTS = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
+_DEFAULT_WORKER_PORT = 7411
+_WORKER_STOP_GRACE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """What kind of cluster to run in ``directory``.
+
+    ``listen`` fixes addresses by process name ("coordinator", "worker-1"); the others get the
+    default port where it is free (with ``default_ports``), or any free one. ``env`` is added to
+    the environment of every process.
+    """
+
+    directory: Path
+    worker_count: int = 2
+    host: str = "127.0.0.1"
+    default_ports: bool = False
+    listen: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def data_directory(self) -> Path:
+        """Where the logs and topics are."""
+        return self.directory.absolute() / "data"
+
+
+def listen_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The addresses that the DROVER_…_LISTEN settings ask for, by process name."""
+    names = {f"DROVER_{name.upper().replace('-', '_')}_LISTEN": name for name in _SERVICES}
+    names["DROVER_WORKER_LISTEN"] = "worker-1"
+    return {name: environ[key] for key, name in names.items() if environ.get(key)}
+
+
+def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
+    """The processes of a cluster in the order of their start; see ``Supervisor``.
+
+    Raises:
+        ClusterError: the services are not installed, or an address is malformed or in use.
+    """
+    if importlib.util.find_spec("services") is None:
+        raise ClusterError("the services are not installed here: run this in a clone of Drover")
+    addresses = _choose_addresses(options)
+    common = {
+        **options.env,
+        "DROVER_STORAGE_URL": f"sqlite://{options.data_directory}",
+        **{f"{_variable(name)}_ADDRESS": addresses[name] for name in _SERVICES},
+    }
+    stores = [
+        ProcessSpec(
+            name=name,
+            argv=_module(name),
+            address=addresses[name],
+            env={**common, f"{_variable(name)}_LISTEN": addresses[name]},
+        )
+        for name in _SERVICES
+    ]
+    workers = [
+        ProcessSpec(
+            name=name,
+            argv=_module("worker"),
+            address=addresses[name],
+            env={
+                **common,
+                "DROVER_WORKER_LISTEN": addresses[name],
+                "DROVER_WORKER_ADVERTISED": addresses[name],
+            },
+            stop_grace_s=_WORKER_STOP_GRACE_S,
+        )
+        for name in _worker_names(options)
+    ]
+    return [stores, workers]
+
+
+def _worker_names(options: ClusterOptions) -> list[str]:
+    return [f"worker-{number}" for number in range(1, options.worker_count + 1)]
+
+
+def _variable(name: str) -> str:
+    return f"DROVER_{name.upper().replace('-', '_')}"
+
+
+def _module(name: str) -> list[str]:
+    return [sys.executable, "-m", f"services.{name.replace('-', '_')}"]
+
+
+def _choose_addresses(options: ClusterOptions) -> dict[str, str]:
+    workers = _worker_names(options)
+    names = [*_SERVICES, *workers]
+    addresses = {name: options.listen[name] for name in names if name in options.listen}
+    for name, address in addresses.items():
+        _check_free(name, address)
+    if options.default_ports:
+        defaults = _DEFAULT_PORTS | {
+            name: _DEFAULT_WORKER_PORT + index for index, name in enumerate(workers)
+        }
+        for name in names:
+            address = f"{options.host}:{defaults[name]}"
+            if address not in addresses.values() and ports.is_free(options.host, defaults[name]):
+                addresses.setdefault(name, address)
+    missing = [name for name in names if name not in addresses]
+    for name, port in zip(missing, ports.free_ports(options.host, len(missing)), strict=True):
+        addresses[name] = f"{options.host}:{port}"
+    return addresses
+
+
+def _check_free(name: str, address: str) -> None:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ClusterError(f"the address of {name} is {address!r}; it must be host:port")
+    if not ports.is_free(host.strip("[]"), int(port)):
+        raise ClusterError(f"cannot listen on {address} for {name}: the port is in use")

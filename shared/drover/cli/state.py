@@ -1,0 +1,140 @@
+"""What a running embedded cluster leaves in its directory for others to find it."""
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+
+#: Where `make up` keeps its cluster, relative to the working directory.
+DEFAULT_DIRECTORY = Path(".drover") / "up"
+_STATE_FILE = "cluster.json"
+_LOCK_FILE = "supervisor.lock"
+
+
+class ClusterError(Exception):
+    """A cluster cannot be started, found or stopped; the message is one line for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """One process of the cluster; ``pid`` is None while it is down."""
+
+    pid: int | None
+    address: str
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterState:
+    """The cluster as its supervisor last wrote it down.
+
+    ``supervisor_started_s`` (seconds since the epoch) tells the supervisor from a later process
+    that got the same pid.
+    """
+
+    supervisor_pid: int
+    supervisor_started_s: float
+    processes: Mapping[str, ProcessState]
+
+    def addresses(self, prefix: str) -> list[str]:
+        """The addresses of the processes whose name begins with ``prefix``, in order of name."""
+        return [p.address for name, p in sorted(self.processes.items()) if name.startswith(prefix)]
+
+    def supervisor(self) -> psutil.Process | None:
+        """The supervisor's process, or None when it is gone."""
+        try:
+            process = psutil.Process(self.supervisor_pid)
+            if abs(process.create_time() - self.supervisor_started_s) > 1.0:
+                return None
+            return process if process.status() != psutil.STATUS_ZOMBIE else None
+        except psutil.NoSuchProcess:
+            return None
+
+
+def write_state(directory: Path, state: ClusterState) -> None:
+    """Replace the state file in one step, so that a reader never sees half of it."""
+    handle, name = tempfile.mkstemp(dir=directory, prefix=_STATE_FILE)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        json.dump(asdict(state), file, indent=1)
+    Path(name).replace(directory / _STATE_FILE)
+
+
+def remove_state(directory: Path) -> None:
+    """Remove the state file if it is there."""
+    (directory / _STATE_FILE).unlink(missing_ok=True)
+
+
+def read_state(directory: Path) -> ClusterState | None:
+    """The state of the cluster in ``directory``; None when there is no readable one."""
+    try:
+        raw = json.loads((directory / _STATE_FILE).read_text(encoding="utf-8"))
+        return ClusterState(
+            supervisor_pid=int(raw["supervisor_pid"]),
+            supervisor_started_s=float(raw["supervisor_started_s"]),
+            processes={name: ProcessState(**value) for name, value in raw["processes"].items()},
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+class DirectoryLock:
+    """Holds a cluster's directory for one supervisor; use as a context manager or close it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Create the directory and take its lock.
+
+        Raises:
+            ClusterError: another supervisor holds it, or the directory cannot be written.
+        """
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._file = (directory / _LOCK_FILE).open("a+", encoding="utf-8")
+        except OSError as error:
+            raise ClusterError(f"cannot use {directory}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            state = read_state(directory)
+            who = f" (pid {state.supervisor_pid})" if state else ""
+            raise ClusterError(
+                f"a cluster{who} already runs in {directory}: stop it with `drover down` or choose "
+                "another --dir"
+            ) from error
+
+    def close(self) -> None:
+        """Let others have the directory."""
+        self._file.close()
+
+    def __enter__(self) -> "DirectoryLock":
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def is_held(directory: Path) -> bool:
+    """Whether a supervisor holds ``directory``."""
+    if not (directory / _LOCK_FILE).exists():
+        return False
+    try:
+        DirectoryLock(directory).close()
+    except ClusterError:
+        return True
+    return False
+
+
+def is_cluster_directory(directory: Path) -> bool:
+    """Whether a supervisor has used ``directory``; nothing else may be removed with its data."""
+    return (directory / _LOCK_FILE).is_file()

@@ -1,0 +1,78 @@
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drover.cli import ports
+from drover.cli.cluster import ClusterOptions, cluster_stages, listen_from_environment
+from drover.cli.state import ClusterError
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+def test_workers_start_after_the_services_and_know_their_addresses(tmp_path: Path) -> None:
+    stores, workers = cluster_stages(ClusterOptions(tmp_path, worker_count=3))
+    assert [spec.name for spec in stores] == ["coordinator", "config-store", "status-store"]
+    assert [spec.name for spec in workers] == ["worker-1", "worker-2", "worker-3"]
+    for spec in [*stores, *workers]:
+        assert spec.env["DROVER_STORAGE_URL"] == f"sqlite://{tmp_path}/data"
+        assert spec.env["DROVER_COORDINATOR_ADDRESS"] == stores[0].address
+        assert spec.env["DROVER_CONFIG_STORE_ADDRESS"] == stores[1].address
+        assert spec.env["DROVER_STATUS_STORE_ADDRESS"] == stores[2].address
+    assert stores[1].env["DROVER_CONFIG_STORE_LISTEN"] == stores[1].address
+    assert workers[2].env["DROVER_WORKER_LISTEN"] == workers[2].address
+    assert len({spec.address for spec in [*stores, *workers]}) == 6
+
+
+def test_processes_are_the_services_modules(tmp_path: Path) -> None:
+    stores, workers = cluster_stages(ClusterOptions(tmp_path))
+    modules = [list(spec.argv[1:]) for spec in [*stores, workers[0]]]
+    assert modules == [
+        ["-m", "services.coordinator"],
+        ["-m", "services.config_store"],
+        ["-m", "services.status_store"],
+        ["-m", "services.worker"],
+    ]
+
+
+def test_an_address_that_was_asked_for_is_used(tmp_path: Path) -> None:
+    (port,) = ports.free_ports("127.0.0.1", 1)
+    listen = listen_from_environment({"DROVER_WORKER_LISTEN": f"127.0.0.1:{port}"})
+    _, workers = cluster_stages(ClusterOptions(tmp_path, listen=listen))
+    assert workers[0].address == f"127.0.0.1:{port}"
+
+
+def test_a_port_in_use_is_one_clear_line(tmp_path: Path, taken_port: int) -> None:
+    listen = {"config-store": f"127.0.0.1:{taken_port}"}
+    with pytest.raises(ClusterError, match=f"127.0.0.1:{taken_port} for config-store: the port is"):
+        cluster_stages(ClusterOptions(tmp_path, listen=listen))
+
+
+@pytest.mark.parametrize("address", ["7401", "localhost", "localhost:http", "localhost:70000"])
+def test_a_malformed_address_is_one_clear_line(tmp_path: Path, address: str) -> None:
+    with pytest.raises(ClusterError, match="it must be host:port"):
+        cluster_stages(ClusterOptions(tmp_path, listen={"coordinator": address}))
+
+
+def test_the_default_ports_are_used_where_they_are_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "is_free", lambda _host, port: port != 7402)
+    stores, workers = cluster_stages(ClusterOptions(tmp_path, default_ports=True))
+    assert stores[0].address == "127.0.0.1:7401"
+    assert stores[1].address != "127.0.0.1:7402"
+    assert workers[1].address == "127.0.0.1:7412"
+
+
+def test_free_ports_are_distinct_and_not_in_use(taken_port: int) -> None:
+    found = ports.free_ports("127.0.0.1", 20)
+    assert len(set(found)) == 20
+    assert taken_port not in found
+    assert not ports.is_free("127.0.0.1", taken_port)

@@ -1,0 +1,68 @@
+import os
+from pathlib import Path
+
+import psutil
+import pytest
+
+from drover.cli.state import (
+    ClusterError,
+    ClusterState,
+    DirectoryLock,
+    ProcessState,
+    is_cluster_directory,
+    is_held,
+    read_state,
+    remove_state,
+    write_state,
+)
+
+
+def state_of(pid: int, started_s: float) -> ClusterState:
+    return ClusterState(
+        supervisor_pid=pid,
+        supervisor_started_s=started_s,
+        processes={
+            "worker-1": ProcessState(11, "127.0.0.1:1", "a.log"),
+            "coordinator": ProcessState(None, "127.0.0.1:2", "b.log"),
+        },
+    )
+
+
+def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
+    state = state_of(1, 2.5)
+    write_state(tmp_path, state)
+    assert read_state(tmp_path) == state
+    assert state.addresses("worker") == ["127.0.0.1:1"]
+    remove_state(tmp_path)
+    assert read_state(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"supervisor_pid": "x"}', "\x00"])
+def test_a_damaged_state_counts_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    assert read_state(tmp_path) is None
+
+
+def test_a_later_process_with_the_same_pid_is_not_the_supervisor() -> None:
+    started_s = psutil.Process().create_time()
+    assert state_of(os.getpid(), started_s).supervisor() is not None
+    assert state_of(os.getpid(), started_s - 100).supervisor() is None
+
+
+def test_a_directory_is_held_by_one_supervisor(tmp_path: Path) -> None:
+    directory = tmp_path / "cluster"
+    assert not is_cluster_directory(directory)
+    with DirectoryLock(directory):
+        write_state(directory, state_of(4711, 0))
+        assert is_held(directory)
+        with pytest.raises(ClusterError, match=r"a cluster \(pid 4711\) already runs in"):
+            DirectoryLock(directory)
+    assert not is_held(directory)
+    assert is_cluster_directory(directory)
+
+
+def test_a_directory_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ClusterError, match=r"cannot use .*/file/x: Not a directory"):
+        DirectoryLock(tmp_path / "file" / "x")
