@@ -1,0 +1,229 @@
+"""The file ``data.db``: how it is opened, its schema, its transactions, its failures.
+
+SQLite in WAL mode with synchronous=FULL: a transaction that returned survives the loss of power.
+Many processes write it (coordinator, engines, Spark executors), each for a short time. Readers
+never wait for writers.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from drover.errors import DataLossError, DroverError, Reason, UnavailableError
+
+SCHEMA_VERSION = 1
+#: "DRVD", so that another program's SQLite file is not taken for ours.
+APPLICATION_ID = 0x44525644
+BUSY_TIMEOUT_MS = 10_000
+BUSY_ATTEMPTS = 3
+#: Blobs are megabytes: large pages keep their chains short.
+PAGE_SIZE_BYTES = 16_384
+WAL_CHECKPOINT_PAGES = 2_000
+WAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
+
+_SCHEMA = """
+CREATE TABLE topics (
+    name TEXT PRIMARY KEY, partition_count INTEGER NOT NULL, created_ms INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE partitions (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL,
+    start_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition)
+) WITHOUT ROWID;
+CREATE TABLE batches (
+    topic TEXT NOT NULL, partition INTEGER NOT NULL, base_offset INTEGER NOT NULL,
+    record_count INTEGER NOT NULL, size_bytes INTEGER NOT NULL, created_ms INTEGER NOT NULL,
+    blob_id INTEGER NOT NULL,
+    PRIMARY KEY (topic, partition, base_offset)
+) WITHOUT ROWID;
+CREATE INDEX batches_by_age ON batches (created_ms);
+CREATE TABLE blobs (blob_id INTEGER PRIMARY KEY AUTOINCREMENT, payload BLOB NOT NULL);
+CREATE TABLE staging (
+    blob_id INTEGER PRIMARY KEY, connector TEXT NOT NULL, task INTEGER NOT NULL,
+    generation INTEGER NOT NULL, sequence INTEGER NOT NULL
+);
+CREATE INDEX staging_by_task ON staging (connector, task);
+CREATE TABLE claims (
+    connector TEXT NOT NULL, task INTEGER NOT NULL,
+    generation INTEGER NOT NULL, sequence INTEGER NOT NULL,
+    owner TEXT NOT NULL, task_config_generation INTEGER NOT NULL, claimed_ms INTEGER NOT NULL,
+    PRIMARY KEY (connector, task)
+) WITHOUT ROWID;
+CREATE TABLE claim_requests (
+    connector TEXT NOT NULL, task INTEGER NOT NULL, request_id TEXT NOT NULL,
+    generation INTEGER NOT NULL, sequence INTEGER NOT NULL,
+    PRIMARY KEY (connector, task, request_id)
+) WITHOUT ROWID;
+CREATE TABLE offsets (
+    connector TEXT NOT NULL, partition_key TEXT NOT NULL, partition_json TEXT NOT NULL,
+    offset_json TEXT NOT NULL, metadata TEXT NOT NULL, committed_ms INTEGER NOT NULL,
+    PRIMARY KEY (connector, partition_key)
+) WITHOUT ROWID;
+"""
+
+_CORRUPT_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+
+
+class Database:
+    """One process's connections to ``data.db``: one that writes, one that reads; thread-safe."""
+
+    def __init__(self, path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> None:
+        self.path = path
+        self._busy_timeout_ms = busy_timeout_ms
+        self._write_lock = threading.RLock()
+        self._read_lock = threading.RLock()
+        with self._failures():
+            self._writer = self._connect()
+            try:
+                self._prepare()
+                self._reader = self._connect()
+            except BaseException:
+                self._writer.close()
+                raise
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """One transaction that holds the file's write lock: all of it happens, or nothing.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE, nothing was written.
+            DataLossError: LOG_CORRUPT.
+        """
+        with self._write_lock, self._failures():
+            self._begin_write()
+            try:
+                yield self._writer
+                self._writer.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._writer.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """A view of one moment; never waits for a writer.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE.
+            DataLossError: LOG_CORRUPT.
+        """
+        with self._read_lock, self._failures():
+            self._reader.execute("BEGIN")
+            try:
+                yield self._reader
+            finally:
+                with suppress(sqlite3.Error):
+                    self._reader.execute("COMMIT")
+
+    def data_version(self) -> int:
+        """A number that differs when anything was committed since the last call; no disk access."""
+        with self._read_lock, self._failures():
+            return int(self._reader.execute("PRAGMA data_version").fetchone()[0])
+
+    def close(self) -> None:
+        """Close both connections; idempotent."""
+        with self._read_lock:
+            self._reader.close()
+        with self._write_lock:
+            self._writer.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path,
+            timeout=self._busy_timeout_ms / 1000,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT_BYTES}")
+        return connection
+
+    def _begin_write(self) -> None:
+        for attempt in range(BUSY_ATTEMPTS):
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or attempt == BUSY_ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def _prepare(self) -> None:
+        version = self._check_identity()
+        if version == SCHEMA_VERSION:
+            return
+        self._enter_wal_mode()
+        self._begin_write()
+        try:
+            if self._check_identity() == 0:
+                for statement in _SCHEMA.split(";"):
+                    self._writer.execute(statement)
+                self._writer.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                self._writer.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            self._writer.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                self._writer.execute("ROLLBACK")
+            raise
+
+    def _check_identity(self) -> int:
+        """The schema version, 0 for an empty file; refuses what is not ours or is newer."""
+        version = int(self._writer.execute("PRAGMA user_version").fetchone()[0])
+        identity = int(self._writer.execute("PRAGMA application_id").fetchone()[0])
+        tables = int(self._writer.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+        if tables and identity != APPLICATION_ID:
+            raise DataLossError(
+                Reason.LOG_CORRUPT,
+                f"{self.path} is a SQLite file of another program: choose another directory",
+            )
+        if version > SCHEMA_VERSION:
+            raise DataLossError(
+                Reason.LOG_CORRUPT,
+                f"{self.path} was written by a newer Drover (schema {version}, this one reads up "
+                f"to {SCHEMA_VERSION}): upgrade Drover or choose another directory",
+            )
+        return version
+
+    def _enter_wal_mode(self) -> None:
+        """Several processes may create the file at once; SQLite does not wait here by itself."""
+        for attempt in range(BUSY_ATTEMPTS):
+            try:
+                # takes the write lock, waiting for whoever is creating the file right now
+                self._writer.execute(f"PRAGMA page_size = {PAGE_SIZE_BYTES}")
+                self._writer.execute("PRAGMA auto_vacuum = INCREMENTAL")
+                self._writer.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if not _is_busy(error) or attempt == BUSY_ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    @contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explain(error) from error
+
+    def _explain(self, error: sqlite3.Error) -> DroverError:
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code in _CORRUPT_CODES:
+            return DataLossError(
+                Reason.LOG_CORRUPT,
+                f"{self.path} cannot be read ({error}): restore it from a copy, or move it away to "
+                "start empty",
+            )
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            waited_s = BUSY_ATTEMPTS * self._busy_timeout_ms / 1000
+            message = f"{self.path} stayed locked by another process for {waited_s:.0f} s"
+        else:
+            message = f"{self.path} cannot be used: {error}"
+        return UnavailableError(Reason.STORAGE_UNAVAILABLE, message)
+
+
+def _is_busy(error: sqlite3.OperationalError) -> bool:
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)

@@ -1,0 +1,135 @@
+"""Records as Arrow: what a blob holds, and what frames have to look like."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+#: What a blob holds; topic, partition and offsets are in the row that points to it.
+PAYLOAD_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+        ("timestamp_ms", pa.int64()),
+    ]
+)
+
+#: What reading a topic gives, for Spark.
+READ_DDL = (
+    "topic string, partition int, offset bigint, key binary, value binary, "
+    "headers array<struct<key:string,value:binary>>, timestamp timestamp"
+)
+READ_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("headers", HEADERS_TYPE),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+    ]
+)
+
+_WRITE_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+
+class FrameError(ValueError):
+    """A frame's columns are not those of records; the message names the column and what to do."""
+
+
+def encode(batches: list[Any]) -> bytes:
+    """Record batches of ``PAYLOAD_SCHEMA`` as one Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, PAYLOAD_SCHEMA, options=_WRITE_OPTIONS) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    payload: bytes = sink.getvalue().to_pybytes()
+    return payload
+
+
+def decode(payload: bytes) -> Iterator[Any]:
+    """The record batches of a blob, in order."""
+    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:
+        yield from reader
+
+
+def normalise(batch: Any, now_ms: int) -> Any:
+    """The record columns of a frame's batch in ``PAYLOAD_SCHEMA``.
+
+    Strings become their UTF-8 bytes; a missing key or header is null; a missing timestamp is now.
+
+    Raises:
+        FrameError: ``value`` is missing or a column has another type.
+    """
+    if batch.schema.get_field_index("value") < 0:
+        raise FrameError(
+            f"the frame has no column 'value'; its columns are {', '.join(batch.schema.names)}"
+        )
+    columns = [
+        _binary(batch, "key"),
+        _binary(batch, "value"),
+        _headers(batch),
+        _timestamps(batch, now_ms),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=PAYLOAD_SCHEMA)
+
+
+def column(batch: Any, name: str) -> Any | None:
+    """A column by name, or None."""
+    index = batch.schema.get_field_index(name)
+    return None if index < 0 else batch.column(index)
+
+
+def _binary(batch: Any, name: str) -> Any:
+    values = column(batch, name)
+    if values is None or pa.types.is_null(values.type):
+        return pa.nulls(batch.num_rows, pa.binary())
+    kind = values.type
+    if pa.types.is_binary(kind):
+        return values
+    if (
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    ):
+        return values.cast(pa.binary())
+    raise FrameError(
+        f"column '{name}' must be binary or string, not {kind}: convert it, for instance with "
+        f"to_json() or cast('string')"
+    )
+
+
+def _headers(batch: Any) -> Any:
+    values = column(batch, "headers")
+    if values is None or pa.types.is_null(values.type):
+        return pa.nulls(batch.num_rows, HEADERS_TYPE)
+    if values.type == HEADERS_TYPE:
+        return values
+    try:
+        return values.cast(HEADERS_TYPE)
+    except pa.ArrowException as error:
+        raise FrameError(
+            "column 'headers' must be array<struct<key:string,value:binary>>, not "
+            f"{values.type}: {error}"
+        ) from error
+
+
+def _timestamps(batch: Any, now_ms: int) -> Any:
+    values = column(batch, "timestamp")
+    if values is None or pa.types.is_null(values.type):
+        return pa.repeat(pa.scalar(now_ms, pa.int64()), batch.num_rows)
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("ms", tz=values.type.tz), safe=False).cast(pa.int64())
+    elif pa.types.is_integer(values.type):
+        values = values.cast(pa.int64())
+    else:
+        raise FrameError(
+            "column 'timestamp' must be a timestamp or milliseconds since 1970 as an integer, not "
+            f"{values.type}"
+        )
+    return values.fill_null(now_ms)

@@ -1,0 +1,117 @@
+"""What to read next: bounded, in order, cut into ranges that executors read side by side."""
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+
+from drover.dataplane import topics
+from drover.dataplane.values import ReadPlan, ReadRange
+
+MAX_RECORDS = 500_000
+MAX_BYTES = 64 * 1024 * 1024
+RANGE_BYTES = 8 * 1024 * 1024
+#: One plan looks at no more stored batches than this of each partition.
+MAX_BATCHES = 5_000
+
+
+def plan(
+    connection: sqlite3.Connection,
+    starts: Mapping[tuple[str, int], int],
+    *,
+    max_records: int,
+    max_bytes: int,
+    range_bytes: int,
+) -> ReadPlan:
+    """Share the limits out evenly among the partitions that have something to read."""
+    bounds = topics.bounds(connection, sorted({topic for topic, _ in starts}))
+    next_offsets = dict(starts)
+    active = []
+    for key, wanted in sorted(starts.items()):
+        first, end = bounds.get(key, (0, 0))
+        next_offsets[key] = max(wanted, first)
+        if end > next_offsets[key]:
+            active.append(key)
+    ranges: list[ReadRange] = []
+    for number, (topic, partition) in enumerate(active):
+        share = len(active) - number
+        if max_records < 1 or max_bytes < 1:
+            break
+        for each in _ranges(
+            connection,
+            topic,
+            partition,
+            next_offsets[topic, partition],
+            max_records=max(1, max_records // share),
+            max_bytes=max(1, max_bytes // share),
+            range_bytes=range_bytes,
+        ):
+            ranges.append(each)
+            next_offsets[topic, partition] = each.end_offset
+            max_records -= each.record_count
+            max_bytes -= each.size_bytes
+    return ReadPlan(tuple(ranges), next_offsets)
+
+
+def blobs(
+    connection: sqlite3.Connection, topic: str, partition: int, start_offset: int, end_offset: int
+) -> list[tuple[int, int, int]]:
+    """(base offset, record count, blob id) of the batches that overlap the offsets, in order."""
+    rows = _batches(connection, topic, partition, start_offset)
+    found = []
+    for base, count, _, blob_id in rows:
+        if base >= end_offset:
+            break
+        found.append((base, count, blob_id))
+    return found
+
+
+def _ranges(
+    connection: sqlite3.Connection,
+    topic: str,
+    partition: int,
+    start_offset: int,
+    *,
+    max_records: int,
+    max_bytes: int,
+    range_bytes: int,
+) -> Iterator[ReadRange]:
+    """Ranges end where batches end, except the last, which ends where the limits say."""
+    begin = position = start_offset
+    size = 0
+    records_left, bytes_left = max_records, max_bytes
+    for number, (base, count, batch_bytes, _) in enumerate(
+        _batches(connection, topic, partition, start_offset)
+    ):
+        if number == MAX_BATCHES or records_left < 1 or bytes_left < 1:
+            break
+        if base + count <= position:
+            continue
+        if size >= range_bytes or (size and base > position):
+            yield ReadRange(topic, partition, begin, position, size)
+            begin, size = position, 0
+        if base > position:  # retention left a gap
+            begin = position = base
+        available = base + count - position
+        record_bytes = max(1, batch_bytes // count)
+        taken = min(available, records_left, max(1, bytes_left // record_bytes))
+        position += taken
+        size += taken * record_bytes
+        records_left -= taken
+        bytes_left -= taken * record_bytes
+        if taken < available:
+            break
+    if position > begin:
+        yield ReadRange(topic, partition, begin, position, size)
+
+
+def _batches(
+    connection: sqlite3.Connection, topic: str, partition: int, start_offset: int
+) -> Iterator[tuple[int, int, int, int]]:
+    """(base offset, record count, bytes, blob id) from the batch that holds ``start_offset``."""
+    return connection.execute(
+        "SELECT base_offset, record_count, size_bytes, blob_id FROM batches"
+        " WHERE topic = ?1 AND partition = ?2 AND base_offset >= coalesce("
+        "  (SELECT max(base_offset) FROM batches"
+        "   WHERE topic = ?1 AND partition = ?2 AND base_offset <= ?3), 0)"
+        " ORDER BY base_offset",
+        (topic, partition, start_offset),
+    )

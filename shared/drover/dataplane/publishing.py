@@ -1,0 +1,116 @@
+"""Staging and publishing inside the store's transactions."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from drover.dataplane import claims, topics
+from drover.dataplane.values import PublishedRange, PublishResult, StagedBlob
+from drover.errors import InvalidArgumentError, Reason
+from drover.model.ids import TaskId, Term
+
+
+def stage(connection: sqlite3.Connection, task: TaskId, claim: Term, payload: bytes) -> int:
+    """Keep a blob under the task's claim; a stale claim may not, so nobody has to clean it up."""
+    claims.check(connection, task, claim)
+    blob_id = connection.execute("INSERT INTO blobs (payload) VALUES (?)", (payload,)).lastrowid
+    assert blob_id is not None
+    connection.execute(
+        "INSERT INTO staging VALUES (?, ?, ?, ?, ?)",
+        (blob_id, task.connector, task.task, claim.generation, claim.sequence),
+    )
+    return blob_id
+
+
+def discard_staged(
+    connection: sqlite3.Connection, task: TaskId, *, keep_claim: Term | None = None
+) -> None:
+    """Remove what the task has staged, except under ``keep_claim``."""
+    keep = keep_claim if keep_claim is not None else Term(-1, -1)
+    where = (
+        "FROM staging WHERE connector = ? AND task = ? AND NOT (generation = ? AND sequence = ?)"
+    )
+    arguments = (task.connector, task.task, keep.generation, keep.sequence)
+    connection.execute(f"DELETE FROM blobs WHERE blob_id IN (SELECT blob_id {where})", arguments)
+    connection.execute(f"DELETE {where}", arguments)
+
+
+def publish(
+    connection: sqlite3.Connection,
+    task: TaskId,
+    claim: Term,
+    staged: Sequence[StagedBlob],
+    now_ms: int,
+) -> PublishResult:
+    """Give the blobs, in this order, their offsets and make them visible."""
+    _require_staged(connection, task, claim, staged)
+    ends: dict[tuple[str, int], int] = {}
+    starts: dict[tuple[str, int], int] = {}
+    for blob in staged:
+        key = (blob.topic, blob.partition)
+        if key not in ends:
+            ends[key] = starts[key] = _end_offset(connection, blob)
+        connection.execute(
+            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (
+                blob.topic,
+                blob.partition,
+                ends[key],
+                blob.record_count,
+                blob.size_bytes,
+                now_ms,
+                blob.blob_id,
+            ),
+        )
+        connection.execute("DELETE FROM staging WHERE blob_id = ?", (blob.blob_id,))
+        ends[key] += blob.record_count
+    connection.executemany(
+        "UPDATE partitions SET end_offset = ? WHERE topic = ? AND partition = ?",
+        [(end, topic, partition) for (topic, partition), end in ends.items()],
+    )
+    discard_staged(connection, task)
+    return PublishResult(
+        [
+            PublishedRange(topic, partition, starts[topic, partition], end)
+            for (topic, partition), end in ends.items()
+        ]
+    )
+
+
+def _require_staged(
+    connection: sqlite3.Connection, task: TaskId, claim: Term, staged: Sequence[StagedBlob]
+) -> None:
+    rows = connection.execute(
+        "SELECT blob_id FROM staging"
+        " WHERE connector = ? AND task = ? AND generation = ? AND sequence = ?",
+        (task.connector, task.task, claim.generation, claim.sequence),
+    )
+    known = {row[0] for row in rows}
+    for blob in staged:
+        if blob.blob_id not in known:
+            raise InvalidArgumentError(
+                Reason.INVALID_REQUEST,
+                f"blob {blob.blob_id} is not staged under claim {claim} of task {task}: stage the "
+                "batch again",
+            )
+        known.discard(blob.blob_id)
+        if blob.record_count < 1:
+            raise InvalidArgumentError(
+                Reason.INVALID_REQUEST, f"blob {blob.blob_id} has no records: do not publish it"
+            )
+
+
+def _end_offset(connection: sqlite3.Connection, blob: StagedBlob) -> int:
+    row = connection.execute(
+        "SELECT end_offset FROM partitions WHERE topic = ? AND partition = ?",
+        (blob.topic, blob.partition),
+    ).fetchone()
+    if row is not None:
+        return int(row[0])
+    found = topics.find(connection, blob.topic)
+    if found is None:
+        raise topics.unknown(blob.topic)
+    raise InvalidArgumentError(
+        Reason.INVALID_REQUEST,
+        f"topic {blob.topic!r} has partitions 0 to {found.partition_count - 1}, "
+        f"not {blob.partition}",
+    )

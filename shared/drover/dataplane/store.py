@@ -1,0 +1,296 @@
+"""The embedded store: topics, committed offsets and claims in one SQLite file.
+
+One file, so that one transaction can carry a batch's records, its offsets and the check of the
+claim that allows it. The coordinator, every engine and every Spark executor of the machine open
+the same file.
+"""
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from drover.clock import Clock, SystemClock
+from drover.dataplane import claims, offsets, planning, publishing, retention, topics
+from drover.dataplane.database import BUSY_TIMEOUT_MS, Database
+from drover.dataplane.values import (
+    PublishResult,
+    ReadPlan,
+    RetentionResult,
+    StagedBlob,
+    TopicInfo,
+)
+from drover.errors import InvalidArgumentError, Reason
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
+
+DAY_MS = 24 * 60 * 60 * 1000
+DEFAULT_RETENTION_MS = 7 * DAY_MS
+
+
+class EmbeddedStore:
+    """``data.db``, opened; thread-safe, and picklable (it opens the file again where it lands).
+
+    Every method is one transaction. It waits, within bounds, while another process writes, and
+    then raises UnavailableError STORAGE_UNAVAILABLE, with nothing done; a damaged file raises
+    DataLossError LOG_CORRUPT.
+
+    Example:
+        >>> store = EmbeddedStore(Path("/var/drover/data.db"))
+        >>> store.ensure_topic("flights", partition_count=1)
+        TopicInfo(name='flights', partition_count=1)
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+    ) -> None:
+        self.path = Path(path)
+        self._clock: Clock = clock if clock is not None else SystemClock()
+        self._database = Database(self.path, busy_timeout_ms=busy_timeout_ms)
+        self._cache_lock = threading.Lock()
+        self._cache_version = -1
+        self._bounds: Mapping[tuple[str, int], tuple[int, int]] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (EmbeddedStore, (self.path,))
+
+    # -- claims and offsets ------------------------------------------------------------------
+
+    def claim_task(
+        self,
+        task: TaskId,
+        *,
+        generation: int,
+        owner: str,
+        request_id: str,
+        task_config_generation: int = -1,
+    ) -> Term:
+        """Make ``owner`` the one committer of ``task``; what earlier owners staged is removed.
+
+        The same ``request_id`` gets the same claim, as long as no later one was granted.
+
+        Raises:
+            FailedPreconditionError: STALE_TERM, a later generation holds the task, or this request
+                was granted before and has been superseded since.
+        """
+        with self._database.write() as connection:
+            term = claims.grant(
+                connection,
+                task,
+                generation=generation,
+                owner=owner,
+                request_id=request_id,
+                task_config_generation=task_config_generation,
+                now_ms=self._clock.now_ms(),
+            )
+            publishing.discard_staged(connection, task, keep_claim=term)
+        return term
+
+    def current_claim(self, task: TaskId) -> Term | None:
+        """The claim that counts, or None when the task was never claimed."""
+        with self._database.read() as connection:
+            return claims.current(connection, task)
+
+    def commit_offsets(self, commits: Sequence[TaskOffsets]) -> list[CommitResult]:
+        """Commit offsets of tasks, each under its claim; one result for each, in order.
+
+        A task's offsets are committed together or not at all; all tasks share one disk write.
+        """
+        faults = [offsets.validate(each.offsets) for each in commits]
+        results = []
+        with self._database.write() as connection:
+            now_ms = self._clock.now_ms()
+            for commit, violations in zip(commits, faults, strict=True):
+                stale = claims.stale_message(connection, commit.task, commit.claim)
+                if stale is not None:
+                    results.append(CommitResult(commit.task, CommitOutcome.STALE_CLAIM, stale))
+                elif violations:
+                    message = "; ".join(f"{each.field} {each.description}" for each in violations)
+                    results.append(CommitResult(commit.task, CommitOutcome.INVALID, message))
+                else:
+                    offsets.write(connection, commit.task.connector, commit.offsets, now_ms)
+                    results.append(CommitResult(commit.task, CommitOutcome.COMMITTED))
+        return results
+
+    def fetch_offsets(self, connector: str) -> list[CommittedOffset]:
+        """A connector's committed offsets; sees every commit that was durable when it was asked."""
+        with self._database.read() as connection:
+            return offsets.fetch(connection, connector)
+
+    # -- topics ------------------------------------------------------------------------------
+
+    def ensure_topic(self, name: str, partition_count: int = 1) -> TopicInfo:
+        """Create the topic, or return it as it is (its partition count may be another).
+
+        Raises:
+            InvalidArgumentError: INVALID_REQUEST, a name or count that cannot be.
+        """
+        topics.require_valid(name, partition_count)
+        with self._database.read() as connection:
+            found = topics.find(connection, name)
+        if found is not None:
+            return found
+        with self._database.write() as connection:
+            return topics.ensure(connection, name, partition_count, self._clock.now_ms())
+
+    def topic(self, name: str) -> TopicInfo | None:
+        """The topic, or None while nobody has created it."""
+        with self._database.read() as connection:
+            return topics.find(connection, name)
+
+    def topics(self) -> list[TopicInfo]:
+        """Every topic, by name."""
+        with self._database.read() as connection:
+            return topics.list_all(connection)
+
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """The next offset of each partition; empty while the topic does not exist.
+
+        Cheap when nothing was written since the last call: no disk access, so idle sinks may ask
+        often.
+        """
+        return {
+            partition: end
+            for (name, partition), (_, end) in self._cached_bounds().items()
+            if name == topic
+        }
+
+    def start_offsets(self, topic: str) -> dict[int, int]:
+        """The first offset that retention has left, of each partition."""
+        return {
+            partition: start
+            for (name, partition), (start, _) in self._cached_bounds().items()
+            if name == topic
+        }
+
+    def has_data(self, starts: Mapping[tuple[str, int], int]) -> bool:
+        """Whether any (topic, partition) has records at or after its start; as cheap as
+        ``end_offsets``.
+        """
+        bounds = self._cached_bounds()
+        return any(bounds.get(key, (0, 0))[1] > start for key, start in starts.items())
+
+    # -- writing and reading records ---------------------------------------------------------
+
+    def stage(self, task: TaskId, claim: Term, payload: bytes) -> int:
+        """Write a blob that readers do not see yet; returns its id. Executors call this.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM, nothing was written.
+        """
+        with self._database.write() as connection:
+            return publishing.stage(connection, task, claim, payload)
+
+    def publish(
+        self,
+        task: TaskId,
+        claim: Term,
+        staged: Iterable[StagedBlob],
+        committed: Sequence[CommittedOffset] = (),
+    ) -> PublishResult:
+        """Make staged blobs visible and commit their source offsets: both or neither.
+
+        Blobs get their offsets in the order of (spark_partition, sequence). Whatever else the task
+        has staged belongs to failed attempts and is removed.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM, nothing was written.
+            InvalidArgumentError: INVALID_REQUEST, faulty offsets, or a blob that is not staged
+                under this claim.
+        """
+        offsets.require_valid(committed)
+        ordered = sorted(staged, key=lambda each: (each.spark_partition, each.sequence))
+        with self._database.write() as connection:
+            now_ms = self._clock.now_ms()
+            claims.check(connection, task, claim)
+            result = publishing.publish(connection, task, claim, ordered, now_ms)
+            offsets.write(connection, task.connector, committed, now_ms)
+        return result
+
+    def plan_read(
+        self,
+        starts: Mapping[tuple[str, int], int],
+        *,
+        max_records: int = planning.MAX_RECORDS,
+        max_bytes: int = planning.MAX_BYTES,
+        range_bytes: int = planning.RANGE_BYTES,
+    ) -> ReadPlan:
+        """What to read next from each (topic, partition), as ranges for executors.
+
+        Args:
+            starts: where to go on, by (topic, partition); 0 for a partition never read.
+            max_records: at most this many records in all, at least one while there are any.
+            max_bytes: about as many bytes in all, at least one record while there are any.
+            range_bytes: about as many bytes in one range.
+        """
+        if min(max_records, max_bytes, range_bytes) < 1:
+            raise InvalidArgumentError(
+                Reason.INVALID_REQUEST, "max_records, max_bytes and range_bytes must be at least 1"
+            )
+        if not self.has_data(starts):
+            return ReadPlan((), dict(starts))
+        with self._database.read() as connection:
+            return planning.plan(
+                connection,
+                starts,
+                max_records=max_records,
+                max_bytes=max_bytes,
+                range_bytes=range_bytes,
+            )
+
+    def read_blobs(
+        self, topic: str, partition: int, start_offset: int, end_offset: int
+    ) -> list[tuple[int, int, int]]:
+        """The blobs that hold offsets of [start_offset, end_offset): (base offset, record count,
+        blob id), in order.
+        """
+        with self._database.read() as connection:
+            return planning.blobs(connection, topic, partition, start_offset, end_offset)
+
+    def read_blob(self, blob_id: int) -> bytes | None:
+        """A blob's payload; None when retention has removed it."""
+        with self._database.read() as connection:
+            row = connection.execute(
+                "SELECT payload FROM blobs WHERE blob_id = ?", (blob_id,)
+            ).fetchone()
+        return row[0] if row else None
+
+    # -- housekeeping ------------------------------------------------------------------------
+
+    def apply_retention(
+        self,
+        *,
+        retention_ms: int | None = DEFAULT_RETENTION_MS,
+        retention_bytes: int | None = None,
+    ) -> RetentionResult:
+        """Remove old batches, a bounded number at a time; call again while it removes something.
+
+        Args:
+            retention_ms: batches written longer ago go; None keeps them.
+            retention_bytes: the oldest batches of a topic partition go while it holds more; None
+                keeps them.
+        """
+        with self._database.write() as connection:
+            return retention.apply(
+                connection,
+                now_ms=self._clock.now_ms(),
+                retention_ms=retention_ms,
+                retention_bytes=retention_bytes,
+            )
+
+    def close(self) -> None:
+        """Close the file; idempotent."""
+        self._database.close()
+
+    def _cached_bounds(self) -> Mapping[tuple[str, int], tuple[int, int]]:
+        with self._cache_lock:
+            version = self._database.data_version()
+            if version != self._cache_version:
+                with self._database.read() as connection:
+                    self._bounds = topics.bounds(connection)
+                self._cache_version = version
+            return self._bounds

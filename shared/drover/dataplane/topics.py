@@ -1,0 +1,100 @@
+"""Topics of the embedded store: names, partitions, end offsets."""
+
+import re
+import sqlite3
+from collections.abc import Iterable
+
+from drover.dataplane.values import TopicInfo
+from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
+
+NAME_MAX_LENGTH = 249
+PARTITION_COUNT_MAX = 10_000
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def name_fault(name: str) -> str:
+    """What is wrong with a topic's name by Kafka's rule; empty when nothing is."""
+    if name in (".", ".."):
+        return f"must not be {name!r}"
+    if not _NAME.fullmatch(name):
+        return (
+            f"must be 1 to {NAME_MAX_LENGTH} of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
+            f"not {name[:80]!r}"
+        )
+    return ""
+
+
+def require_valid(name: str, partition_count: int) -> None:
+    """Refuse a topic that cannot be.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST with every fault.
+    """
+    violations = []
+    fault = name_fault(name)
+    if fault:
+        violations.append(Violation("topic", fault))
+    if not 1 <= partition_count <= PARTITION_COUNT_MAX:
+        violations.append(
+            Violation(
+                "partition_count", f"must be 1 to {PARTITION_COUNT_MAX}, not {partition_count}"
+            )
+        )
+    if violations:
+        raise InvalidArgumentError(
+            Reason.INVALID_REQUEST,
+            "; ".join(f"{each.field} {each.description}" for each in violations),
+            violations=violations,
+        )
+
+
+def ensure(
+    connection: sqlite3.Connection, name: str, partition_count: int, now_ms: int
+) -> TopicInfo:
+    """Create the topic, or return it as it is."""
+    found = find(connection, name)
+    if found is not None:
+        return found
+    connection.execute("INSERT INTO topics VALUES (?, ?, ?)", (name, partition_count, now_ms))
+    connection.executemany(
+        "INSERT INTO partitions VALUES (?, ?, 0, 0)",
+        [(name, partition) for partition in range(partition_count)],
+    )
+    return TopicInfo(name, partition_count)
+
+
+def find(connection: sqlite3.Connection, name: str) -> TopicInfo | None:
+    """The topic, or None."""
+    row = connection.execute(
+        "SELECT name, partition_count FROM topics WHERE name = ?", (name,)
+    ).fetchone()
+    return TopicInfo(*row) if row else None
+
+
+def list_all(connection: sqlite3.Connection) -> list[TopicInfo]:
+    """Every topic, by name."""
+    rows = connection.execute("SELECT name, partition_count FROM topics ORDER BY name")
+    return [TopicInfo(*row) for row in rows]
+
+
+def bounds(
+    connection: sqlite3.Connection, names: Iterable[str] | None = None
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """First and end offset of each partition, by (topic, partition)."""
+    query = "SELECT topic, partition, start_offset, end_offset FROM partitions"
+    if names is None:
+        rows = connection.execute(query).fetchall()
+    else:
+        rows = [
+            row for name in names for row in connection.execute(f"{query} WHERE topic = ?", (name,))
+        ]
+    return {(topic, partition): (start, end) for topic, partition, start, end in rows}
+
+
+def unknown(name: str) -> NotFoundError:
+    """The error for a topic that is not there."""
+    return NotFoundError(
+        Reason.TOPIC_NOT_FOUND,
+        f"topic {name!r} does not exist: it is created when a source first writes to it",
+        metadata={"topic": name},
+    )
