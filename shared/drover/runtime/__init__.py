@@ -1,1 +1,1 @@
-"""See ARCHITECTURE.md."""
+"""The shell around a log-backed machine: order, timers, watchers."""
