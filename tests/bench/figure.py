@@ -1,0 +1,40 @@
+"""One measured figure, printed as a line of JSON."""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What was measured, beside the peer it is judged by or the limit it should keep to.
+
+    ``samples`` are the runs behind ``value``; ``ratio`` is value / peer where there is a peer.
+    """
+
+    figure: str
+    value: float
+    unit: str
+    peer: str = ""
+    peer_value: float | None = None
+    limit: str = ""
+    samples: Sequence[float] = ()
+
+    def print(self) -> None:
+        """Write the figure to stdout."""
+        line: dict[str, object] = {
+            "figure": self.figure,
+            "value": round(self.value, 3),
+            "unit": self.unit,
+        }
+        if self.peer_value:
+            line["peer"] = self.peer
+            line["peer_value"] = round(self.peer_value, 3)
+            line["ratio"] = round(self.value / self.peer_value, 3)
+        if self.limit:
+            line["limit"] = self.limit
+        if self.samples:
+            line["samples"] = [round(sample, 3) for sample in self.samples]
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
