@@ -1,0 +1,112 @@
+"""What every codec uses: ids, terms, spans, times, enums."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from drover.api.common.v1 import ids_pb2
+from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.model.ids import TaskId, Term
+
+EnumT = TypeVar("EnumT", bound=StrEnum)
+
+
+class EnumCodec(Generic[EnumT]):
+    """A proto enum and a StrEnum whose values are its names without the prefix.
+
+    Args:
+        proto_enum: The generated enum.
+        prefix: Such as ``TARGET_STATE_``.
+        model: The StrEnum; values that the other side lacks have no counterpart.
+    """
+
+    def __init__(self, proto_enum: Any, prefix: str, model: type[EnumT]) -> None:
+        names: dict[str, int] = dict(proto_enum.items())
+        self._numbers = {
+            member: names[prefix + member.value]
+            for member in model
+            if prefix + member.value in names
+        }
+        self._members = {number: member for member, number in self._numbers.items()}
+        self._allowed = ", ".join(prefix + member.value for member in self._numbers)
+
+    def encode(self, member: EnumT) -> Any:
+        """The proto value."""
+        return self._numbers[member]
+
+    def decode(self, number: int, field: str) -> EnumT:
+        """The model's value.
+
+        Raises:
+            InvalidArgumentError: INVALID_REQUEST for UNSPECIFIED and unknown values.
+        """
+        member = self._members.get(number)
+        if member is None:
+            raise invalid_field(field, f"{number} is not one of {self._allowed}")
+        return member
+
+    def find(self, number: int) -> EnumT | None:
+        """The model's value; None for UNSPECIFIED and unknown ones."""
+        return self._members.get(number)
+
+
+def invalid_field(field: str, description: str) -> InvalidArgumentError:
+    """The error of a request with one wrong field."""
+    return InvalidArgumentError(
+        Reason.INVALID_REQUEST,
+        f"{field}: {description}",
+        violations=(Violation(field, description),),
+    )
+
+
+def encode_task_id(task: TaskId) -> ids_pb2.TaskId:
+    """As proto."""
+    return ids_pb2.TaskId(connector=task.connector, task=task.task)
+
+
+def decode_task_id(message: ids_pb2.TaskId) -> TaskId:
+    """As model; the connector's name is not checked here."""
+    return TaskId(message.connector, message.task)
+
+
+def encode_term(term: Term) -> ids_pb2.Term:
+    """As proto."""
+    return ids_pb2.Term(generation=term.generation, sequence=term.sequence)
+
+
+def decode_term(message: ids_pb2.Term) -> Term:
+    """As model."""
+    return Term(message.generation, message.sequence)
+
+
+def encode_duration(span_ms: int) -> Duration:
+    """A span in ms as Duration."""
+    duration = Duration()
+    duration.FromMilliseconds(span_ms)
+    return duration
+
+
+def decode_duration(message: Duration) -> int:
+    """A Duration in ms, rounded toward zero; an unset one is 0."""
+    nanos = message.seconds * 1_000_000_000 + message.nanos
+    return nanos // 1_000_000 if nanos >= 0 else -(-nanos // 1_000_000)
+
+
+def encode_timestamp(time_ms: int) -> Timestamp:
+    """Ms since the epoch as Timestamp."""
+    timestamp = Timestamp()
+    timestamp.FromMilliseconds(time_ms)
+    return timestamp
+
+
+def decode_timestamp(message: Timestamp) -> int:
+    """A Timestamp in ms since the epoch; an unset one is 0."""
+    return message.seconds * 1_000 + message.nanos // 1_000_000
+
+
+def decode_config(message: Mapping[str, str]) -> dict[str, str]:
+    """A settings map, detached from its message."""
+    return dict(message)

@@ -1,0 +1,230 @@
+"""What should run."""
+
+from collections.abc import Iterable, Mapping
+
+from drover.api.config_store.v1 import config_store_service_pb2 as pb
+from drover.codec.common import EnumCodec, decode_config, decode_task_id, encode_task_id
+from drover.model.config import (
+    ConfigChange,
+    ConfigEvent,
+    ConfigMap,
+    ConfigSnapshot,
+    ConnectorConfigRemoved,
+    ConnectorConfigUpdated,
+    ConnectorEntry,
+    RestartRequested,
+    TargetState,
+    TargetStateChanged,
+    TaskConfigsUpdated,
+)
+from drover.model.ids import TaskId
+
+TARGET_STATES = EnumCodec(pb.TargetState, "TARGET_STATE_", TargetState)
+
+
+def encode_connector(entry: ConnectorEntry) -> pb.ConnectorEntry:
+    """As proto."""
+    return pb.ConnectorEntry(
+        name=entry.name,
+        config=entry.config or {},
+        has_config=entry.config is not None,
+        config_revision=entry.config_revision,
+        target_state=TARGET_STATES.encode(entry.target_state),
+        task_count=entry.task_count,
+        task_config_generation=entry.task_config_generation,
+        inconsistent=entry.inconsistent,
+        applied_config=entry.applied_config or {},
+        has_applied_config=entry.applied_config is not None,
+    )
+
+
+def decode_connector(message: pb.ConnectorEntry) -> ConnectorEntry:
+    """As model."""
+    return ConnectorEntry(
+        name=message.name,
+        config=decode_config(message.config) if message.has_config else None,
+        config_revision=message.config_revision,
+        target_state=TARGET_STATES.decode(message.target_state, "target_state"),
+        task_count=message.task_count,
+        task_config_generation=message.task_config_generation,
+        inconsistent=message.inconsistent,
+        applied_config=(
+            decode_config(message.applied_config) if message.has_applied_config else None
+        ),
+    )
+
+
+def encode_task_config(task: TaskId, config: ConfigMap) -> pb.TaskConfigEntry:
+    """As proto."""
+    return pb.TaskConfigEntry(task=encode_task_id(task), config=config)
+
+
+def decode_task_configs(messages: Iterable[pb.TaskConfigEntry]) -> dict[TaskId, ConfigMap]:
+    """As model."""
+    return {decode_task_id(message.task): decode_config(message.config) for message in messages}
+
+
+def encode_event(event: ConfigEvent) -> pb.ConfigEvent:
+    """As proto, in one piece."""
+    message = pb.ConfigEvent(offset=event.offset)
+    match event.change:
+        case ConnectorConfigUpdated(connector):
+            message.connector_config_updated.connector.CopyFrom(encode_connector(connector))
+        case ConnectorConfigRemoved(name):
+            message.connector_config_removed.name = name
+        case TaskConfigsUpdated(connector, task_configs):
+            message.task_configs_updated.connector.CopyFrom(encode_connector(connector))
+            message.task_configs_updated.task_configs.extend(_encode_task_configs(task_configs))
+        case TargetStateChanged(name, target_state):
+            message.target_state_changed.name = name
+            message.target_state_changed.target_state = TARGET_STATES.encode(target_state)
+        case RestartRequested(name, only_failed, include_tasks):
+            message.restart_requested.name = name
+            message.restart_requested.only_failed = only_failed
+            message.restart_requested.include_tasks = include_tasks
+    return message
+
+
+def decode_event(message: pb.ConfigEvent) -> ConfigEvent | None:
+    """As model; None for a kind of event that this version does not know."""
+    change: ConfigChange
+    match message.WhichOneof("event"):
+        case "connector_config_updated":
+            change = ConnectorConfigUpdated(
+                decode_connector(message.connector_config_updated.connector)
+            )
+        case "connector_config_removed":
+            change = ConnectorConfigRemoved(message.connector_config_removed.name)
+        case "task_configs_updated":
+            change = TaskConfigsUpdated(
+                decode_connector(message.task_configs_updated.connector),
+                decode_task_configs(message.task_configs_updated.task_configs),
+            )
+        case "target_state_changed":
+            changed = message.target_state_changed
+            change = TargetStateChanged(
+                changed.name, TARGET_STATES.decode(changed.target_state, "target_state")
+            )
+        case "restart_requested":
+            restart = message.restart_requested
+            change = RestartRequested(restart.name, restart.only_failed, restart.include_tasks)
+        case _:
+            return None
+    return ConfigEvent(message.offset, change)
+
+
+def encode_snapshot(
+    snapshot: ConfigSnapshot, chunk_max_bytes: int = 1 << 20
+) -> Iterable[pb.GetSnapshotResponse]:
+    """The chunks of a snapshot, the last one complete; each within the limit unless one entry is
+    larger alone.
+    """
+    chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset)
+    size = 0
+    for name in sorted(snapshot.connectors):
+        connector = encode_connector(snapshot.connectors[name])
+        size += connector.ByteSize() + 8
+        if size > chunk_max_bytes and chunk.connectors:
+            yield chunk
+            chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset)
+            size = connector.ByteSize() + 8
+        chunk.connectors.append(connector)
+    for task in sorted(snapshot.task_configs):
+        entry = encode_task_config(task, snapshot.task_configs[task])
+        size += entry.ByteSize() + 8
+        if size > chunk_max_bytes and (chunk.connectors or chunk.task_configs):
+            yield chunk
+            chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset)
+            size = entry.ByteSize() + 8
+        chunk.task_configs.append(entry)
+    chunk.complete = True
+    yield chunk
+
+
+def decode_snapshot(chunks: Iterable[pb.GetSnapshotResponse]) -> ConfigSnapshot:
+    """The snapshot that the chunks make together."""
+    end_offset = 0
+    connectors: dict[str, ConnectorEntry] = {}
+    task_configs: dict[TaskId, ConfigMap] = {}
+    for chunk in chunks:
+        end_offset = chunk.end_offset
+        connectors.update((c.name, decode_connector(c)) for c in chunk.connectors)
+        task_configs.update(decode_task_configs(chunk.task_configs))
+    return ConfigSnapshot(end_offset, connectors, task_configs)
+
+
+def encode_watch_responses(
+    events: Iterable[ConfigEvent],
+    end_offset: int,
+    *,
+    created: bool = False,
+    message_max_bytes: int = 1 << 20,
+) -> Iterable[pb.WatchConfigsResponse]:
+    """The messages that carry events; at least one.
+
+    Every message but the last has an ``end_offset`` below its successor's first event. A set of
+    task configs that is too large for one message goes on in the next ones (``fragment``).
+    """
+    message = pb.WatchConfigsResponse(created=created, end_offset=0)
+    size = 0
+    for event in events:
+        for piece in _pieces(encode_event(event), message_max_bytes):
+            piece_size = piece.ByteSize() + 8
+            if message.events and size + piece_size > message_max_bytes:
+                message.fragment = message.events[-1].offset == piece.offset
+                message.end_offset = piece.offset
+                yield message
+                message, size = pb.WatchConfigsResponse(), 0
+            message.events.append(piece)
+            size += piece_size
+    message.end_offset = end_offset
+    yield message
+
+
+def join_fragments(
+    pending: list[pb.ConfigEvent], message: pb.WatchConfigsResponse
+) -> list[pb.ConfigEvent]:
+    """The events of a message together with those pending from the fragments before it.
+
+    The first event of ``message`` goes on the last pending one when both are pieces of the same
+    set of task configs.
+    """
+    events = list(message.events)
+    if pending and events and _same_set(pending[-1], events[0]):
+        pending[-1].task_configs_updated.task_configs.extend(
+            events.pop(0).task_configs_updated.task_configs
+        )
+    return [*pending, *events]
+
+
+def _same_set(first: pb.ConfigEvent, second: pb.ConfigEvent) -> bool:
+    kind = "task_configs_updated"
+    return (
+        first.offset == second.offset
+        and first.WhichOneof("event") == kind
+        and second.WhichOneof("event") == kind
+    )
+
+
+def _pieces(event: pb.ConfigEvent, max_bytes: int) -> Iterable[pb.ConfigEvent]:
+    if event.ByteSize() <= max_bytes or event.WhichOneof("event") != "task_configs_updated":
+        yield event
+        return
+    entries = list(event.task_configs_updated.task_configs)
+    del event.task_configs_updated.task_configs[:]
+    base = event.ByteSize()
+    piece, size = pb.ConfigEvent(), base
+    piece.CopyFrom(event)
+    for entry in entries:
+        entry_size = entry.ByteSize() + 8
+        if size + entry_size > max_bytes and piece.task_configs_updated.task_configs:
+            yield piece
+            piece, size = pb.ConfigEvent(), base
+            piece.CopyFrom(event)
+        piece.task_configs_updated.task_configs.append(entry)
+        size += entry_size
+    yield piece
+
+
+def _encode_task_configs(task_configs: Mapping[TaskId, ConfigMap]) -> list[pb.TaskConfigEntry]:
+    return [encode_task_config(task, task_configs[task]) for task in sorted(task_configs)]

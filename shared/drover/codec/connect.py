@@ -1,0 +1,71 @@
+"""The admin API's own forms of connectors and statuses."""
+
+from collections.abc import Mapping
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.codec.common import EnumCodec
+from drover.model.config import TargetState
+from drover.model.ids import TaskId
+from drover.model.status import RunState, Status, StatusKey
+
+TARGET_STATES = EnumCodec(pb.TargetState, "TARGET_STATE_", TargetState)
+RUN_STATES = EnumCodec(pb.RunState, "RUN_STATE_", RunState)
+
+
+def encode_run_state(state: RunState) -> pb.RunState.ValueType:
+    """As proto; a status that was removed shows as UNASSIGNED."""
+    if state is RunState.DESTROYED:
+        return pb.RUN_STATE_UNASSIGNED
+    return RUN_STATES.encode(state)  # type: ignore[no-any-return]
+
+
+def decode_initial_state(number: int) -> TargetState:
+    """The state a new connector starts in: STARTED when none was given.
+
+    Raises:
+        InvalidArgumentError: The value is unknown.
+    """
+    if number == pb.TARGET_STATE_UNSPECIFIED:
+        return TargetState.STARTED
+    return TARGET_STATES.decode(number, "initial_state")
+
+
+def encode_connector_type(name: str) -> pb.ConnectorType.ValueType:
+    """From "source" or "sink"; anything else is UNSPECIFIED."""
+    return {
+        "source": pb.CONNECTOR_TYPE_SOURCE,
+        "sink": pb.CONNECTOR_TYPE_SINK,
+    }.get(name, pb.CONNECTOR_TYPE_UNSPECIFIED)
+
+
+def decode_connector_type(number: int) -> str:
+    """As "source" or "sink"; empty when unknown."""
+    types: dict[int, str] = {pb.CONNECTOR_TYPE_SOURCE: "source", pb.CONNECTOR_TYPE_SINK: "sink"}
+    return types.get(number, "")
+
+
+def encode_connector_status(
+    name: str,
+    connector_type: str,
+    task_indexes: range,
+    statuses: Mapping[StatusKey, Status],
+) -> pb.ConnectorStatus:
+    """The status of a connector and the tasks it should have; UNASSIGNED where none is stored."""
+    connector = statuses.get(name)
+    status = pb.ConnectorStatus(
+        name=name,
+        type=encode_connector_type(connector_type),
+        connector=pb.ConnectorState(state=pb.RUN_STATE_UNASSIGNED),
+    )
+    if connector is not None:
+        status.connector.state = encode_run_state(connector.state)
+        status.connector.worker_id = connector.worker_id
+        status.connector.trace = connector.trace
+    for index in task_indexes:
+        task = statuses.get(TaskId(name, index))
+        entry = status.tasks.add(task=index, state=pb.RUN_STATE_UNASSIGNED)
+        if task is not None:
+            entry.state = encode_run_state(task.state)
+            entry.worker_id = task.worker_id
+            entry.trace = task.trace
+    return status

@@ -1,0 +1,123 @@
+"""What is running."""
+
+from collections.abc import Iterable
+
+from drover.api.status_store.v1 import status_store_service_pb2 as pb
+from drover.codec.common import EnumCodec, decode_task_id, encode_task_id, invalid_field
+from drover.model.status import (
+    RunState,
+    Status,
+    StatusEvent,
+    StatusKey,
+    StatusSnapshot,
+    StatusWrite,
+)
+
+RUN_STATES = EnumCodec(pb.RunState, "RUN_STATE_", RunState)
+
+
+def encode_key(key: StatusKey) -> pb.StatusKey:
+    """As proto."""
+    if isinstance(key, str):
+        return pb.StatusKey(connector=key)
+    return pb.StatusKey(task=encode_task_id(key))
+
+
+def decode_key(message: pb.StatusKey, field: str = "key") -> StatusKey:
+    """As model."""
+    match message.WhichOneof("key"):
+        case "connector":
+            return message.connector
+        case "task":
+            return decode_task_id(message.task)
+        case _:
+            raise invalid_field(field, "not set")
+
+
+def encode_status(status: Status) -> pb.StatusEntry:
+    """As proto."""
+    return pb.StatusEntry(
+        key=encode_key(status.key),
+        state=RUN_STATES.encode(status.state),
+        worker_id=status.worker_id,
+        generation=status.generation,
+        trace=status.trace,
+    )
+
+
+def decode_status(message: pb.StatusEntry, field: str = "status") -> Status:
+    """As model."""
+    return Status(
+        key=decode_key(message.key, f"{field}.key"),
+        state=RUN_STATES.decode(message.state, f"{field}.state"),
+        worker_id=message.worker_id,
+        generation=message.generation,
+        trace=message.trace,
+    )
+
+
+def encode_write(write: StatusWrite) -> pb.StatusWrite:
+    """As proto."""
+    return pb.StatusWrite(status=encode_status(write.status), safe=write.safe)
+
+
+def decode_write(message: pb.StatusWrite, field: str = "write") -> StatusWrite:
+    """As model."""
+    return StatusWrite(decode_status(message.status, f"{field}.status"), message.safe)
+
+
+def encode_event(event: StatusEvent) -> pb.StatusEvent:
+    """As proto."""
+    if event.status is None:
+        return pb.StatusEvent(offset=event.offset, removed=encode_key(event.key))
+    return pb.StatusEvent(offset=event.offset, updated=encode_status(event.status))
+
+
+def decode_event(message: pb.StatusEvent) -> StatusEvent | None:
+    """As model; None for a kind of event that this version does not know."""
+    match message.WhichOneof("event"):
+        case "updated":
+            status = decode_status(message.updated, "updated")
+            return StatusEvent(message.offset, status.key, status)
+        case "removed":
+            return StatusEvent(message.offset, decode_key(message.removed, "removed"), None)
+        case _:
+            return None
+
+
+def encode_snapshot(
+    snapshot: StatusSnapshot, chunk_max_bytes: int = 1 << 20
+) -> Iterable[pb.GetSnapshotResponse]:
+    """The chunks of a snapshot, the last one complete; each within the limit unless one entry is
+    larger alone.
+    """
+    chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset)
+    size = 0
+    for key in sorted(snapshot.statuses, key=_by_name):
+        entry = encode_status(snapshot.statuses[key])
+        size += entry.ByteSize() + 8
+        if size > chunk_max_bytes and chunk.statuses:
+            yield chunk
+            chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset)
+            size = entry.ByteSize() + 8
+        chunk.statuses.append(entry)
+    chunk.complete = True
+    yield chunk
+
+
+def decode_snapshot(chunks: Iterable[pb.GetSnapshotResponse]) -> StatusSnapshot:
+    """The snapshot that the chunks make together."""
+    end_offset = 0
+    statuses: dict[StatusKey, Status] = {}
+    for chunk in chunks:
+        end_offset = chunk.end_offset
+        for entry in chunk.statuses:
+            status = decode_status(entry)
+            statuses[status.key] = status
+    return StatusSnapshot(end_offset, statuses)
+
+
+def _by_name(key: StatusKey) -> tuple[bool, str, int]:
+    if isinstance(key, str):
+        return (False, key, -1)
+    return (True, key.connector, key.task)
