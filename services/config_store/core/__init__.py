@@ -1,1 +1,1 @@
-"""The pure core of the config_store service."""
+"""The pure core of the config store: records, their fold, and the machine that decides writes."""

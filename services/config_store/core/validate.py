@@ -1,0 +1,83 @@
+"""What a write to the config log may look like; every fault is told at once."""
+
+from collections.abc import Sequence
+
+from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.model.names import connector_name_violations
+from services.config_store.core.events import (
+    ConfigRequest,
+    PutConnectorConfig,
+    PutTaskConfigs,
+)
+
+CONFIG_MAX_BYTES = 1024 * 1024
+REQUEST_ID_MAX_CHARS = 200
+TASKS_MAX = 100_000
+
+
+def check_request(request: ConfigRequest) -> None:
+    """Refuse a request with faults in its fields.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST with every violation.
+    """
+    violations = _request_id_violations(request.request_id)
+    if isinstance(request, PutTaskConfigs):
+        violations += connector_name_violations(request.connector, "connector")
+        violations += _task_violations(request)
+    else:
+        violations += connector_name_violations(request.name)
+    if isinstance(request, PutConnectorConfig):
+        if "" in request.config:
+            violations.append(Violation("config", "must not have an empty key"))
+        if request.expected_revision is not None and request.expected_revision < 0:
+            violations.append(Violation("expected_revision", "must not be negative"))
+    if violations:
+        raise _invalid(violations)
+
+
+def check_size(field: str, value: bytes | None) -> None:
+    """Refuse a config whose record would be too large.
+
+    Raises:
+        InvalidArgumentError: TOO_LARGE.
+    """
+    size_bytes = len(value or b"")
+    if size_bytes > CONFIG_MAX_BYTES:
+        fault = f"takes {size_bytes} bytes as JSON, at most {CONFIG_MAX_BYTES} are allowed"
+        raise InvalidArgumentError(
+            Reason.TOO_LARGE, f"{field} {fault}", violations=[Violation(field, fault)]
+        )
+
+
+def _request_id_violations(request_id: str) -> list[Violation]:
+    if not request_id:
+        return [Violation("request_id", "must be set, and the same when the call is repeated")]
+    if len(request_id) > REQUEST_ID_MAX_CHARS:
+        return [Violation("request_id", f"must have at most {REQUEST_ID_MAX_CHARS} characters")]
+    return []
+
+
+def _task_violations(request: PutTaskConfigs) -> list[Violation]:
+    count = len(request.task_configs)
+    if count > TASKS_MAX:
+        return [Violation("task_configs", f"{count} tasks are more than {TASKS_MAX}")]
+    violations = []
+    for index, (task, _) in enumerate(request.task_configs):
+        field = f"task_configs[{index}].task"
+        if task.connector != request.connector:
+            violations.append(
+                Violation(field, f"is of connector {task.connector!r}, not {request.connector!r}")
+            )
+        if task.task != index:
+            violations.append(
+                Violation(field, f"must be task {index}, not {task.task}: the set is 0 to n-1")
+            )
+    return violations
+
+
+def _invalid(violations: Sequence[Violation]) -> InvalidArgumentError:
+    text = "; ".join(f"{v.field}: {v.description}" for v in violations[:5])
+    if len(violations) > 5:
+        text += f"; and {len(violations) - 5} more"
+    return InvalidArgumentError(Reason.INVALID_REQUEST, text, violations=violations)

@@ -1,0 +1,33 @@
+"""What a connector may be called; names become log keys, file names and parts of group ids."""
+
+from drover.errors import Violation
+
+CONNECTOR_NAME_MAX_CHARS = 255
+
+_FORBIDDEN = frozenset("/\\")
+
+
+def connector_name_violations(name: str, field: str = "name") -> list[Violation]:
+    """Every fault of a connector's name; empty when it is good.
+
+    A name is not empty, has at most 255 characters, no control characters, no slashes or
+    backslashes, and neither starts nor ends with white space. Dashes and dots are fine.
+    """
+    if not name.strip():
+        return [Violation(field, "must not be empty")]
+    faults = []
+    if len(name) > CONNECTOR_NAME_MAX_CHARS:
+        faults.append(
+            f"must have at most {CONNECTOR_NAME_MAX_CHARS} characters, this one has {len(name)}"
+        )
+    if any(_is_control(char) for char in name):
+        faults.append("must not contain control characters")
+    if not _FORBIDDEN.isdisjoint(name):
+        faults.append("must not contain slashes or backslashes")
+    if name != name.strip():
+        faults.append("must not start or end with white space")
+    return [Violation(field, fault) for fault in faults]
+
+
+def _is_control(char: str) -> bool:
+    return char < " " or "\x7f" <= char <= "\x9f"
