@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from drover.errors import Reason, UnavailableError
 from drover.model.ids import Term
 
 KEPT_RECORD_COUNT = 1_000
@@ -78,3 +79,8 @@ class Log(Protocol):
 
     async def close(self) -> None:
         """Finish the appends under way and release the storage; idempotent."""
+
+
+def closed_error() -> UnavailableError:
+    """The answer of a log that is closed."""
+    return UnavailableError(Reason.STORAGE_UNAVAILABLE, "the log is closed")

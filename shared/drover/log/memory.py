@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from drover.clock import Clock
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.claims import WriterClaim, check_epoch, next_claim
-from drover.log.log import KEPT_RECORD_COUNT, LogRecord, StoredRecord
+from drover.log.log import KEPT_RECORD_COUNT, LogRecord, StoredRecord, closed_error
 from drover.model.ids import Term
 
 READ_BATCH_RECORDS = 500
@@ -166,8 +166,3 @@ class MemoryLog:
     def _check_open(self) -> None:
         if self._closed:
             raise closed_error()
-
-
-def closed_error() -> UnavailableError:
-    """The answer of a log that is closed."""
-    return UnavailableError(Reason.STORAGE_UNAVAILABLE, "the log is closed")

@@ -1,0 +1,152 @@
+"""The directory of an embedded cluster: where it is, and who owns what in it."""
+
+import errno
+import fcntl
+import os
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import unquote, urlsplit
+
+from drover.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    Reason,
+    UnavailableError,
+    Violation,
+)
+
+_SETTING = "DROVER_STORAGE_URL"
+
+
+def storage_directory(storage_url: str) -> Path:
+    """The directory that an embedded ``storage_url`` names: ``sqlite:///abs/path``.
+
+    Raises:
+        InvalidArgumentError: INVALID_CONFIG, another scheme or no absolute path.
+    """
+    try:
+        url = urlsplit(storage_url)
+    except ValueError as error:
+        raise _bad_url(storage_url, str(error)) from error
+    if url.scheme == "kafka":
+        raise _bad_url(
+            storage_url, "storage on Kafka comes with a later release; use sqlite:///absolute/path"
+        )
+    if url.scheme != "sqlite":
+        raise _bad_url(storage_url, "it has to be sqlite:///absolute/path")
+    if url.netloc:
+        raise _bad_url(
+            storage_url, f"the path has to be absolute, with three slashes: sqlite:///{url.netloc}…"
+        )
+    if url.query or url.fragment:
+        raise _bad_url(storage_url, "write ? and # in a path as %3F and %23")
+    path = unquote(url.path)
+    if not path.strip("/") or "\0" in path:
+        raise _bad_url(storage_url, "it names no directory: sqlite:///absolute/path")
+    return Path("/" + path.lstrip("/"))
+
+
+def _bad_url(storage_url: str, what: str) -> InvalidArgumentError:
+    message = f"{_SETTING} {storage_url!r}: {what}"
+    return InvalidArgumentError(
+        Reason.INVALID_CONFIG, message, violations=[Violation(_SETTING, what)]
+    )
+
+
+class DirectoryLock:
+    """A service's hold on a data directory; ends with ``release``, or with the process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Let another process take over; idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            # the file stays: removing it could take it from under one who has just opened it
+            os.ftruncate(descriptor, 0)
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class DataDirectory:
+    """The directory that keeps an embedded cluster's files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def prepare(self) -> None:
+        """Make the directory if it is missing and see that it can be written.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE, with what to do.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path) as probe:
+                probe.write(b"drover")
+                probe.flush()
+                os.fsync(probe.fileno())
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def lock(self, service_name: str) -> DirectoryLock:
+        """Take ``<directory>/<service_name>.lock`` for this process.
+
+        Raises:
+            FailedPreconditionError: STORAGE_OWNED, another process has it.
+            UnavailableError: STORAGE_UNAVAILABLE.
+        """
+        try:
+            descriptor = os.open(
+                self.path / f"{service_name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644
+            )
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError as error:
+            owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise self._owned(service_name, owner) from error
+        except OSError as error:
+            os.close(descriptor)
+            raise self._unusable(error) from error
+        return DirectoryLock(descriptor)
+
+    def _owned(self, service_name: str, owner: str) -> FailedPreconditionError:
+        who = f"another {service_name}" + (f" (pid {owner})" if owner else "")
+        return FailedPreconditionError(
+            Reason.STORAGE_OWNED,
+            f"{who} uses {self.path}: stop it or choose another {_SETTING}",
+            metadata={"path": str(self.path), "pid": owner},
+        )
+
+    def _unusable(self, error: OSError) -> UnavailableError:
+        advice = {
+            errno.ENOSPC: "free some space",
+            errno.EDQUOT: "free some space",
+            errno.EROFS: f"it is on a read-only file system; choose another {_SETTING}",
+        }.get(
+            error.errno or 0,
+            f"make it a directory this user can write, or choose another {_SETTING}",
+        )
+        return UnavailableError(
+            Reason.STORAGE_UNAVAILABLE,
+            f"cannot use the data directory {self.path}: {error.strerror or error}; {advice}",
+            metadata={"path": str(self.path)},
+        )

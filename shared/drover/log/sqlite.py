@@ -1,0 +1,330 @@
+"""The embedded log: one SQLite file, one writer thread, one fsync for all who append at a time."""
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, cast
+
+from drover.clock import Clock
+from drover.errors import (
+    DroverError,
+    FailedPreconditionError,
+    InternalError,
+    Reason,
+    ResourceExhaustedError,
+)
+from drover.log import sqlite_file as file
+from drover.log.claims import check_epoch, next_claim
+from drover.log.log import KEPT_RECORD_COUNT, LogRecord, StoredRecord, closed_error
+from drover.model.ids import Term
+
+READ_BATCH_RECORDS = 500
+READ_BATCH_BYTES = 1 << 20
+GROUP_MAX_JOBS = 512
+MAX_WAITING_JOBS = 10_000
+DELETE_BATCH_RECORDS = 1_000
+READER_THREADS = 2
+
+_COLUMNS = "offset, timestamp_ms, key, value, request_id, checksum"
+_INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+_SELECT_FROM = f"SELECT {_COLUMNS} FROM record WHERE offset >= ? ORDER BY offset"
+_SELECT_END = "SELECT coalesce(max(offset) + 1, 0) FROM record"
+_SELECT_SUPERSEDED = """
+    SELECT offset FROM (
+        SELECT
+            offset,
+            value IS NULL AS tombstone,
+            lead(offset) OVER (PARTITION BY key ORDER BY offset) AS successor
+        FROM record
+    )
+    WHERE (tombstone OR successor IS NOT NULL)
+        AND offset <= (SELECT max(offset) FROM record) - ?
+    ORDER BY offset
+"""
+
+_Result = int | DroverError
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """One atomic change, made by the writer thread inside a transaction."""
+
+    change: Callable[[sqlite3.Connection], int]
+    loop: asyncio.AbstractEventLoop
+    done: "asyncio.Future[int]"
+
+
+class _Writer:
+    """The thread that owns the writing connection.
+
+    What is queued while a transaction commits goes into the next one together. When that fails its
+    jobs are tried again one by one, so that none fails for its neighbours' sake.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._jobs: deque[_Job] = deque()
+        self._ready = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(
+            target=self._run, name=f"log writer {path.name}", daemon=True
+        )
+        self._thread.start()
+
+    async def do(self, change: Callable[[sqlite3.Connection], int]) -> int:
+        """Make ``change`` atomically and durably; returns what it returned.
+
+        ``change`` refuses by raising a FailedPreconditionError before it writes anything.
+        """
+        loop = asyncio.get_running_loop()
+        job = _Job(change, loop, loop.create_future())
+        with self._ready:
+            if self._stopping:
+                raise closed_error()
+            if len(self._jobs) >= MAX_WAITING_JOBS:
+                raise ResourceExhaustedError(
+                    Reason.QUEUE_FULL,
+                    f"{MAX_WAITING_JOBS} appends wait for {self._path}; slow down and try again",
+                )
+            self._jobs.append(job)
+            self._ready.notify()
+        return await job.done
+
+    def stop(self) -> None:
+        """Take no more jobs, finish those that are queued, close the connection; idempotent."""
+        with self._ready:
+            self._stopping = True
+            self._ready.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while jobs := self._next_group():
+            results = self._commit(jobs)
+            if isinstance(results, DroverError):
+                alone = [self._commit([job]) for job in jobs] if len(jobs) > 1 else [results]
+                results = [one if isinstance(one, DroverError) else one[0] for one in alone]
+            _deliver(jobs, results)
+        self._connection.close()
+
+    def _next_group(self) -> list[_Job]:
+        """Wait for jobs; none means stop."""
+        with self._ready:
+            while not self._jobs and not self._stopping:
+                self._ready.wait()
+            return [self._jobs.popleft() for _ in range(min(len(self._jobs), GROUP_MAX_JOBS))]
+
+    def _commit(self, jobs: Sequence[_Job]) -> "list[_Result] | DroverError":
+        """All of ``jobs`` in one transaction: a result each, or why there is none."""
+        results: list[_Result] = []
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            for job in jobs:
+                try:
+                    results.append(job.change(self._connection))
+                except FailedPreconditionError as refusal:
+                    results.append(refusal)
+            self._connection.execute("COMMIT")
+        except Exception as error:  # noqa: BLE001 the thread lives as long as the log
+            if self._connection.in_transaction:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            return self._as_answer(error)
+        return results
+
+    def _as_answer(self, error: Exception) -> DroverError:
+        if isinstance(error, DroverError):
+            return error
+        if isinstance(error, sqlite3.Error | OSError):
+            return file.translated(error, self._path)
+        return InternalError(f"the records cannot be stored: {error}")
+
+
+def _deliver(jobs: Sequence[_Job], results: "Sequence[_Result]") -> None:
+    """Answer the callers, with one wake-up per event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[int], _Result]]] = {}
+    for job, result in zip(jobs, results, strict=True):
+        by_loop.setdefault(job.loop, []).append((job.done, result))
+    for loop, answers in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle, answers)
+
+
+def _settle(answers: "Sequence[tuple[asyncio.Future[int], _Result]]") -> None:
+    for done, result in answers:
+        if done.done():
+            continue  # the caller has gone
+        if isinstance(result, DroverError):
+            done.set_exception(result)
+        else:
+            done.set_result(result)
+
+
+class _Query:
+    """A running SELECT on a connection of its own, which is its snapshot of the log."""
+
+    def __init__(self, path: Path, sql: str, parameters: Sequence[int] = ()) -> None:
+        self._path = path
+        self._sql = sql
+        self._parameters = parameters
+        self._lock = threading.Lock()
+        self._connection: sqlite3.Connection | None = None
+        self._cursor: sqlite3.Cursor | None = None
+        self._closed = False
+
+    def fetch(self, max_rows: int, max_bytes: int) -> list[tuple[Any, ...]]:
+        """The next rows; at least one unless there are no more."""
+        with self._lock:
+            if self._closed:
+                raise closed_error()
+            try:
+                if self._cursor is None:
+                    self._connection = file.connect(self._path)
+                    self._cursor = self._connection.execute(self._sql, self._parameters)
+                rows: list[tuple[Any, ...]] = []
+                size_bytes = 0
+                while len(rows) < max_rows and size_bytes < max_bytes:
+                    row = self._cursor.fetchone()
+                    if row is None:
+                        break
+                    rows.append(row)
+                    size_bytes += sum(len(cell) for cell in row if isinstance(cell, bytes))
+            except (sqlite3.Error, OSError) as error:
+                raise file.translated(error, self._path) from error
+            return rows
+
+    def close(self) -> None:
+        """End the query, once the fetch under way is through."""
+        with self._lock:
+            self._closed = True
+            if self._connection is not None:
+                self._connection.close()
+
+
+class SqliteLog:
+    """A ``Log`` in one SQLite file.
+
+    Make it with ``open``. One process at a time uses a file (``DataDirectory.lock`` sees to that);
+    within it any number of tasks may append, read and compact at once.
+    """
+
+    def __init__(self, path: Path, clock: Clock, connection: sqlite3.Connection) -> None:
+        self._path: Final = path
+        self._clock = clock
+        self._writer = _Writer(connection, path)
+        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"log {path.name}")
+        self._compacting = asyncio.Lock()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, path: Path, clock: Clock) -> "SqliteLog":
+        """Open the log at ``path``, making it if nothing is there.
+
+        Raises:
+            DataLossError: LOG_CORRUPT, the file is damaged, is no log, or comes from a newer
+                Drover; the message names the file and what to do.
+            UnavailableError: STORAGE_UNAVAILABLE.
+        """
+        connection = await asyncio.to_thread(file.open_log_file, path)
+        return cls(path, clock, connection)
+
+    async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
+        """Append all records or none; durable when it returns the end offset.
+
+        A caller that is cancelled meanwhile does not know whether the records were written.
+        """
+
+        def change(connection: sqlite3.Connection) -> int:
+            if epoch is not None:
+                check_epoch(file.read_claim(connection), epoch)
+            first = file.read_end_offset(connection)
+            now_ms = self._clock.now_ms()
+            connection.executemany(
+                _INSERT,
+                [
+                    file.to_row(offset, now_ms, record)
+                    for offset, record in enumerate(records, first)
+                ],
+            )
+            return first + len(records)
+
+        return await self._writer.do(change)
+
+    async def read(self, start_offset: int = 0) -> AsyncIterator[Sequence[StoredRecord]]:
+        """The records from ``start_offset`` to the present end: what is appended or compacted
+        while reading does not show.
+        """
+        query = _Query(self._path, _SELECT_FROM, (start_offset,))
+        async with aclosing(self._rows(query, READ_BATCH_RECORDS)) as batches:
+            async for rows in batches:
+                yield [file.from_row(cast("file.Row", row), self._path) for row in rows]
+
+    async def end_offset(self) -> int:
+        """The last record's offset + 1."""
+        async with aclosing(self._rows(_Query(self._path, _SELECT_END), 1)) as batches:
+            end_offset: int = (await anext(batches))[0][0]
+            return end_offset
+
+    async def claim(self, owner: str, term: Term) -> int:
+        """Make ``owner`` the privileged writer; returns its epoch."""
+
+        def change(connection: sqlite3.Connection) -> int:
+            standing = file.read_claim(connection)
+            claim = next_claim(standing, owner, term)
+            if claim != standing:
+                file.write_claim(connection, claim)
+            return claim.epoch
+
+        return await self._writer.do(change)
+
+    async def compact(self) -> int:
+        """Remove superseded records and old tombstones, a batch at a time between appends.
+
+        Oldest first: were it cut short, no tombstone would be gone before what it covers. Reads
+        under way keep their snapshot.
+        """
+        removed = 0
+        query = _Query(self._path, _SELECT_SUPERSEDED, (KEPT_RECORD_COUNT,))
+        async with self._compacting, aclosing(self._rows(query, DELETE_BATCH_RECORDS)) as batches:
+            async for offsets in batches:
+                removed += await self._writer.do(partial(_delete, offsets))
+        return removed
+
+    async def close(self) -> None:
+        """Finish the appends under way and close the file; idempotent."""
+        self._closed = True
+        await asyncio.to_thread(self._writer.stop)
+        self._readers.shutdown(wait=False)
+
+    async def _rows(
+        self, query: _Query, max_rows: int
+    ) -> AsyncGenerator[list[tuple[Any, ...]], None]:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                if self._closed:
+                    raise closed_error()
+                rows = await loop.run_in_executor(
+                    self._readers, query.fetch, max_rows, READ_BATCH_BYTES
+                )
+                if not rows:
+                    return
+                yield rows
+        finally:
+            try:
+                self._readers.submit(query.close)  # it may have to wait for a fetch
+            except RuntimeError:  # the log was closed
+                query.close()
+
+
+def _delete(offsets: Sequence[tuple[Any, ...]], connection: sqlite3.Connection) -> int:
+    connection.executemany("DELETE FROM record WHERE offset = ?", offsets)
+    return len(offsets)

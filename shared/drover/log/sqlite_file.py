@@ -1,0 +1,209 @@
+"""The file of a ``SqliteLog``: schema, checks, and SQLite's errors in our terms. Synchronous."""
+
+import contextlib
+import os
+import sqlite3
+import struct
+import zlib
+from pathlib import Path
+
+from drover.errors import DataLossError, DroverError, Reason, UnavailableError
+from drover.log.claims import WriterClaim
+from drover.log.log import LogRecord, StoredRecord
+from drover.model.ids import Term
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x44524F56  # "DROV", so that another program's database is not taken for a log
+BUSY_TIMEOUT_S = 5.0
+WAL_SIZE_LIMIT_BYTES = 64 << 20
+
+_SCHEMA = f"""
+    CREATE TABLE record (
+        offset INTEGER PRIMARY KEY,
+        timestamp_ms INTEGER NOT NULL,
+        key BLOB NOT NULL,
+        value BLOB,
+        request_id TEXT NOT NULL,
+        checksum INTEGER NOT NULL
+    );
+    CREATE TABLE claim (
+        id INTEGER PRIMARY KEY CHECK (id = 0),
+        owner TEXT NOT NULL,
+        generation INTEGER NOT NULL,
+        sequence INTEGER NOT NULL,
+        epoch INTEGER NOT NULL
+    );
+    PRAGMA application_id = {APPLICATION_ID};
+    PRAGMA user_version = {SCHEMA_VERSION};
+"""
+
+_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
+_PRIMARY_CODE = 0xFF
+
+Row = tuple[int, int, bytes, bytes | None, str, int]
+
+
+def open_log_file(path: Path) -> sqlite3.Connection:
+    """Open the log at ``path``, making a new one if nothing is there, and check it.
+
+    Raises:
+        DataLossError: LOG_CORRUPT, the file is damaged, is no log, or comes from a newer Drover.
+        UnavailableError: STORAGE_UNAVAILABLE.
+    """
+    try:
+        if not path.exists():
+            _create(path)
+        connection = connect(path)
+        try:
+            _check(connection, path)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT_BYTES}")
+        except BaseException:
+            connection.close()
+            raise
+    except (sqlite3.Error, OSError) as error:
+        raise translated(error, path) from error
+    return connection
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection to an existing file, in autocommit mode, usable from any one thread."""
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=rw",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+
+
+def _create(path: Path) -> None:
+    """Make an empty log under another name first, so that ``path`` is never an unfinished file and
+    an empty one is known to be damaged.
+    """
+    unfinished = path.with_name(path.name + ".new")
+    with contextlib.suppress(FileNotFoundError):
+        unfinished.unlink()
+    connection = sqlite3.connect(unfinished, isolation_level=None)
+    try:
+        connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+    finally:
+        connection.close()
+    unfinished.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    if path.stat().st_size == 0:
+        raise corrupt(path, "it is empty")
+    application_id = _pragma(connection, "application_id")
+    if application_id != APPLICATION_ID:
+        raise corrupt(path, "it is a database, but not a log of Drover's")
+    version = _pragma(connection, "user_version")
+    if not isinstance(version, int) or version > SCHEMA_VERSION:
+        raise DataLossError(
+            Reason.LOG_CORRUPT,
+            f"{path} was written by a newer Drover (format {version}, this one reads up to"
+            f" {SCHEMA_VERSION}): use that Drover, or choose another DROVER_STORAGE_URL",
+            metadata={"path": str(path), "format": str(version)},
+        )
+    finding = _pragma(connection, "quick_check(1)")
+    if finding != "ok":
+        raise corrupt(path, str(finding))
+
+
+def _pragma(connection: sqlite3.Connection, pragma: str) -> object:
+    row = connection.execute(f"PRAGMA {pragma}").fetchone()
+    value: object = row[0]
+    return value
+
+
+def corrupt(path: Path, what: str) -> DataLossError:
+    """The error for a damaged file."""
+    return DataLossError(
+        Reason.LOG_CORRUPT,
+        f"{path} is damaged: {what}. Restore it from a backup, or move it away together with its"
+        " -wal and -shm files to start with an empty log",
+        metadata={"path": str(path)},
+    )
+
+
+def translated(error: sqlite3.Error | OSError, path: Path) -> DroverError:
+    """What ``error`` means for a caller of the log."""
+    if isinstance(error, sqlite3.Error):
+        # the attribute is missing on errors that the Python module itself raises
+        code = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE
+        if code in _CORRUPT:
+            return corrupt(path, str(error))
+    what = error.strerror if isinstance(error, OSError) else None
+    return UnavailableError(
+        Reason.STORAGE_UNAVAILABLE,
+        f"cannot use {path}: {what or error}; nothing was written. Check the disk's free space and"
+        " that the directory is writable",
+        metadata={"path": str(path)},
+    )
+
+
+def checksum(
+    offset: int, timestamp_ms: int, key: bytes, value: bytes | None, request_id: str
+) -> int:
+    """A CRC-32 over all of a record, so that a flipped bit anywhere in it is found."""
+    lengths = struct.pack(
+        "<qqqq", offset, timestamp_ms, len(key), -1 if value is None else len(value)
+    )
+    crc = zlib.crc32(key, zlib.crc32(lengths))
+    crc = zlib.crc32(value or b"", crc)
+    return zlib.crc32(request_id.encode(errors="surrogatepass"), crc)
+
+
+def to_row(offset: int, timestamp_ms: int, record: LogRecord) -> Row:
+    """A record as the table keeps it."""
+    key, value, request_id = record.key, record.value, record.request_id
+    crc = checksum(offset, timestamp_ms, key, value, request_id)
+    return offset, timestamp_ms, key, value, request_id, crc
+
+
+def from_row(row: Row, path: Path) -> StoredRecord:
+    """A record from the table.
+
+    Raises:
+        DataLossError: LOG_CORRUPT, its checksum is wrong.
+    """
+    offset, timestamp_ms, key, value, request_id, crc = row
+    try:
+        intact = checksum(offset, timestamp_ms, key, value, request_id) == crc
+    except (TypeError, AttributeError, struct.error):  # a flipped bit changed a column's type
+        intact = False
+    if not intact:
+        raise corrupt(path, f"the checksum of the record at offset {offset} is wrong")
+    return StoredRecord(offset, timestamp_ms, LogRecord(key, value, request_id))
+
+
+def read_end_offset(connection: sqlite3.Connection) -> int:
+    """The last offset + 1."""
+    row = connection.execute("SELECT max(offset) FROM record").fetchone()
+    last: int | None = row[0]
+    return 0 if last is None else last + 1
+
+
+def read_claim(connection: sqlite3.Connection) -> WriterClaim:
+    """The standing claim."""
+    row = connection.execute("SELECT owner, generation, sequence, epoch FROM claim").fetchone()
+    if row is None:
+        return WriterClaim()
+    owner, generation, sequence, epoch = row
+    return WriterClaim(owner, Term(generation, sequence), epoch)
+
+
+def write_claim(connection: sqlite3.Connection, claim: WriterClaim) -> None:
+    """Replace the standing claim."""
+    connection.execute(
+        "INSERT OR REPLACE INTO claim (id, owner, generation, sequence, epoch)"
+        " VALUES (0, ?, ?, ?, ?)",
+        (claim.owner, claim.term.generation, claim.term.sequence, claim.epoch),
+    )
