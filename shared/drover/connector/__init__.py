@@ -1,1 +1,60 @@
-"""See ARCHITECTURE.md."""
+"""The API for authors of connectors: start with ``source`` or ``sink``, then ``config_def``."""
+
+from drover.connector.config_def import (
+    REQUIRED,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    ConfigValue,
+    Importance,
+    ParsedConfig,
+    Password,
+)
+from drover.connector.connector import Connector, ConnectorContext
+from drover.connector.offsets import SinkOffset, TopicPartition
+from drover.connector.settings import TOPIC_NAME
+from drover.connector.sink import (
+    OffsetRange,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
+)
+from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
+from drover.connector.task import TaskContext
+from drover.connector.validators import All, Check, InRange, Matches, NonEmpty, OneOf, Validator
+from drover.errors import Violation
+
+__all__ = [
+    "REQUIRED",
+    "TOPIC_NAME",
+    "All",
+    "Check",
+    "ConfigDef",
+    "ConfigKey",
+    "ConfigType",
+    "ConfigValue",
+    "Connector",
+    "ConnectorContext",
+    "Importance",
+    "InRange",
+    "Matches",
+    "NonEmpty",
+    "OffsetRange",
+    "OneOf",
+    "ParsedConfig",
+    "Password",
+    "SinkBatch",
+    "SinkConnector",
+    "SinkOffset",
+    "SinkTask",
+    "SinkTaskContext",
+    "SourceBatch",
+    "SourceConnector",
+    "SourceTask",
+    "SourceTaskContext",
+    "TaskContext",
+    "TopicPartition",
+    "Validator",
+    "Violation",
+]

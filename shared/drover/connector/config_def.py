@@ -1,0 +1,300 @@
+"""A connector's settings: names, types, defaults, rules; and parsing that finds
+every fault at once.
+
+Example:
+    >>> from drover.connector import InRange
+    >>> definition = ConfigDef(
+    ...     ConfigKey("url", ConfigType.STRING, documentation="Where to read from."),
+    ...     ConfigKey("poll.interval.ms", ConfigType.INT, default=1000, validator=InRange(1)),
+    ... )
+    >>> definition.parse({"url": "http://example.org"}).values
+    {'url': 'http://example.org', 'poll.interval.ms': 1000}
+    >>> [str(fault.description) for fault in definition.parse({"poll.interval.ms": "0"}).violations]
+    ['is required', 'must be at least 1, not 0']
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Any, Final
+
+from drover.connector.validators import Validator
+from drover.errors import InvalidArgumentError, Reason, Violation
+
+MASK: Final = "[hidden]"
+_QUOTED_MAX_LENGTH = 80
+_INT_BOUND = 2**31
+_LONG_BOUND = 2**63
+
+
+class ConfigType(StrEnum):
+    """How a setting's text is read; the Python type of its value is in parentheses."""
+
+    #: Any text (str).
+    STRING = "STRING"
+    #: Text that is never shown (Password).
+    PASSWORD = "PASSWORD"
+    #: 32 bits (int).
+    INT = "INT"
+    #: 64 bits (int).
+    LONG = "LONG"
+    #: A finite number (float).
+    DOUBLE = "DOUBLE"
+    #: true or false (bool).
+    BOOLEAN = "BOOLEAN"
+    #: Items separated by commas, stripped (list of str).
+    LIST = "LIST"
+    #: The name of a class or one of its aliases (str).
+    CLASS = "CLASS"
+
+
+class Importance(StrEnum):
+    """How much a setting matters to a reader of the list."""
+
+    HIGH = "HIGH"
+    MEDIUM = "MEDIUM"
+    LOW = "LOW"
+
+
+class _Required(Enum):
+    TOKEN = "required"
+
+
+#: The default of a setting that has none: it must be given.
+REQUIRED: Final = _Required.TOKEN
+
+
+@dataclass(frozen=True, slots=True)
+class Password:
+    """A secret; ``value`` is the text, everything else hides it."""
+
+    value: str
+
+    def __repr__(self) -> str:
+        return MASK
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """One setting.
+
+    ``default`` is a value of the setting's type, None for an optional setting without one, or
+    ``REQUIRED``. ``validator`` judges the parsed value, default included, unless it is None.
+    """
+
+    name: str
+    type: ConfigType
+    default: Any = REQUIRED
+    importance: Importance = Importance.MEDIUM
+    documentation: str = ""
+    group: str = "Connector"
+    validator: Validator | None = None
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be given."""
+        return self.default is REQUIRED
+
+    @property
+    def default_text(self) -> str | None:
+        """The default as it would be written in a config; None when there is none."""
+        if self.default is REQUIRED or self.default is None:
+            return None
+        return to_text(self.default)
+
+    @property
+    def valid_values(self) -> tuple[str, ...]:
+        """The values it may have, where they are few; else empty."""
+        return tuple(self.validator.valid_values) if self.validator is not None else ()
+
+    def parse(self, text: str) -> Any:
+        """The value that ``text`` says.
+
+        Raises:
+            ValueError: it says none; the message says what would be right.
+        """
+        return _PARSERS[self.type](text)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """One setting of a config: as given or by default, as text, and its faults."""
+
+    key: ConfigKey
+    text: str | None
+    errors: tuple[str, ...] = ()
+
+    @property
+    def shown_text(self) -> str | None:
+        """The text for other eyes: secrets are masked."""
+        if self.text is not None and self.key.type is ConfigType.PASSWORD:
+            return MASK
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedConfig:
+    """A config's values by name, unknown settings as their text; faulty settings are left out."""
+
+    values: Mapping[str, Any]
+    violations: tuple[Violation, ...] = ()
+
+    def require_valid(self, name: str = "") -> Mapping[str, Any]:
+        """The values, when there is no fault.
+
+        Raises:
+            InvalidArgumentError: INVALID_CONFIG with every fault.
+        """
+        if self.violations:
+            of = f" of {name!r}" if name else ""
+            count = len(self.violations)
+            listed = "; ".join(f"{each.field} {each.description}" for each in self.violations[:5])
+            more = f"; and {count - 5} more" if count > 5 else ""
+            raise InvalidArgumentError(
+                Reason.INVALID_CONFIG,
+                f"the config{of} has {count} fault{'s' if count > 1 else ''}: {listed}{more}",
+                violations=self.violations,
+            )
+        return self.values
+
+
+class ConfigDef:
+    """The settings a connector knows. A setting it does not know is not a fault."""
+
+    def __init__(self, *keys: ConfigKey) -> None:
+        self._keys = {key.name: key for key in keys}
+        if len(self._keys) != len(keys):
+            names = [key.name for key in keys]
+            doubled = sorted({name for name in names if names.count(name) > 1})
+            raise ValueError(f"defined more than once: {', '.join(doubled)}")
+
+    def __iter__(self) -> Iterator[ConfigKey]:
+        return iter(self._keys.values())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._keys
+
+    def __getitem__(self, name: str) -> ConfigKey:
+        return self._keys[name]
+
+    def __or__(self, other: "ConfigDef") -> "ConfigDef":
+        """Both, in order; where they share a name, ``other`` decides."""
+        merged = ConfigDef()
+        merged._keys = self._keys | other._keys
+        return merged
+
+    def parse(self, raw: Mapping[str, str | None]) -> ParsedConfig:
+        """The typed values, and every fault."""
+        values: dict[str, Any] = {}
+        violations: list[Violation] = []
+        for key in self:
+            value, errors = _evaluate(key, raw.get(key.name))
+            if errors:
+                violations += [Violation(key.name, error) for error in errors]
+            else:
+                values[key.name] = value
+        values |= {
+            name: text for name, text in raw.items() if name not in self._keys and text is not None
+        }
+        return ParsedConfig(values, tuple(violations))
+
+    def validate(self, raw: Mapping[str, str | None]) -> list[ConfigValue]:
+        """Every setting with its text and its faults, in order of definition; unknown ones last."""
+        found = []
+        for key in self:
+            given = raw.get(key.name)
+            _, errors = _evaluate(key, given)
+            found.append(ConfigValue(key, given if given is not None else key.default_text, errors))
+        for name, text in raw.items():
+            if name not in self._keys:
+                unknown = ConfigKey(name, ConfigType.STRING, default=None, group="Unknown")
+                found.append(ConfigValue(unknown, text))
+        return found
+
+
+def to_text(value: Any) -> str:
+    """A value as it is written in a config."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Password):
+        return value.value
+    if isinstance(value, list | tuple):
+        return ",".join(str(item) for item in value)
+    return str(value)
+
+
+def _evaluate(key: ConfigKey, text: str | None) -> tuple[Any, tuple[str, ...]]:
+    if text is None:
+        if key.required:
+            return None, ("is required",)
+        value = key.default
+    else:
+        try:
+            value = key.parse(text)
+        except ValueError as error:
+            return None, (str(error),)
+    if value is None or key.validator is None:
+        return value, ()
+    return value, tuple(key.validator.faults(value))
+
+
+def quote(text: str) -> str:
+    """Text for a message: quoted, shortened."""
+    if len(text) > _QUOTED_MAX_LENGTH:
+        return f"{text[:_QUOTED_MAX_LENGTH]!r}…"
+    return repr(text)
+
+
+def _parse_int(text: str, bits: int, bound: int) -> int:
+    stripped = text.strip()
+    digits = stripped.removeprefix("-").removeprefix("+")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 30):
+        raise ValueError(f"must be a whole number, not {quote(text)}")
+    value = int(stripped)
+    if not -bound <= value < bound:
+        raise ValueError(f"must fit into {bits} bits, not {quote(text)}")
+    return value
+
+
+def _parse_double(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if value != value or value in (float("inf"), float("-inf")):
+        raise ValueError(f"must be a number, not {quote(text)}")
+    return value
+
+
+def _parse_boolean(text: str) -> bool:
+    lowered = text.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(f"must be true or false, not {quote(text)}")
+    return lowered == "true"
+
+
+def _parse_list(text: str) -> list[str]:
+    stripped = text.strip()
+    return [item.strip() for item in stripped.split(",")] if stripped else []
+
+
+def _parse_class(text: str) -> str:
+    stripped = text.strip()
+    parts = stripped.replace(":", ".").split(".")
+    if not all(part.isidentifier() for part in parts):
+        raise ValueError(f"must be the name of a class or its alias, not {quote(text)}")
+    return stripped
+
+
+_PARSERS: Final[Mapping[ConfigType, Any]] = {
+    ConfigType.STRING: str,
+    ConfigType.PASSWORD: Password,
+    ConfigType.INT: lambda text: _parse_int(text, 32, _INT_BOUND),
+    ConfigType.LONG: lambda text: _parse_int(text, 64, _LONG_BOUND),
+    ConfigType.DOUBLE: _parse_double,
+    ConfigType.BOOLEAN: _parse_boolean,
+    ConfigType.LIST: _parse_list,
+    ConfigType.CLASS: _parse_class,
+}

@@ -1,0 +1,73 @@
+"""What source and sink connectors have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from drover.connector.config_def import ConfigDef
+from drover.errors import Violation
+
+
+def _ignore() -> None:
+    return None
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorContext:
+    """What a running connector may ask of the worker; its functions may be called on any thread.
+
+    ``request_reconfiguration()`` has ``task_configs`` called again, soon. ``fail(error)`` makes the
+    connector FAILED with the error's trace.
+    """
+
+    connector: str
+    request_reconfiguration: Callable[[], None] = _ignore
+    fail: Callable[[BaseException], None] = _raise
+
+
+class Connector(ABC):
+    """Splits a pipeline into tasks, and may watch the outside world for changes to the split.
+
+    It needs a constructor without arguments; work begins in ``start``. Derive from
+    ``SourceConnector`` or ``SinkConnector``.
+    """
+
+    #: The plugin's version, shown to operators.
+    version: ClassVar[str] = "unknown"
+    #: Short names that ``connector.class`` may use as well as the full one.
+    aliases: ClassVar[Sequence[str]] = ()
+
+    @classmethod
+    @abstractmethod
+    def config_def(cls) -> ConfigDef:
+        """The connector's own settings; those of every connector are added."""
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Faults that only several settings together show; must not start anything.
+
+        Args:
+            config: the parsed settings; those with a fault of their own are absent, so use
+                ``config.get``.
+        """
+        del config
+        return ()
+
+    def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:  # noqa: B027 (optional)
+        """Begin, with a config that has no faults. Must return soon: watch from a thread."""
+
+    @abstractmethod
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """What each task does: at most ``max_tasks`` configs, none when there is nothing to do.
+
+        A task sees the connector's config overlaid by its own, so only what tells tasks apart has
+        to be here. Called after ``start`` and after each ``request_reconfiguration``.
+        """
+
+    def stop(self) -> None:  # noqa: B027 (optional)
+        """End what ``start`` began; called once, also when ``start`` failed."""

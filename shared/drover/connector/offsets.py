@@ -1,0 +1,97 @@
+"""Offsets between what authors see (dicts) and what is committed (JSON texts)."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from drover.model.offsets import CommittedOffset
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkOffset:
+    """The offset of the next record to write, and the metadata committed with it."""
+
+    offset: int
+    metadata: str = ""
+
+
+def to_json(value: Mapping[str, Any]) -> str:
+    """A partition or an offset as JSON text, keys in their order, no white space.
+
+    Raises:
+        ValueError: it cannot be said in JSON.
+    """
+    try:
+        return json.dumps(dict(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"an offset must be a JSON object: {error} in {value!r}") from error
+
+
+def offset_key(partition: Mapping[str, Any]) -> str:
+    """Equal for partitions that are equal as JSON."""
+    return json.dumps(dict(partition), sort_keys=True, separators=(",", ":"))
+
+
+def source_offsets(
+    offsets: Iterable[tuple[Mapping[str, Any], Mapping[str, Any] | None]],
+) -> list[CommittedOffset]:
+    """The offsets of a source batch, as they are committed.
+
+    Raises:
+        ValueError: one cannot be said in JSON.
+    """
+    return [
+        CommittedOffset(to_json(partition), None if offset is None else to_json(offset))
+        for partition, offset in offsets
+    ]
+
+
+def parse_offsets(
+    committed: Iterable[CommittedOffset],
+) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Committed (partition, offset) pairs as dicts."""
+    return [
+        (json.loads(each.partition_json), json.loads(each.offset_json))
+        for each in committed
+        if each.offset_json is not None
+    ]
+
+
+def sink_offset(topic: str, partition: int, offset: int, metadata: str = "") -> CommittedOffset:
+    """The offset of a topic partition, as it is committed for a sink."""
+    return CommittedOffset(
+        to_json({"kafka_topic": topic, "kafka_partition": partition}),
+        to_json({"kafka_offset": offset}),
+        metadata,
+    )
+
+
+def parse_sink_offsets(
+    committed: Sequence[CommittedOffset],
+) -> dict[TopicPartition, SinkOffset]:
+    """A sink's committed offsets by topic partition.
+
+    Raises:
+        ValueError: one is not a sink's offset.
+    """
+    parsed = {}
+    for each in committed:
+        if each.offset_json is None:
+            continue
+        try:
+            partition, offset = json.loads(each.partition_json), json.loads(each.offset_json)
+            key = TopicPartition(str(partition["kafka_topic"]), int(partition["kafka_partition"]))
+            parsed[key] = SinkOffset(int(offset["kafka_offset"]), each.metadata)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{each.partition_json} with {each.offset_json} is not a sink's offset"
+            ) from error
+    return parsed

@@ -1,0 +1,214 @@
+"""The settings that every connector has, and the whole check of a config."""
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any
+
+from drover.connector.config_def import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    ConfigValue,
+    Importance,
+    ParsedConfig,
+)
+from drover.connector.connector import Connector
+from drover.connector.sink import SinkConnector
+from drover.connector.validators import All, Check, InRange, NonEmpty, OneOf
+from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
+
+NAME = "name"
+CONNECTOR_CLASS = "connector.class"
+TASKS_MAX = "tasks.max"
+TOPICS = "topics"
+TOPIC_PARTITIONS = "topic.partitions"
+BATCH_MAX_RECORDS = "batch.max.records"
+BATCH_MAX_BYTES = "batch.max.bytes"
+POLL_INTERVAL_MS = "poll.interval.ms"
+PARTITIONER_KEYLESS = "partitioner.keyless"
+
+CONNECTOR_NAME_MAX_LENGTH = 249
+_MIB = 1024 * 1024
+
+
+def connector_name_fault(name: str) -> str | None:
+    """What is wrong with a connector's name, or None."""
+    if not name.strip():
+        return "must not be empty"
+    if len(name) > CONNECTOR_NAME_MAX_LENGTH:
+        return f"must be at most {CONNECTOR_NAME_MAX_LENGTH} characters, not {len(name)}"
+    if name != name.strip():
+        return f"must not begin or end with white space: {name[:80]!r}"
+    for character in name:
+        if character in "/\\":
+            return f"must not contain slashes: {name[:80]!r}"
+        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
+            return f"must not contain control characters: {name[:80]!r}"
+    return None
+
+
+def _topic_fault(topic: str) -> str | None:
+    return name_fault(topic) or None
+
+
+def _topics_fault(topics: list[str]) -> str | None:
+    faults = [fault for topic in topics if topic for fault in [name_fault(topic)] if fault]
+    if len(set(topics)) < len(topics):
+        faults.append("must not name a topic twice")
+    return "; ".join(faults) or None
+
+
+#: For a setting of your own that names a topic.
+TOPIC_NAME = Check(_topic_fault)
+
+_COMMON = ConfigDef(
+    ConfigKey(
+        NAME,
+        ConfigType.STRING,
+        importance=Importance.HIGH,
+        group="Common",
+        documentation="The connector's name, unique in the cluster.",
+        validator=Check(connector_name_fault),
+    ),
+    ConfigKey(
+        CONNECTOR_CLASS,
+        ConfigType.CLASS,
+        importance=Importance.HIGH,
+        group="Common",
+        documentation="The connector's class, by its full name or an alias.",
+    ),
+    ConfigKey(
+        TASKS_MAX,
+        ConfigType.INT,
+        default=1,
+        importance=Importance.HIGH,
+        group="Common",
+        documentation="At most this many tasks share the connector's work.",
+        validator=InRange(1),
+    ),
+    ConfigKey(
+        BATCH_MAX_RECORDS,
+        ConfigType.INT,
+        default=500_000,
+        importance=Importance.LOW,
+        group="Batches",
+        documentation="About how many records one batch carries at most.",
+        validator=InRange(1),
+    ),
+    ConfigKey(
+        BATCH_MAX_BYTES,
+        ConfigType.INT,
+        default=64 * _MIB,
+        importance=Importance.LOW,
+        group="Batches",
+        documentation="About how many bytes one batch carries at most; one record always fits.",
+        validator=InRange(1024),
+    ),
+    ConfigKey(
+        POLL_INTERVAL_MS,
+        ConfigType.INT,
+        default=200,
+        importance=Importance.LOW,
+        group="Batches",
+        documentation="How long an idle task waits before it looks for new data.",
+        validator=InRange(1, 3_600_000),
+    ),
+)
+
+_SOURCE = ConfigDef(
+    ConfigKey(
+        TOPIC_PARTITIONS,
+        ConfigType.INT,
+        default=1,
+        group="Topic",
+        documentation="How many partitions a topic gets that the connector creates.",
+        validator=InRange(1, PARTITION_COUNT_MAX),
+    ),
+    ConfigKey(
+        PARTITIONER_KEYLESS,
+        ConfigType.STRING,
+        default="first",
+        group="Topic",
+        documentation="Where records without a key go: to partition 0, which keeps their order "
+        "(first), or evenly to all partitions (spread).",
+        validator=OneOf("first", "spread"),
+    ),
+)
+
+_SINK = ConfigDef(
+    ConfigKey(
+        TOPICS,
+        ConfigType.LIST,
+        importance=Importance.HIGH,
+        group="Topic",
+        documentation="The topics to read, separated by commas.",
+        validator=All(NonEmpty(), Check(_topics_fault)),
+    ),
+)
+
+
+def full_config_def(connector_class: type[Connector]) -> ConfigDef:
+    """A connector's own settings and those that every connector of its kind has.
+
+    A connector that defines a common setting itself replaces it (to forbid several tasks, say).
+    """
+    kind = _SINK if issubclass(connector_class, SinkConnector) else _SOURCE
+    return _COMMON | kind | connector_class.config_def()
+
+
+def parse_config(connector_class: type[Connector], raw: Mapping[str, str | None]) -> ParsedConfig:
+    """The values and every fault, those across settings included."""
+    parsed = full_config_def(connector_class).parse(raw)
+    faults = tuple(connector_class.validate(parsed.values))
+    return ParsedConfig(parsed.values, parsed.violations + faults)
+
+
+def validate_config(
+    connector_class: type[Connector], raw: Mapping[str, str | None]
+) -> list[ConfigValue]:
+    """Every setting with its faults, those across settings included; unknown settings last."""
+    definition = full_config_def(connector_class)
+    faults: dict[str, list[str]] = {}
+    for violation in connector_class.validate(definition.parse(raw).values):
+        faults.setdefault(violation.field, []).append(violation.description)
+    values = [
+        ConfigValue(each.key, each.text, each.errors + tuple(faults.pop(each.key.name, ())))
+        for each in definition.validate(raw)
+    ]
+    for name, errors in faults.items():
+        key = ConfigKey(name, ConfigType.STRING, default=None, group="Unknown")
+        values.append(ConfigValue(key, raw.get(name), tuple(errors)))
+    return values
+
+
+def task_config(
+    connector_class: type[Connector],
+    connector_config: Mapping[str, str],
+    own_config: Mapping[str, str],
+) -> Mapping[str, Any]:
+    """What a task sees as its config: the connector's, overlaid by its own.
+
+    Raises:
+        InvalidArgumentError: INVALID_CONFIG with every fault.
+    """
+    merged = dict(connector_config) | dict(own_config)
+    return full_config_def(connector_class).parse(merged).require_valid(merged.get(NAME, ""))
+
+
+__all__ = [
+    "BATCH_MAX_BYTES",
+    "BATCH_MAX_RECORDS",
+    "CONNECTOR_CLASS",
+    "NAME",
+    "PARTITIONER_KEYLESS",
+    "POLL_INTERVAL_MS",
+    "TASKS_MAX",
+    "TOPICS",
+    "TOPIC_NAME",
+    "TOPIC_PARTITIONS",
+    "connector_name_fault",
+    "full_config_def",
+    "parse_config",
+    "task_config",
+    "validate_config",
+]

@@ -1,0 +1,104 @@
+"""How to write a sink: from topics into the outside world.
+
+Example:
+    A sink that keeps each batch as one directory of Parquet files, named by its offsets, so that
+    the same batch written twice is the same directory::
+
+        class ParquetTask(SinkTask):
+            def start(self, context: SinkTaskContext) -> None:
+                self._root = context.config["directory"]
+
+            def write(self, batch: SinkBatch) -> str:
+                first = batch.ranges[0]
+                path = f"{self._root}/{first.topic}-{first.partition}-{first.start_offset}"
+                batch.frame.write.mode("overwrite").parquet(path)
+                return ""
+
+
+        class Parquet(SinkConnector):
+            version = "1.0"
+            task_class = ParquetTask
+
+            @classmethod
+            def config_def(cls) -> ConfigDef:
+                return ConfigDef(ConfigKey("directory", ConfigType.STRING))
+
+            def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+                return [{} for _ in range(max_tasks)]
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from drover.connector.connector import Connector
+from drover.connector.offsets import SinkOffset, TopicPartition
+from drover.connector.task import TaskContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """Offsets ``start_offset`` to ``end_offset`` - 1 of a topic partition."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkTaskContext(TaskContext):
+    """Where a sink task runs.
+
+    ``committed`` has the connector's committed offsets with the metadata that ``write`` returned
+    with them, by topic partition, read after this task got its claim.
+    """
+
+    committed: Mapping[TopicPartition, SinkOffset] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """Records of topics.
+
+    ``frame`` has the columns topic, partition, offset, key, value, headers and timestamp, in the
+    order of topic, partition and offset (Spark partition, then row). ``ranges`` says which offsets
+    it holds, one range for each topic partition, in the same order; it is never empty.
+    """
+
+    frame: "DataFrame"
+    ranges: Sequence[OffsetRange]
+
+
+class SinkTask(ABC):
+    """Writes one share of the topics, batch by batch, on one thread.
+
+    It needs a constructor without arguments. An exception makes the task FAILED with its trace.
+    """
+
+    def start(self, context: SinkTaskContext) -> None:  # noqa: B027 (optional)
+        """Take up where ``context.committed`` says."""
+
+    @abstractmethod
+    def write(self, batch: SinkBatch) -> str:
+        """Make the batch durable; its offsets are committed after that.
+
+        Returns text of at most 4,096 bytes, committed as metadata with every offset of the batch;
+        empty for none. Write is called again only when the batch is committed; when that fails, the
+        task is started again and gets records again from the last committed offsets, perhaps in
+        batches cut otherwise. To write each record once, make the write idempotent in the offsets,
+        or keep in the metadata what is needed to undo the uncommitted.
+        """
+
+    def stop(self) -> None:  # noqa: B027 (optional)
+        """Release what ``start`` took; called once, also when ``start`` failed."""
+
+
+class SinkConnector(Connector):
+    """A connector from topics into the outside world; name its tasks' class in ``task_class``."""
+
+    task_class: ClassVar[type[SinkTask]]

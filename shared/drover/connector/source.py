@@ -1,0 +1,118 @@
+"""How to write a source: from the outside world into topics.
+
+Example:
+    A source that counts::
+
+        class CounterTask(SourceTask):
+            def start(self, context: SourceTaskContext) -> None:
+                self._context = context
+                last = context.offset({"counter": "main"}) or {"next": 0}
+                self._next = int(last["next"])
+
+            def poll(self) -> SourceBatch | None:
+                if self._next >= self._context.config["limit"]:
+                    return None
+                end = self._next + 1000
+                frame = self._context.spark.range(self._next, end).selectExpr(
+                    "'numbers' AS topic", "cast(id AS string) AS value"
+                )
+                self._next = end
+                return SourceBatch(frame, [({"counter": "main"}, {"next": end})])
+
+
+        class Counter(SourceConnector):
+            version = "1.0"
+            task_class = CounterTask
+
+            @classmethod
+            def config_def(cls) -> ConfigDef:
+                return ConfigDef(ConfigKey("limit", ConfigType.LONG))
+
+            def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+                return [{}]
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drover.connector.connector import Connector
+from drover.connector.offsets import offset_key, parse_offsets
+from drover.connector.task import TaskContext
+from drover.model.offsets import CommittedOffset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTaskContext(TaskContext):
+    """Where a source task runs, and how far its connector has come.
+
+    ``committed`` are all offsets of the connector, those of its other tasks included, read after
+    this task got its claim.
+    """
+
+    committed: Sequence[CommittedOffset] = ()
+
+    def offset(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The committed offset of a source partition; None when there is none yet."""
+        wanted = offset_key(partition)
+        for known, offset in self.offsets():
+            if offset_key(known) == wanted:
+                return offset
+        return None
+
+    def offsets(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Every committed (partition, offset) of the connector."""
+        return parse_offsets(self.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceBatch:
+    """Records for topics, and how far they bring the source.
+
+    ``frame`` has a column ``value`` (binary or string) and may have ``topic`` (string),
+    ``partition`` (int), ``key`` (binary or string), ``headers``
+    (array<struct<key:string,value:binary>>) and ``timestamp`` (timestamp, or milliseconds as an
+    integer). ``topic`` here counts for a frame without that column. A partition that is given wins;
+    else the key decides as in Kafka; records without both go to partition 0 unless
+    ``partitioner.keyless`` says otherwise. The order of records is the frame's: Spark partition,
+    then row.
+
+    ``offsets`` are (partition, offset) pairs of JSON objects, committed together with the records
+    or not at all; an offset of None forgets its partition.
+    """
+
+    frame: "DataFrame"
+    offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
+    topic: str | None = None
+
+
+class SourceTask(ABC):
+    """Reads one share of a source, batch by batch, on one thread.
+
+    It needs a constructor without arguments. An exception makes the task FAILED with its trace.
+    """
+
+    def start(self, context: SourceTaskContext) -> None:  # noqa: B027 (optional)
+        """Take up where ``context.committed`` says."""
+
+    @abstractmethod
+    def poll(self) -> SourceBatch | None:
+        """The next batch; None when there is nothing now, and poll is called again a while later.
+
+        A batch's frame is run once, after poll returned. Poll is called again only when the batch
+        and its offsets are committed; when that fails, the task is started again from the last
+        committed offsets. So a task may advance its own position here. Must not wait for data.
+        """
+
+    def stop(self) -> None:  # noqa: B027 (optional)
+        """Release what ``start`` took; called once, also when ``start`` failed."""
+
+
+class SourceConnector(Connector):
+    """A connector from the outside world into topics; name its tasks' class in ``task_class``."""
+
+    task_class: ClassVar[type[SourceTask]]
