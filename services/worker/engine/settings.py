@@ -21,22 +21,18 @@ class ExitCode(IntEnum):
     FAILED = 1
     #: The settings contradict each other.
     BAD_SETTINGS = 80
-    #: No Java is installed.
-    JAVA_NOT_FOUND = 81
-    #: The installed Java is older than Spark needs.
-    JAVA_TOO_OLD = 82
+    #: There is no Java that Spark can run on.
+    JAVA_UNUSABLE = 81
     #: Java runs, the Spark session does not come up.
-    SPARK_NOT_STARTED = 83
+    SPARK_NOT_STARTED = 82
     #: The JVM ended under a running engine.
-    SPARK_LOST = 84
+    SPARK_LOST = 83
     #: The herder is gone.
-    ORPHANED = 85
+    ORPHANED = 84
 
 
 #: Starting again does not help before somebody changes the machine or the settings.
-LASTING_EXIT_CODES = frozenset(
-    {ExitCode.BAD_SETTINGS, ExitCode.JAVA_NOT_FOUND, ExitCode.JAVA_TOO_OLD}
-)
+LASTING_EXIT_CODES = frozenset({ExitCode.BAD_SETTINGS, ExitCode.JAVA_UNUSABLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,24 @@
+"""The parent of Spark's Python workers (spark.python.daemon.module), for local masters.
+
+Pyspark's own daemon, whose workers die with it: a worker that runs user code does not look at its
+parent, so it would outlive a JVM that was killed. The daemon itself ends when the JVM's end of its
+standard input closes.
+"""
+
+import os
+from typing import Any
+
+from pyspark import daemon
+
+from services.worker.engine import process_tree
+
+
+def manager() -> None:
+    """Run pyspark's daemon."""
+    os.register_at_fork(after_in_child=process_tree.die_with_parent)
+    run: Any = daemon.manager
+    run()
+
+
+if __name__ == "__main__":
+    manager()

@@ -1,0 +1,290 @@
+"""Tasks on few threads: each task is a job that does one micro-batch at a time.
+
+A job says after each turn when it wants the next one. Jobs that are ready take turns first in,
+first out; a job never runs on two threads. One that waits costs an entry in a heap. A turn that
+lasts does not hold the others up: after a second its thread no longer counts against the pool.
+"""
+
+import heapq
+import itertools
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+import structlog
+
+#: A turn this long no longer keeps its place in the pool.
+_LONG_TURN_S = 1.0
+#: All threads together, long turns included, per place in the pool.
+_THREADS_PER_PLACE = 8
+#: Longer pauses end on a common grid, so that many idle jobs wake the timer together.
+_GRID_S = 0.025
+_GRID_FROM_S = 0.1
+
+log = structlog.get_logger(__name__)
+
+
+class Job(Protocol):
+    """What the scheduler runs."""
+
+    @property
+    def name(self) -> str:
+        """For the thread's name and logs."""
+
+    @property
+    def turn_deadline(self) -> float | None:
+        """When (time.monotonic) the turn in progress is overdue; None for never."""
+
+    def take_turn(self) -> float | None:
+        """Do a piece of work.
+
+        Returns:
+            Seconds until the next turn, 0 for at once, None for not before ``wake``.
+        """
+
+    def turn_overdue(self) -> None:
+        """The turn in progress is past its deadline and was given up; called once."""
+
+
+class _State(Enum):
+    WAITING = "waiting"
+    READY = "ready"
+    RUNNING = "running"
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    job: Job
+    state: _State = _State.WAITING
+    #: Woken during its turn: run again at once.
+    woken: bool = False
+    removed: bool = False
+    started_s: float = 0.0
+    thread: threading.Thread | None = None
+    #: Only the heap item with this number counts.
+    timer: int = -1
+    #: Set once a removed job is in no turn any more.
+    ended: threading.Event = field(default_factory=threading.Event)
+
+
+class Scheduler:
+    """Runs jobs on a pool of daemon threads; thread-safe."""
+
+    def __init__(
+        self,
+        *,
+        place_count: int,
+        on_hung: Callable[[threading.Thread, str], None] = lambda _thread, _name: None,
+        on_returned: Callable[[threading.Thread], None] = lambda _thread: None,
+    ) -> None:
+        """Start the timer; pool threads come when there is work.
+
+        Args:
+            place_count: Turns that run at once, not counting long ones.
+            on_hung: Told of a thread whose turn was given up.
+            on_returned: Told when such a thread's turn ended after all.
+        """
+        self._place_count = place_count
+        self._on_hung = on_hung
+        self._on_returned = on_returned
+        self._lock = threading.Lock()
+        self._work = threading.Condition(self._lock)
+        self._timer_changed = threading.Condition(self._lock)
+        self._entries: dict[Job, _Entry] = {}
+        self._ready: deque[_Entry] = deque()
+        self._running: set[_Entry] = set()
+        self._timers: list[tuple[float, int, _Entry]] = []
+        self._numbers = itertools.count()
+        self._idle_threads = 0
+        self._thread_count = 0
+        self._closed = False
+        threading.Thread(target=self._keep_time, name="scheduler-timer", daemon=True).start()
+
+    def add(self, job: Job) -> None:
+        """Give ``job`` its first turn as soon as there is a place."""
+        with self._lock:
+            entry = _Entry(job)
+            self._entries[job] = entry
+            self._make_ready(entry)
+            self._timer_changed.notify()
+
+    def wake(self, job: Job) -> None:
+        """End the pause of ``job``; during a turn, have another follow at once."""
+        with self._lock:
+            entry = self._entries.get(job)
+            if entry is None:
+                return
+            if entry.state is _State.WAITING:
+                self._make_ready(entry)
+            elif entry.state is _State.RUNNING:
+                entry.woken = True
+
+    def remove(self, job: Job) -> threading.Event:
+        """Give ``job`` no further turn.
+
+        Returns:
+            Set as soon as the turn in progress, if any, has ended.
+        """
+        with self._lock:
+            entry = self._entries.pop(job, None)
+            if entry is None:
+                ended = threading.Event()
+                ended.set()
+                return ended
+            entry.removed = True
+            if entry.state is not _State.RUNNING:
+                entry.ended.set()
+            return entry.ended
+
+    def give_up(self, job: Job) -> None:
+        """Stop waiting for the turn that a removed job is in; its thread is replaced."""
+        with self._lock:
+            entry = next((each for each in self._running if each.job is job), None)
+            thread = self._write_off(entry) if entry is not None else None
+        if thread is not None:
+            self._on_hung(thread, job.name)
+
+    def close(self) -> None:
+        """No job gets another turn; turns in progress are left alone."""
+        with self._lock:
+            self._closed = True
+            self._entries.clear()
+            self._ready.clear()
+            self._work.notify_all()
+            self._timer_changed.notify_all()
+
+    def _make_ready(self, entry: _Entry) -> None:
+        entry.timer = -1
+        entry.state = _State.READY
+        self._ready.append(entry)
+        if self._idle_threads:
+            self._idle_threads -= 1  # here, not when it wakes: the next one ready needs another
+            self._work.notify()
+        else:
+            self._grow()
+
+    def _grow(self) -> None:
+        """Start a thread when the pool has a place for one; under the lock."""
+        long_since = time.monotonic() - _LONG_TURN_S
+        placed = sum(1 for entry in self._running if entry.started_s > long_since)
+        # threads that are neither idle nor running have just been started
+        starting = self._thread_count - self._idle_threads - len(self._running)
+        if placed + starting >= self._place_count:
+            return
+        if self._thread_count >= self._place_count * _THREADS_PER_PLACE:
+            return
+        self._thread_count += 1
+        threading.Thread(target=self._work_on, name="task-pool", daemon=True).start()
+
+    def _work_on(self) -> None:
+        thread = threading.current_thread()
+        while True:
+            with self._lock:
+                entry = self._next_entry()
+                if entry is None:
+                    self._thread_count -= 1
+                    return
+                entry.state = _State.RUNNING
+                entry.woken = False
+                entry.started_s = time.monotonic()
+                entry.thread = thread
+                self._running.add(entry)
+            thread.name = f"task:{entry.job.name}"
+            pause_s = _take_turn(entry.job)
+            thread.name = "task-pool"
+            with self._lock:
+                if entry.thread is not thread:  # written off meanwhile, and replaced
+                    entry.ended.set()
+                    break
+                self._end_turn(entry, pause_s)
+        self._on_returned(thread)
+
+    def _next_entry(self) -> _Entry | None:
+        """Wait for work; None when this thread should end. Under the lock."""
+        while True:
+            while self._ready:
+                entry = self._ready.popleft()
+                if not entry.removed:
+                    return entry
+            if self._closed or self._idle_threads >= self._place_count:
+                return None
+            self._idle_threads += 1
+            self._work.wait()
+
+    def _end_turn(self, entry: _Entry, pause_s: float | None) -> None:
+        self._running.discard(entry)
+        entry.thread = None
+        entry.state = _State.WAITING
+        if entry.removed or self._closed:
+            entry.ended.set()
+            return
+        if entry.woken or pause_s == 0:
+            self._make_ready(entry)
+        elif pause_s is not None:
+            due = time.monotonic() + pause_s
+            if pause_s >= _GRID_FROM_S:
+                due = math.ceil(due / _GRID_S) * _GRID_S
+            entry.timer = next(self._numbers)
+            heapq.heappush(self._timers, (due, entry.timer, entry))
+            if self._timers[0][2] is entry:
+                self._timer_changed.notify()
+
+    def _write_off(self, entry: _Entry) -> threading.Thread | None:
+        """Take a running entry's thread out of the pool; under the lock."""
+        thread = entry.thread
+        if thread is None:
+            return None
+        entry.thread = None
+        entry.removed = True
+        self._running.discard(entry)
+        self._thread_count -= 1
+        self._entries.pop(entry.job, None)
+        if self._ready and not self._idle_threads:
+            self._grow()
+        return thread
+
+    def _keep_time(self) -> None:
+        """Make entries ready when their time comes, and give up turns that are overdue."""
+        while True:
+            overdue: list[tuple[_Entry, threading.Thread]] = []
+            with self._lock:
+                if self._closed:
+                    return
+                now = time.monotonic()
+                while self._timers and self._timers[0][0] <= now:
+                    _, number, entry = heapq.heappop(self._timers)
+                    if entry.timer == number and not entry.removed:
+                        self._make_ready(entry)
+                for entry in list(self._running):
+                    deadline = entry.job.turn_deadline
+                    if deadline is not None and deadline <= now:
+                        thread = self._write_off(entry)
+                        if thread is not None:
+                            overdue.append((entry, thread))
+                if self._ready and not self._idle_threads:
+                    self._grow()
+                if not overdue:
+                    self._timer_changed.wait(self._patience_s(now))
+            for entry, thread in overdue:
+                self._on_hung(thread, entry.job.name)
+                entry.job.turn_overdue()
+
+    def _patience_s(self, now: float) -> float | None:
+        """Until the next timer, or a look at the turns in progress; under the lock."""
+        if not self._entries and not self._running:
+            return None
+        return min(self._timers[0][0] - now, _LONG_TURN_S) if self._timers else _LONG_TURN_S
+
+
+def _take_turn(job: Job) -> float | None:
+    try:
+        return job.take_turn()
+    except Exception:
+        # jobs report their own failures; what comes here is a defect, and must not end the pool
+        log.exception("a job's turn failed", job=job.name)
+        return None

@@ -1,0 +1,216 @@
+"""Starting Spark: a JVM that cannot outlive the engine, and one session on it."""
+
+import os
+import secrets
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.serializers import UTF8Deserializer, read_int
+from pyspark.sql import SparkSession
+
+from drover.cli.java_check import JavaUnusableError, find_java
+from services.worker.engine.settings import EngineSettings, ExitCode
+
+_GATEWAY_TIMEOUT_S = 120.0
+_GATEWAY_POLL_S = 0.02
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n%ex
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = error
+"""
+
+log = structlog.get_logger(__name__)
+
+
+class EngineStartError(Exception):
+    """The engine cannot run here; the message is one line for people."""
+
+    def __init__(self, exit_code: ExitCode, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """A running session and its JVM."""
+
+    session: SparkSession
+    jvm: "subprocess.Popen[bytes]"
+    directory: Path
+
+    def stop(self) -> None:
+        """End the session and its JVM, and remove what they kept on disk."""
+        self.session.stop()
+        if self.jvm.stdin is not None:
+            self.jvm.stdin.close()  # the gateway ends with its standard input
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def is_local_master(master: str) -> bool:
+    """Whether executors run on this machine, where they can reach its files."""
+    return master == "local" or master.startswith("local[")
+
+
+def check_settings(settings: EngineSettings) -> None:
+    """Refuse settings that cannot work together.
+
+    Raises:
+        EngineStartError: With BAD_SETTINGS.
+    """
+    scheme = urlsplit(settings.storage_url).scheme
+    if scheme == "sqlite" and not is_local_master(settings.spark_master):
+        raise EngineStartError(
+            ExitCode.BAD_SETTINGS,
+            f"embedded storage ({settings.storage_url}) is a file of this machine, and the "
+            f"executors of Spark master {settings.spark_master} run elsewhere: set "
+            "DROVER_SPARK_MASTER to local[*], or DROVER_STORAGE_URL to a Kafka cluster",
+        )
+
+
+def start_spark(settings: EngineSettings, *, on_lost: Callable[[int], None]) -> SparkEngine:
+    """Start a JVM and a session; call it from the main thread, whose end the JVM is bound to.
+
+    Args:
+        settings: The engine's settings.
+        on_lost: Called on a thread of its own with the exit code when the JVM ended.
+
+    Raises:
+        EngineStartError: There is no usable Java, or Spark refused its settings.
+    """
+    check_settings(settings)
+    directory = Path(tempfile.mkdtemp(prefix="drover-engine-"))
+    try:
+        jvm = _launch_gateway(settings, directory)
+        threading.Thread(target=lambda: on_lost(jvm.wait()), name="jvm-watch", daemon=True).start()
+        session = _build_session()
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return SparkEngine(session, jvm, directory)
+
+
+def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
+    """Spark's settings for an engine; the user's win."""
+    conf = {
+        "spark.app.name": "drover",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # tasks are many and small: each gets its share beside one big batch
+        "spark.scheduler.mode": "FAIR",
+        "spark.pyspark.python": settings.python_executable,
+        "spark.pyspark.driver.python": settings.python_executable,
+        "spark.python.worker.reuse": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory / "local"),
+        "spark.sql.catalogImplementation": "in-memory",
+        # plans of batches are not looked at again, and an engine makes one every few milliseconds
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "100",
+        "spark.cleaner.periodicGC.interval": "5min",
+    }
+    if is_local_master(settings.spark_master):
+        conf["spark.python.daemon.module"] = "services.worker.engine.python_daemon"
+        # the JVM mostly plans and waits: threads of its own for garbage would take cores away
+        conf["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
+    return {**conf, **settings.spark_conf, "spark.master": settings.spark_master}
+
+
+def _launch_gateway(settings: EngineSettings, directory: Path) -> "subprocess.Popen[bytes]":
+    """Start the JVM that pyspark will connect to, as pyspark does, but bound to this process."""
+    log4j = directory / "log4j2.properties"
+    log4j.write_text(_LOG4J)
+    info = directory / f"gateway-{secrets.token_hex(8)}"
+    conf = spark_conf(settings, directory)
+    java_options = conf.get("spark.driver.extraJavaOptions", "")
+    conf["spark.driver.extraJavaOptions"] = (
+        f"-Dlog4j2.configurationFile=file:{log4j} {java_options}".strip()
+    )
+    command = [sys.executable, "-m", "services.worker.engine.bound_exec", str(os.getpid())]
+    command.append(str(Path(_find_spark_home()) / "bin" / "spark-submit"))
+    # a file, as a command line is for everyone to read, and the settings may hold credentials
+    properties = directory / "spark.properties"
+    properties.write_text("".join(f"{k}={_escape_property(v)}\n" for k, v in conf.items()))
+    command += ["--properties-file", str(properties), "pyspark-shell"]
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": settings.python_executable,
+        "SPARK_CONNECT_MODE": "0",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
+    }
+    jvm = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    try:
+        _wait_for_gateway(jvm, info)
+    except BaseException:
+        jvm.kill()
+        raise
+    with info.open("rb") as stream:
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(read_int(stream))  # type: ignore[no-untyped-call]
+        os.environ["PYSPARK_GATEWAY_SECRET"] = UTF8Deserializer().loads(stream)  # type: ignore[no-untyped-call]
+    os.environ["PYSPARK_PYTHON"] = settings.python_executable
+    return jvm
+
+
+def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path) -> None:
+    """Wait until the JVM told its port."""
+    deadline = time.monotonic() + _GATEWAY_TIMEOUT_S
+    while not info.exists():
+        code = jvm.poll()
+        if code is not None:
+            try:
+                find_java()
+            except JavaUnusableError as error:
+                raise EngineStartError(ExitCode.JAVA_UNUSABLE, str(error)) from None
+            raise EngineStartError(
+                ExitCode.SPARK_NOT_STARTED,
+                f"Spark's JVM ended with exit code {code} before it was up; "
+                "its own words are above in the log (settings: DROVER_SPARK_CONF)",
+            )
+        if time.monotonic() >= deadline:
+            raise EngineStartError(
+                ExitCode.SPARK_NOT_STARTED,
+                f"Spark's JVM was not up within {_GATEWAY_TIMEOUT_S:.0f} s",
+            )
+        select.select([], [], [], _GATEWAY_POLL_S)
+
+
+def _escape_property(value: str) -> str:
+    """A value as a Java properties file holds it."""
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return "\\" + escaped if escaped.startswith((" ", "\t")) else escaped
+
+
+def _build_session() -> SparkSession:
+    try:
+        return SparkSession.builder.getOrCreate()  # on the settings that the JVM was started with
+    except Exception as error:
+        first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise EngineStartError(
+            ExitCode.SPARK_NOT_STARTED, f"Spark did not start: {first_line}"
+        ) from error

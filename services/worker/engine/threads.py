@@ -1,0 +1,210 @@
+"""Plugin code on threads of its own, with time limits.
+
+Nothing can stop a Python thread. A call that does not return in time is abandoned: its caller is
+told, the thread stays behind as a daemon, and whatever it does later is ignored. An engine with too
+many of them should be replaced; ``on_exhausted`` says so once.
+"""
+
+import heapq
+import itertools
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+
+from drover.errors import Reason, ResourceExhaustedError
+
+TRACE_MAX_BYTES = 64 * 1024
+_RUNNING_MAX = 64
+_WAITING_MAX = 10_000
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """The call returned ``value``."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The call raised ``error``."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """The call was abandoned after ``limit_ms``."""
+
+    limit_ms: int
+
+
+Outcome = Returned | Raised | TimedOut
+DoneHandler = Callable[[Outcome], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    name: str
+    function: Callable[[], object]
+    limit_ms: int
+    on_done: DoneHandler
+    #: Set by whoever decides the outcome: the thread that ran it, or the watchdog.
+    decided: bool = False
+
+
+class PluginThreads:
+    """Runs calls side by side, each on a daemon thread with its name; thread-safe."""
+
+    def __init__(self, *, abandoned_max: int, on_exhausted: Callable[[str], None]) -> None:
+        """Start the watchdog.
+
+        Args:
+            abandoned_max: So many hung threads are borne.
+            on_exhausted: Called once, with the reason, when there are more.
+        """
+        self._abandoned_max = abandoned_max
+        self._on_exhausted = on_exhausted
+        self._changed = threading.Condition()
+        self._running_count = 0
+        self._waiting: deque[_Call] = deque()
+        self._deadlines: list[tuple[float, int, _Call]] = []
+        self._sequence = itertools.count()
+        self._abandoned: dict[int, str] = {}
+        self._exhausted = False
+        threading.Thread(target=self._watch, name="plugin-watchdog", daemon=True).start()
+
+    @property
+    def abandoned_count(self) -> int:
+        """Abandoned calls that still run."""
+        with self._changed:
+            return len(self._abandoned)
+
+    def run(
+        self, name: str, function: Callable[[], object], *, limit_ms: int, on_done: DoneHandler
+    ) -> None:
+        """Run ``function``; ``on_done`` gets the outcome exactly once, on another thread.
+
+        Raises:
+            ResourceExhaustedError: QUEUE_FULL.
+        """
+        call = _Call(name, function, limit_ms, on_done)
+        with self._changed:
+            if self._running_count >= _RUNNING_MAX:
+                if len(self._waiting) >= _WAITING_MAX:
+                    raise ResourceExhaustedError(
+                        Reason.QUEUE_FULL, f"{_WAITING_MAX} plugin calls wait for a thread already"
+                    )
+                self._waiting.append(call)
+                return
+            self._begin(call)
+
+    def write_off(self, thread: threading.Thread, name: str) -> None:
+        """Count a hung thread that someone else owns, until ``thread`` ends a call.
+
+        Its owner says so with ``written_off_ended``.
+        """
+        with self._changed:
+            self._abandoned[id(thread)] = name
+            reason = self._exhaustion()
+        if reason:
+            self._on_exhausted(reason)
+
+    def written_off_ended(self, thread: threading.Thread) -> None:
+        """A thread given to ``write_off`` came back."""
+        with self._changed:
+            self._abandoned.pop(id(thread), None)
+
+    def _begin(self, call: _Call) -> None:
+        """Start a call's thread; under the lock."""
+        self._running_count += 1
+        deadline = time.monotonic() + call.limit_ms / 1000
+        heapq.heappush(self._deadlines, (deadline, next(self._sequence), call))
+        if self._deadlines[0][2] is call:
+            self._changed.notify()
+        threading.Thread(target=self._execute, args=(call,), name=call.name, daemon=True).start()
+
+    def _execute(self, call: _Call) -> None:
+        outcome: Outcome
+        try:
+            outcome = Returned(call.function())
+        except BaseException as error:  # noqa: BLE001 - plugin code may raise anything, SystemExit too
+            outcome = Raised(error)
+        with self._changed:
+            in_time = not call.decided
+            call.decided = True
+            if in_time:
+                self._end_one()
+            else:
+                self._abandoned.pop(id(call), None)
+        if in_time:
+            self._tell(call, outcome)
+        else:
+            log.info("an abandoned plugin call returned", call=call.name)
+
+    def _end_one(self) -> None:
+        """Give the place of a call that ended to one that waits; under the lock."""
+        self._running_count -= 1
+        if self._waiting:
+            self._begin(self._waiting.popleft())
+
+    def _watch(self) -> None:
+        while True:
+            overdue: list[_Call] = []
+            with self._changed:
+                now = time.monotonic()
+                while self._deadlines and (
+                    self._deadlines[0][2].decided or self._deadlines[0][0] <= now
+                ):
+                    call = heapq.heappop(self._deadlines)[2]
+                    if not call.decided:
+                        call.decided = True
+                        self._abandoned[id(call)] = call.name
+                        self._end_one()
+                        overdue.append(call)
+                reason = self._exhaustion() if overdue else ""
+                if not overdue:
+                    self._changed.wait(self._deadlines[0][0] - now if self._deadlines else None)
+            for call in overdue:
+                log.warning("abandoning a plugin call", call=call.name, limit_ms=call.limit_ms)
+                self._tell(call, TimedOut(call.limit_ms))
+            if reason:
+                self._on_exhausted(reason)
+
+    def _exhaustion(self) -> str:
+        """Why the engine should be replaced, the first time there are too many; under the lock."""
+        if self._exhausted or len(self._abandoned) <= self._abandoned_max:
+            return ""
+        self._exhausted = True
+        names = ", ".join(sorted(set(self._abandoned.values()))[:8])
+        return f"{len(self._abandoned)} plugin calls hang: {names}"
+
+    def _tell(self, call: _Call, outcome: Outcome) -> None:
+        try:
+            call.on_done(outcome)
+        except Exception:
+            log.exception("the outcome of a plugin call was not handled", call=call.name)
+
+
+def format_trace(error: BaseException) -> str:
+    """The trace of ``error`` for a status, its middle cut out above TRACE_MAX_BYTES."""
+    text = "".join(traceback.format_exception(error))
+    return cap_text(text)
+
+
+def cap_text(text: str, max_bytes: int = TRACE_MAX_BYTES) -> str:
+    """``text``, its middle cut out so that it has at most ``max_bytes`` in UTF-8."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= max_bytes:
+        return encoded.decode()
+    mark = f"\n... {len(encoded) - max_bytes} bytes cut ...\n".encode()
+    side = (max_bytes - len(mark)) // 2
+    cut = encoded[:side] + mark + encoded[-side:]
+    return cut.decode(errors="ignore")
