@@ -73,8 +73,9 @@ class Log(Protocol):
     ) -> int:
         """Remove superseded records while serving; returns how many.
 
-        ``keep_offsets`` are spared though superseded, and nothing from ``below_offset`` on is
-        removed: a reader to whom an old record still matters says so (``NeedsOldRecords``).
+        ``keep_offsets`` are spared though superseded, and records from ``below_offset`` on count
+        as not there yet: they neither go nor supersede. So a reader to whom old records still
+        matter can name them (``NeedsOldRecords``).
         """
 
     async def close(self) -> None:

@@ -112,10 +112,9 @@ class MemoryLog:
         """Remove superseded records and old tombstones; returns how many."""
         self._check_open()
         records = self._storage.records
-        last = {stored.record.key: stored.offset for stored in records}
-        first_kept = self._storage.end_offset - KEPT_RECORD_COUNT
-        if below_offset is not None:
-            first_kept = min(first_kept, below_offset)
+        below = self._storage.end_offset if below_offset is None else below_offset
+        last = {stored.record.key: stored.offset for stored in records if stored.offset < below}
+        first_kept = min(self._storage.end_offset - KEPT_RECORD_COUNT, below)
         spared = frozenset(keep_offsets)
         self._storage.records = [
             stored

@@ -5,7 +5,7 @@ import contextlib
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -44,11 +44,15 @@ _SELECT_SUPERSEDED = """
             value IS NULL AS tombstone,
             lead(offset) OVER (PARTITION BY key ORDER BY offset) AS successor
         FROM record
+        WHERE offset < ?
     )
     WHERE (tombstone OR successor IS NOT NULL)
         AND offset <= (SELECT max(offset) FROM record) - ?
     ORDER BY offset
 """
+
+#: SQLite's largest integer
+_ABOVE_ALL_OFFSETS = 2**63 - 1
 
 _Result = int | DroverError
 
@@ -285,17 +289,22 @@ class SqliteLog:
 
         return await self._writer.do(change)
 
-    async def compact(self) -> int:
+    async def compact(
+        self, *, keep_offsets: Collection[int] = (), below_offset: int | None = None
+    ) -> int:
         """Remove superseded records and old tombstones, a batch at a time between appends.
 
         Oldest first: were it cut short, no tombstone would be gone before what it covers. Reads
         under way keep their snapshot.
         """
         removed = 0
-        query = _Query(self._path, _SELECT_SUPERSEDED, (KEPT_RECORD_COUNT,))
+        spared = frozenset(keep_offsets)
+        below = _ABOVE_ALL_OFFSETS if below_offset is None else below_offset
+        query = _Query(self._path, _SELECT_SUPERSEDED, (below, KEPT_RECORD_COUNT))
         async with self._compacting, aclosing(self._rows(query, DELETE_BATCH_RECORDS)) as batches:
-            async for offsets in batches:
-                removed += await self._writer.do(partial(_delete, offsets))
+            async for rows in batches:
+                doomed = [row for row in rows if row[0] not in spared]
+                removed += await self._writer.do(partial(_delete, doomed))
         return removed
 
     async def close(self) -> None:

@@ -26,6 +26,7 @@ from drover.machine import (
     Fail,
     Instruction,
     LogBackedMachine,
+    NeedsOldRecords,
     Notify,
     Outcome,
     Replayed,
@@ -473,7 +474,7 @@ class Runtime(Generic[R]):
         present = self._kept_count + self._superseded_count
         self._superseded_count = 0
         try:
-            removed = await self._log.compact()
+            removed = await self._compact_log()
         except DroverError as error:
             _logger.warning("compaction failed", machine=self._name, error=error.message)
         except Exception:
@@ -483,3 +484,13 @@ class Runtime(Generic[R]):
             _logger.info("compacted", machine=self._name, removed=removed, kept=self._kept_count)
         finally:
             self._compaction = None
+
+    async def _compact_log(self) -> int:
+        machine: object = self._machine
+        if not isinstance(machine, NeedsOldRecords):
+            return await self._log.compact()
+        end_offset = await self._log.end_offset()
+        # what comes after this moment may need old records that nobody has named yet
+        return await self._log.compact(
+            keep_offsets=machine.needed_offsets(), below_offset=end_offset
+        )
