@@ -1,0 +1,270 @@
+"""What happens to groups: calls, ends of calls, and timers.
+
+A call is answered through ``Complete`` or ``Fail`` with its ``call_id``. All others have no answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drover.errors import DroverError
+from drover.machine import AppendFailed
+from drover.model.group import (
+    GroupState,
+    LeavingMember,
+    MemberAssignment,
+    OfferedProtocol,
+    WatchedGroup,
+)
+
+# --- calls -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroup:
+    """A member wants to be in the next generation; answered with a ``JoinOutcome``.
+
+    ``new_member_id`` is the id to hand out when ``member_id`` is empty. A parked call is answered
+    ``RetryJoin`` at ``parked_until_ms``.
+    """
+
+    call_id: str
+    group_id: str
+    member_id: str
+    new_member_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[OfferedProtocol, ...]
+    parked_until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroup:
+    """A member hands in or asks for assignments; answered with a ``SyncOutcome``."""
+
+    call_id: str
+    group_id: str
+    member_id: str
+    generation: int
+    protocol_type: str = ""
+    protocol_name: str = ""
+    assignments: Sequence[MemberAssignment] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A sign of life; answered with True when the member has to join again."""
+
+    call_id: str
+    group_id: str
+    member_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    """Members leave together; answered with a ``LeaveResult`` for each."""
+
+    call_id: str
+    group_id: str
+    leaving: tuple[LeavingMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeGroup:
+    """Answered with a ``GroupDescription``."""
+
+    call_id: str
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups:
+    """Answered with a ``GroupPage``; empty filters let everything through."""
+
+    call_id: str
+    states: frozenset[GroupState] = frozenset()
+    protocol_types: frozenset[str] = frozenset()
+    page_size: int = 0
+    page_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckMember:
+    """Is this a member in this generation? Answered with None, or the error that says why not."""
+
+    call_id: str
+    group_id: str
+    member_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOpened:
+    """A member opened a watch; answered with a ``WatchStarted``."""
+
+    call_id: str
+    group_id: str
+    member_id: str
+
+
+Call = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | DescribeGroup
+    | ListGroups
+    | CheckMember
+    | WatchOpened
+)
+
+# --- ends of calls and streams -----------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CallAbandoned:
+    """Nobody waits for the parked join or sync ``call_id`` any more."""
+
+    group_id: str
+    member_id: str
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberStreamBroken:
+    """A member's watch broke from its side: its process may be gone."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEnded:
+    """This server ended a member's watch, which says nothing about the member."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unloaded:
+    """This server stops serving its groups; parked calls are answered with ``error``."""
+
+    error: DroverError
+
+
+# --- timers ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SessionDue:
+    """A member may have been silent for too long."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingDue:
+    """A member id was handed out and nobody joined with it."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedJoinDue:
+    """A parked join has to be answered now."""
+
+    group_id: str
+    member_id: str
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceDue:
+    """A rebalance, or its initial delay, has waited long enough."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncDue:
+    """The members of ``generation`` had time enough to sync."""
+
+    group_id: str
+    generation: int
+
+
+# --- failed appends (inside AppendFailed) ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CreationNotDurable:
+    """The group could not be created for the one who was to get ``member_id``."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationNotDurable:
+    """The next generation could not be stored; the joins that waited for it were failed."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AssignmentNotDurable:
+    """The leader's assignment could not be stored; the syncs that waited for it were failed."""
+
+    group_id: str
+
+
+Event = (
+    Call
+    | CallAbandoned
+    | MemberStreamBroken
+    | WatchEnded
+    | Unloaded
+    | SessionDue
+    | PendingDue
+    | ParkedJoinDue
+    | RebalanceDue
+    | SyncDue
+    | AppendFailed
+)
+
+# --- what watchers get -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class WatchStarted:
+    """The first answer to a watch. Notifications up to ``change`` are older than it."""
+
+    watched: WatchedGroup
+    change: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChanged:
+    """To all watchers: the group is in another state, or at another generation."""
+
+    change: int
+    watched: WatchedGroup
+
+
+@dataclass(frozen=True, slots=True)
+class MembersRemoved:
+    """To all watchers: these are no longer members, for the reason in ``error``."""
+
+    change: int
+    member_ids: frozenset[str]
+
+
+def watch_channel(group_id: str) -> str:
+    """The channel on which a group's changes are announced."""
+    return f"group/{group_id}"

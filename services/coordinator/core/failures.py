@@ -1,0 +1,67 @@
+"""The errors that the coordinator's rules name, each saying what the caller should do."""
+
+from drover.errors import (
+    DroverError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    Reason,
+    ResourceExhaustedError,
+    UnavailableError,
+    Violation,
+)
+
+
+def unknown_member(group_id: str, member_id: str) -> DroverError:
+    """UNKNOWN_MEMBER_ID."""
+    return NotFoundError(
+        Reason.UNKNOWN_MEMBER_ID,
+        f"{member_id!r} is not a member of group {group_id!r}: "
+        "give up its work and join again with an empty member id",
+        metadata={"groupId": group_id, "memberId": member_id},
+    )
+
+
+def illegal_generation(group_id: str, given: int, current: int) -> DroverError:
+    """ILLEGAL_GENERATION."""
+    return FailedPreconditionError(
+        Reason.ILLEGAL_GENERATION,
+        f"group {group_id!r} is at generation {current}, not {given}: join again",
+        metadata={"groupId": group_id, "currentGeneration": str(current)},
+    )
+
+
+def not_available(group_id: str) -> DroverError:
+    """COORDINATOR_NOT_AVAILABLE."""
+    return UnavailableError(
+        Reason.COORDINATOR_NOT_AVAILABLE,
+        f"this coordinator does not serve group {group_id!r} any more: retry",
+        metadata={"groupId": group_id},
+    )
+
+
+def superseded(group_id: str, member_id: str) -> DroverError:
+    """COORDINATOR_NOT_AVAILABLE, for a parked sync whose member called again."""
+    return UnavailableError(
+        Reason.COORDINATOR_NOT_AVAILABLE,
+        f"a later SyncGroup of member {member_id!r} took the place of this one: retry",
+        metadata={"groupId": group_id, "memberId": member_id},
+    )
+
+
+def group_full(group_id: str, max_size: int) -> DroverError:
+    """GROUP_MAX_SIZE_REACHED."""
+    return ResourceExhaustedError(
+        Reason.GROUP_MAX_SIZE_REACHED,
+        f"group {group_id!r} is full, it takes {max_size} members: back off",
+        metadata={"groupId": group_id, "groupMaxSize": str(max_size)},
+    )
+
+
+def inconsistent_protocol(field: str, description: str) -> DroverError:
+    """INCONSISTENT_GROUP_PROTOCOL."""
+    return InvalidArgumentError(
+        Reason.INCONSISTENT_GROUP_PROTOCOL,
+        f"{field}: {description}",
+        violations=(Violation(field, description),),
+    )

@@ -1,0 +1,357 @@
+"""One group: its members, who waits for what, and what its next record would be.
+
+Hard state (``hard`` and what mirrors it: the generation, the leader, the assignments) is the last
+record that was made durable; only ``apply`` changes it. All else is soft and is lost in a restart:
+who has joined since, which calls are parked, which ids are pending.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from drover.model.group import (
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    Joined,
+    JoinedMember,
+    OfferedProtocol,
+)
+from services.coordinator.core.member import Member, member_from
+from services.coordinator.core.states import check_transition
+from services.coordinator.core.values import GroupMetadata
+
+_WITHOUT_MEMBERS = frozenset({GroupState.EMPTY, GroupState.DEAD})
+_WITH_PROTOCOL = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
+
+
+@dataclass(slots=True)
+class InitialDelay:
+    """The wait for the first members of an empty group (KIP-134): how long this round and all
+    later ones still may take, and whether somebody arrived in this round.
+    """
+
+    round_ms: int
+    remaining_ms: int
+    joined_meanwhile: bool = False
+
+
+class Group:
+    """One group's machine state. ``joining``, ``serving`` and ``rebalance`` hold its rules."""
+
+    __slots__ = (
+        "_parked_join_count",
+        "_speakers",
+        "change",
+        "generation",
+        "group_id",
+        "hard",
+        "initial_delay",
+        "leader_id",
+        "members",
+        "pending",
+        "protocol_name",
+        "protocol_type",
+        "rebalance_due_ms",
+        "state",
+        "state_time_ms",
+        "unsynced",
+    )
+
+    def __init__(self, group_id: str, now_ms: int) -> None:
+        self.group_id = group_id
+        # hard
+        self.hard: GroupMetadata | None = None
+        self.generation = 0
+        self.leader_id = ""
+        self.protocol_name = ""
+        # soft
+        self.state = GroupState.EMPTY
+        self.state_time_ms = now_ms
+        self.protocol_type = ""
+        self.members: dict[str, Member] = {}
+        #: ids that were handed out and not joined with, and until when they are good
+        self.pending: dict[str, int] = {}
+        #: members of this generation that have not asked for their assignment
+        self.unsynced: set[str] = set()
+        self.initial_delay: InitialDelay | None = None
+        self.rebalance_due_ms = 0
+        #: counts the notifications
+        self.change = 0
+        self._parked_join_count = 0
+        self._speakers: Counter[str] = Counter()
+
+    # --- questions ---------------------------------------------------------------------------
+
+    @property
+    def is_unused(self) -> bool:
+        """It never had a generation and nobody is on the way: it may be forgotten.
+
+        A group that had one is kept, because its generation must never be given out again.
+        """
+        return self.generation == 0 and not self.members and not self.pending
+
+    @property
+    def all_joined(self) -> bool:
+        """Every member has joined the next generation, and no id is on its way."""
+        return not self.pending and self._parked_join_count == len(self.members)
+
+    @property
+    def max_rebalance_timeout_ms(self) -> int:
+        """How long the slowest member may take to join again."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def accepts(self, member_id: str, max_size: int) -> bool:
+        """There is room for the member (rule J3)."""
+        if self.state in _WITHOUT_MEMBERS:
+            return True
+        known = self.members.get(member_id)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            rejoins = known is not None and known.join_call_id is not None
+            return rejoins or self._parked_join_count < max_size
+        return known is not None or len(self.members) < max_size
+
+    def supports(self, protocol_type: str, protocols: tuple[OfferedProtocol, ...]) -> bool:
+        """Every member speaks one of these protocols (rule J5)."""
+        if not self.members:
+            return True
+        return protocol_type == self.protocol_type and any(
+            self._speakers[protocol.name] == len(self.members) for protocol in protocols
+        )
+
+    def select_protocol(self) -> str:
+        """The protocol that most members prefer among those that all speak (rule B4).
+
+        Of two with as many votes the one wins that was voted for first.
+        """
+        candidates = {
+            name for name, speakers in self._speakers.items() if speakers == len(self.members)
+        }
+        votes = Counter(
+            next(protocol.name for protocol in member.protocols if protocol.name in candidates)
+            for member in self.members.values()
+        )
+        return votes.most_common(1)[0][0]
+
+    # --- soft changes ------------------------------------------------------------------------
+
+    def transition(self, state: GroupState, now_ms: int) -> None:
+        """Move to ``state``; AssertionError if the table of states does not allow it."""
+        check_transition(self.state, state)
+        self.state = state
+        self.state_time_ms = now_ms
+
+    def add(self, member: Member, protocol_type: str) -> None:
+        """Take in a member; the first one decides the group's protocol type."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.members[member.member_id] = member
+        self._count_speaker(member, 1)
+
+    def remove(self, member: Member) -> None:
+        """Forget a member. Its parked calls have to be answered by the caller."""
+        del self.members[member.member_id]
+        self.unsynced.discard(member.member_id)
+        self._count_speaker(member, -1)
+        if member.join_call_id is not None:
+            self._parked_join_count -= 1
+
+    def offer(self, member: Member, protocols: tuple[OfferedProtocol, ...]) -> None:
+        """Replace what a member offers."""
+        self._count_speaker(member, -1)
+        member.protocols = protocols
+        self._count_speaker(member, 1)
+
+    def park_join(self, member: Member, call_id: str) -> None:
+        """The member waits for the next generation."""
+        if member.join_call_id is None:
+            self._parked_join_count += 1
+        member.join_call_id = call_id
+
+    def unpark_join(self, member: Member) -> str:
+        """The member waits no longer; returns the call, which has to be answered."""
+        call_id = member.join_call_id
+        assert call_id is not None, f"{member.member_id} has no parked join"
+        member.join_call_id = None
+        self._parked_join_count -= 1
+        return call_id
+
+    def _count_speaker(self, member: Member, change: int) -> None:
+        for protocol in member.protocols:
+            self._speakers[protocol.name] += change
+            if not self._speakers[protocol.name]:
+                del self._speakers[protocol.name]
+
+    # --- records and the hard change ---------------------------------------------------------
+
+    def as_created(self, now_ms: int) -> GroupMetadata:
+        """The record of a group that nobody is in yet."""
+        return GroupMetadata(
+            protocol_type="",
+            generation=0,
+            protocol_name="",
+            leader_id="",
+            state_timestamp_ms=now_ms,
+        )
+
+    def as_next_generation(self, now_ms: int) -> GroupMetadata:
+        """The record of the next generation, made of the members that are there now."""
+        if not self.members:
+            return GroupMetadata(
+                protocol_type=self.protocol_type,
+                generation=self.generation + 1,
+                protocol_name="",
+                leader_id="",
+                state_timestamp_ms=now_ms,
+            )
+        leader = self.members.get(self.leader_id)
+        if leader is None or leader.join_call_id is None:
+            leader = next(each for each in self.members.values() if each.join_call_id is not None)
+        return GroupMetadata(
+            protocol_type=self.protocol_type,
+            generation=self.generation + 1,
+            protocol_name=self.select_protocol(),
+            leader_id=leader.member_id,
+            state_timestamp_ms=now_ms,
+            members=tuple(member.record() for member in self.members.values()),
+        )
+
+    def as_assigned(self, assignments: dict[str, bytes], now_ms: int) -> GroupMetadata:
+        """The record of this generation with the leader's assignments; who is left out of them
+        gets an empty one.
+        """
+        return GroupMetadata(
+            protocol_type=self.protocol_type,
+            generation=self.generation,
+            protocol_name=self.protocol_name,
+            leader_id=self.leader_id,
+            state_timestamp_ms=now_ms,
+            members=tuple(
+                member.record(assignments.get(member.member_id, b""))
+                for member in self.members.values()
+            ),
+            assigned=True,
+        )
+
+    def apply(self, metadata: GroupMetadata) -> None:
+        """Make a durable record the group's state; the only place where hard state changes.
+
+        Sets no state: live, ``rebalance`` moves the group on; after a load, ``restore`` does.
+        """
+        self.hard = metadata
+        self.generation = metadata.generation
+        self.leader_id = metadata.leader_id
+        self.protocol_name = metadata.protocol_name
+        self.protocol_type = metadata.protocol_type
+        before = self.members
+        self.members = {}
+        self._speakers = Counter()
+        for record in metadata.members:
+            member = before.get(record.member_id) or member_from(record)
+            member.assignment = record.assignment
+            self.members[member.member_id] = member
+            self._count_speaker(member, 1)
+
+    def restore(self) -> None:
+        """Take the state that the last record says, after the log was loaded."""
+        assert self.hard is not None
+        self.state_time_ms = self.hard.state_timestamp_ms
+        if not self.members:
+            self.state = GroupState.EMPTY
+        elif self.hard.assigned:
+            self.state = GroupState.STABLE
+        else:
+            self.state = GroupState.COMPLETING_REBALANCE
+
+    # --- answers -----------------------------------------------------------------------------
+
+    def joined(self, member: Member, metadata: GroupMetadata) -> Joined:
+        """The answer to a join of the generation that ``metadata`` describes."""
+        members: tuple[JoinedMember, ...] = ()
+        if member.member_id == metadata.leader_id:
+            members = tuple(
+                JoinedMember(each.member_id, each.metadata_of(metadata.protocol_name))
+                for each in self.members.values()
+            )
+        return Joined(
+            generation=metadata.generation,
+            member_id=member.member_id,
+            leader_id=metadata.leader_id,
+            protocol_type=metadata.protocol_type,
+            protocol_name=metadata.protocol_name,
+            members=members,
+        )
+
+    def describe(self) -> GroupDescription:
+        """The group for an operator (rule A1)."""
+        stable = self.state is GroupState.STABLE
+        return GroupDescription(
+            group_id=self.group_id,
+            state=self.state,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol_name if stable else "",
+            generation=self.generation,
+            leader_id=self.leader_id,
+            members=tuple(
+                self.members[member_id].describe(self.protocol_name if stable else None)
+                for member_id in sorted(self.members)
+            ),
+            state_change_time_ms=self.state_time_ms,
+        )
+
+    def listing(self) -> GroupListing:
+        """One line of a list of groups."""
+        return GroupListing(
+            group_id=self.group_id,
+            state=self.state,
+            protocol_type=self.protocol_type,
+            member_count=len(self.members),
+            generation=self.generation,
+        )
+
+    # --- invariants --------------------------------------------------------------------------
+
+    def validate(self) -> None:
+        """Raise AssertionError when the group contradicts itself."""
+        where = f"group {self.group_id!r} in {self.state}"
+        hard = self.hard
+        assert self.generation == (hard.generation if hard else 0), where
+        assert self.leader_id == (hard.leader_id if hard else ""), where
+        assert self.protocol_name == (hard.protocol_name if hard else ""), where
+        assert not self.members.keys() & self.pending.keys(), f"{where}: pending members"
+        assert self.unsynced <= self.members.keys(), f"{where}: strangers have to sync"
+        if self.state in _WITHOUT_MEMBERS:
+            assert self.state is GroupState.DEAD or not self.members, f"{where}: has members"
+        if self.state in _WITH_PROTOCOL:
+            assert hard is not None, where
+            assert self.leader_id in self.members, f"{where}: the leader is gone"
+            assert set(self.members) == {each.member_id for each in hard.members}, where
+            assert hard.assigned == (self.state is GroupState.STABLE), where
+            assert self._speakers[self.protocol_name] == len(self.members), where
+        else:
+            assert not self.unsynced, f"{where}: nothing to sync with"
+        if self.state is GroupState.PREPARING_REBALANCE and self.initial_delay is None:
+            assert not (self.members and self.all_joined), f"{where}: nobody is missing"
+        else:
+            assert self.state is GroupState.PREPARING_REBALANCE or self.initial_delay is None, where
+        self._validate_members(where)
+
+    def _validate_members(self, where: str) -> None:
+        speakers: Counter[str] = Counter()
+        parked: list[str] = []
+        for member_id, member in self.members.items():
+            assert member.member_id == member_id, where
+            speakers.update(protocol.name for protocol in member.protocols)
+            if member.join_call_id is not None:
+                assert self.state is GroupState.PREPARING_REBALANCE, f"{where}: a join waits"
+                parked.append(member.join_call_id)
+            if member.sync_call_id is not None:
+                assert self.state is GroupState.COMPLETING_REBALANCE, f"{where}: a sync waits"
+                assert member_id not in self.unsynced, where
+                parked.append(member.sync_call_id)
+            if not member.is_parked and self.state is not GroupState.DEAD:
+                assert member.timer_at_ms is not None, f"{where}: nobody looks after {member_id}"
+                assert member.timer_at_ms <= member.alive_until_ms, f"{where}: {member_id}"
+        assert speakers == self._speakers, f"{where}: {speakers} speak, not {self._speakers}"
+        assert len(parked) == len(set(parked)), f"{where}: a call is parked twice"
+        joins = sum(member.join_call_id is not None for member in self.members.values())
+        assert joins == self._parked_join_count, where

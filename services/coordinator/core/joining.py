@@ -1,0 +1,173 @@
+"""JoinGroup (rules J1 to J8)."""
+
+from drover.errors import DroverError
+from drover.model.group import GroupState, MemberIdRequired, RetryJoin
+from services.coordinator.core.events import (
+    CreationNotDurable,
+    JoinGroup,
+    ParkedJoinDue,
+    PendingDue,
+)
+from services.coordinator.core.failures import (
+    group_full,
+    inconsistent_protocol,
+    not_available,
+    unknown_member,
+)
+from services.coordinator.core.group import Group
+from services.coordinator.core.member import Member
+from services.coordinator.core.rebalance import (
+    after_removal,
+    forget_members,
+    maybe_complete,
+    parked_join_key,
+    prepare,
+)
+from services.coordinator.core.sessions import resume, set_session_timer, show_life
+from services.coordinator.core.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from services.coordinator.core.turn import Turn
+from services.coordinator.core.values import GroupRecord
+
+
+def pending_key(group_id: str, member_id: str) -> str:
+    """The key of the timer after which an id that was handed out is good no longer."""
+    return f"pending\0{group_id}\0{member_id}"
+
+
+def join(group: Group, event: JoinGroup, turn: Turn, settings: GroupSettings) -> None:
+    """Take a join, in the order of checks that upstream has."""
+    if group.state is GroupState.DEAD:
+        turn.fail(event.call_id, not_available(group.group_id))
+    elif not group.accepts(event.member_id, settings.group_max_size):
+        _refuse_for_size(group, event, turn, settings)
+    elif not group.supports(event.protocol_type, event.protocols):
+        turn.fail(event.call_id, _inconsistent(group, event))
+    elif not event.member_id:
+        _hand_out_id(group, event, turn, settings)
+    elif event.member_id in group.pending:
+        del group.pending[event.member_id]
+        turn.cancel_timer(pending_key(group.group_id, event.member_id))
+        _add(group, event, turn, settings)
+    elif (member := group.members.get(event.member_id)) is not None:
+        _join_again(group, member, event, turn, settings)
+    else:
+        turn.fail(event.call_id, unknown_member(group.group_id, event.member_id))
+
+
+def _inconsistent(group: Group, event: JoinGroup) -> DroverError:
+    if event.protocol_type != group.protocol_type:
+        return inconsistent_protocol(
+            "protocol_type", f"the group's is {group.protocol_type!r}, not {event.protocol_type!r}"
+        )
+    return inconsistent_protocol("protocols", "no offered protocol is spoken by every member")
+
+
+def _refuse_for_size(group: Group, event: JoinGroup, turn: Turn, settings: GroupSettings) -> None:
+    """The last ones to join are kept out; a member that lost its place is removed (J3)."""
+    turn.fail(event.call_id, group_full(group.group_id, settings.group_max_size))
+    member = group.members.get(event.member_id)
+    if member is not None:
+        forget_members(group, [member], turn)
+        after_removal(group, turn, settings)
+
+
+def _hand_out_id(group: Group, event: JoinGroup, turn: Turn, settings: GroupSettings) -> None:
+    """A newcomer gets its id first, so that a lost answer leaves no ghost behind (J6)."""
+    if len(group.pending) >= settings.group_max_size:
+        turn.fail(event.call_id, group_full(group.group_id, settings.group_max_size))
+        return
+    until_ms = turn.now_ms + event.session_timeout_ms
+    group.pending[event.new_member_id] = until_ms
+    turn.set_timer(
+        pending_key(group.group_id, event.new_member_id),
+        until_ms,
+        PendingDue(group.group_id, event.new_member_id),
+    )
+    turn.complete(event.call_id, MemberIdRequired(event.new_member_id))
+    if group.hard is None and group.state is GroupState.EMPTY:
+        turn.append(
+            GroupRecord(group.group_id, group.as_created(turn.now_ms)),
+            CreationNotDurable(group.group_id, event.new_member_id),
+        )
+
+
+def _add(group: Group, event: JoinGroup, turn: Turn, settings: GroupSettings) -> None:
+    """A newcomer becomes a member and waits for a generation (J7)."""
+    member = Member(
+        member_id=event.member_id,
+        client_id=event.client_id,
+        client_host=event.client_host,
+        session_timeout_ms=event.session_timeout_ms,
+        rebalance_timeout_ms=event.rebalance_timeout_ms,
+        protocols=event.protocols,
+        is_new=True,
+        new_until_ms=turn.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS,
+    )
+    group.add(member, event.protocol_type)
+    if group.initial_delay is not None:
+        group.initial_delay.joined_meanwhile = True
+    _park_and_rebalance(group, member, event, turn, settings)
+
+
+def _join_again(
+    group: Group, member: Member, event: JoinGroup, turn: Turn, settings: GroupSettings
+) -> None:
+    """A member joins again: into the rebalance, to begin one, or only to hear the answer once more
+    (J8).
+    """
+    changed = member.protocols != event.protocols
+    leads = member.member_id == group.leader_id
+    answered_again = not changed and (
+        group.state is GroupState.COMPLETING_REBALANCE
+        or (group.state is GroupState.STABLE and not leads)
+    )
+    if answered_again:
+        assert group.hard is not None
+        turn.complete(event.call_id, group.joined(member, group.hard))
+        show_life(group, member, turn)
+        return
+    if member.join_call_id is not None:  # the caller of the earlier one has given up
+        turn.complete(member.join_call_id, RetryJoin(member.member_id))
+    if changed:
+        group.offer(member, event.protocols)
+    member.client_id = event.client_id
+    member.client_host = event.client_host
+    member.session_timeout_ms = event.session_timeout_ms
+    member.rebalance_timeout_ms = event.rebalance_timeout_ms
+    _park_and_rebalance(group, member, event, turn, settings)
+
+
+def _park_and_rebalance(
+    group: Group, member: Member, event: JoinGroup, turn: Turn, settings: GroupSettings
+) -> None:
+    if group.state is not GroupState.PREPARING_REBALANCE:
+        prepare(group, turn, settings)
+    member.watch_broken = False
+    group.park_join(member, event.call_id)
+    maybe_complete(group, turn)
+    if turn.records:
+        return  # the call is not parked for long
+    turn.set_timer(
+        parked_join_key(group.group_id, member.member_id),
+        event.parked_until_ms,
+        ParkedJoinDue(group.group_id, member.member_id, event.call_id),
+    )
+    if member.is_new:
+        member.alive_until_ms = member.new_until_ms
+        set_session_timer(group, member, turn)
+
+
+def end_parked_join(group: Group, member: Member, turn: Turn, settings: GroupSettings) -> None:
+    """Answer a parked join though the rebalance goes on; from now on the session counts."""
+    turn.complete(group.unpark_join(member), RetryJoin(member.member_id))
+    turn.cancel_timer(parked_join_key(group.group_id, member.member_id))
+    resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
+
+
+def after_removal_of_pending(group: Group, turn: Turn) -> None:
+    """A rebalance may be complete now; a group that nobody ever was in is forgotten."""
+    if group.is_unused and group.state is GroupState.EMPTY:
+        if group.hard is not None:
+            turn.append(GroupRecord(group.group_id, None))
+    else:
+        maybe_complete(group, turn)

@@ -1,0 +1,357 @@
+"""All groups of a coordinator: which group an event is for, and what is asked of all of them."""
+
+from collections.abc import Callable, Sequence
+
+from drover.errors import DroverError
+from drover.machine import AppendFailed, Complete, Fail, Instruction, Outcome, Replayed
+from drover.model.group import GroupDescription, GroupPage, GroupState
+from services.coordinator.core import joining, rebalance, serving, validate
+from services.coordinator.core.events import (
+    AssignmentNotDurable,
+    CallAbandoned,
+    CheckMember,
+    CreationNotDurable,
+    DescribeGroup,
+    Event,
+    GenerationNotDurable,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    MemberStreamBroken,
+    ParkedJoinDue,
+    PendingDue,
+    RebalanceDue,
+    SessionDue,
+    SyncDue,
+    SyncGroup,
+    Unloaded,
+    WatchEnded,
+    WatchOpened,
+)
+from services.coordinator.core.failures import not_available, unknown_member
+from services.coordinator.core.group import Group
+from services.coordinator.core.member import Member
+from services.coordinator.core.sessions import alive_for, stream_broken
+from services.coordinator.core.settings import GroupSettings
+from services.coordinator.core.turn import Turn
+from services.coordinator.core.values import GroupRecord
+
+_LIVE = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
+_NOTHING: Outcome[GroupRecord] = Outcome()
+
+
+class GroupsMachine:
+    """The groups that one log holds. See ``drover.machine`` for the contract.
+
+    Args:
+        settings: Bounds and delays.
+    """
+
+    def __init__(self, settings: GroupSettings | None = None) -> None:
+        self._settings = settings or GroupSettings()
+        self._groups: dict[str, Group] = {}
+        self._is_loaded = False
+        self._is_unloaded = False
+        self._handlers: dict[type, Callable[..., Outcome[GroupRecord]]] = {
+            Heartbeat: self._heartbeat,
+            JoinGroup: self._join,
+            SyncGroup: self._sync,
+            LeaveGroup: self._leave,
+            DescribeGroup: self._describe,
+            ListGroups: self._list,
+            CheckMember: self._check_member,
+            WatchOpened: self._watch_opened,
+            CallAbandoned: self._call_abandoned,
+            MemberStreamBroken: self._stream_broken,
+            WatchEnded: self._watch_ended,
+            Unloaded: self._unloaded,
+            SessionDue: self._session_due,
+            PendingDue: self._pending_due,
+            ParkedJoinDue: self._parked_join_due,
+            RebalanceDue: self._rebalance_due,
+            SyncDue: self._sync_due,
+            AppendFailed: self._append_failed,
+        }
+
+    # --- the machine -------------------------------------------------------------------------
+
+    def handle(self, event: Event, now_ms: int) -> Outcome[GroupRecord]:
+        """Decide about ``event``; changes soft state only."""
+        return self._handlers[type(event)](event, now_ms)
+
+    def replay(self, replayed: Replayed[GroupRecord]) -> Sequence[Instruction]:
+        """Apply a durable record."""
+        record = replayed.record
+        metadata = record.metadata
+        if metadata is None:
+            self._groups.pop(record.group_id, None)
+            return ()
+        group = self._groups.get(record.group_id)
+        if group is None:
+            group = Group(record.group_id, metadata.state_timestamp_ms)
+            self._groups[record.group_id] = group
+        if not self._is_loaded:
+            group.apply(metadata)
+            return ()
+        turn = Turn(metadata.state_timestamp_ms)
+        if metadata.assigned:
+            rebalance.assignment_came(group, metadata, turn, self._settings)
+        elif metadata.generation > group.generation:
+            rebalance.generation_began(group, metadata, turn, self._settings)
+        else:
+            group.apply(metadata)
+        return turn.instructions
+
+    def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
+        """Arm everything from now (rule P3).
+
+        A generation that was told but not assigned when the coordinator died is started anew, as
+        is a group with too many members; all others go on where they were.
+        """
+        self._is_loaded = True
+        turn = Turn(now_ms)
+        for group in self._groups.values():
+            group.restore()
+            for member in group.members.values():
+                alive_for(group, member, turn, member.session_timeout_ms)
+            too_many = len(group.members) > self._settings.group_max_size
+            if group.state is GroupState.COMPLETING_REBALANCE or too_many:
+                rebalance.prepare(group, turn, self._settings)
+            elif group.is_unused:
+                # the ids that were handed out went with the coordinator that did
+                due_ms = now_ms + self._settings.session_timeout_min_ms
+                key = joining.pending_key(group.group_id, "")
+                turn.set_timer(key, due_ms, PendingDue(group.group_id, ""))
+        return turn.instructions
+
+    def validate(self) -> None:
+        """Raise AssertionError when a group contradicts itself."""
+        parked: list[str] = []
+        for group_id, group in self._groups.items():
+            assert group.group_id == group_id
+            assert self._is_unloaded or group.state is not GroupState.DEAD, group_id
+            group.validate()
+            for member in group.members.values():
+                parked += filter(None, (member.join_call_id, member.sync_call_id))
+        assert len(parked) == len(set(parked)), "a call is parked in two groups"
+
+    def hard_state(self) -> dict[str, object]:
+        """What the log says, by group id; equal before and after a restart."""
+        return {group.group_id: group.hard for group in self._groups.values() if group.hard}
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def _heartbeat(self, event: Heartbeat, now_ms: int) -> Outcome[GroupRecord]:
+        group = self._groups.get(event.group_id)
+        if group is None:
+            return self._unknown_member("Heartbeat", event)
+        member = group.members.get(event.member_id)
+        if member is not None and event.generation == group.generation and group.state in _LIVE:
+            # what `serving.heartbeat` does, for the one call that comes all the time
+            member.watch_broken = False
+            member.alive_until_ms = now_ms + member.session_timeout_ms
+            return Outcome((), (Complete(event.call_id, False),))
+        turn = Turn(now_ms)
+        serving.heartbeat(group, event, turn)
+        return turn.outcome()
+
+    def _join(self, event: JoinGroup, now_ms: int) -> Outcome[GroupRecord]:
+        error = validate.check_join(event, self._settings)
+        if error is not None:
+            return _failed(event.call_id, error)
+        group = self._groups.get(event.group_id)
+        if group is None:
+            if self._is_unloaded:
+                return _failed(event.call_id, not_available(event.group_id))
+            if event.member_id:
+                return _failed(event.call_id, unknown_member(event.group_id, event.member_id))
+            group = self._groups[event.group_id] = Group(event.group_id, now_ms)
+        turn = Turn(now_ms)
+        joining.join(group, event, turn, self._settings)
+        return turn.outcome()
+
+    def _sync(self, event: SyncGroup, now_ms: int) -> Outcome[GroupRecord]:
+        error = validate.check_sync(event)
+        if error is not None:
+            return _failed(event.call_id, error)
+        group = self._groups.get(event.group_id)
+        if group is None:
+            return self._unknown_member("SyncGroup", event)
+        turn = Turn(now_ms)
+        serving.sync(group, event, turn)
+        return turn.outcome()
+
+    def _leave(self, event: LeaveGroup, now_ms: int) -> Outcome[GroupRecord]:
+        error = validate.check_leave(event)
+        if error is not None:
+            return _failed(event.call_id, error)
+        group = self._groups.get(event.group_id)
+        if group is None:
+            return _completed(event.call_id, serving.unknown_leavers(event.leaving))
+        turn = Turn(now_ms)
+        serving.leave(group, event, turn, self._settings)
+        self._drop_if_unused(group)
+        return turn.outcome()
+
+    def _describe(self, event: DescribeGroup, now_ms: int) -> Outcome[GroupRecord]:
+        error = validate.check_group("DescribeGroup", event.group_id)
+        if error is not None:
+            return _failed(event.call_id, error)
+        group = self._groups.get(event.group_id)
+        if group is None:
+            unknown = GroupDescription(event.group_id, GroupState.DEAD)
+            return _completed(event.call_id, unknown)
+        return _completed(event.call_id, group.describe())
+
+    def _list(self, event: ListGroups, now_ms: int) -> Outcome[GroupRecord]:
+        error = validate.check_list(event)
+        if error is not None:
+            return _failed(event.call_id, error)
+        size = event.page_size or validate.PAGE_DEFAULT_SIZE
+        group_ids = sorted(
+            group_id
+            for group_id, group in self._groups.items()
+            if group_id > event.page_token
+            and (not event.states or group.state in event.states)
+            and (not event.protocol_types or group.protocol_type in event.protocol_types)
+        )
+        listings = tuple(self._groups[group_id].listing() for group_id in group_ids[:size])
+        more = listings[-1].group_id if len(group_ids) > size else ""
+        return _completed(event.call_id, GroupPage(listings, more))
+
+    def _check_member(self, event: CheckMember, now_ms: int) -> Outcome[GroupRecord]:
+        group = self._groups.get(event.group_id)
+        if group is None:
+            return self._unknown_member("ClaimTask", event)
+        refused = serving.refusal(group, event.member_id, event.generation)
+        if refused is not None:
+            return _failed(event.call_id, refused)
+        return _completed(event.call_id, None)
+
+    def _watch_opened(self, event: WatchOpened, now_ms: int) -> Outcome[GroupRecord]:
+        group = self._groups.get(event.group_id)
+        if group is None:
+            return self._unknown_member("WatchGroup", event)
+        turn = Turn(now_ms)
+        serving.watch_opened(group, event, turn)
+        return turn.outcome()
+
+    def _unknown_member(
+        self, what: str, event: Heartbeat | SyncGroup | CheckMember | WatchOpened
+    ) -> Outcome[GroupRecord]:
+        error: DroverError | None = validate.check_member(what, event.group_id, event.member_id)
+        if error is None and self._is_unloaded:
+            error = not_available(event.group_id)
+        return _failed(event.call_id, error or unknown_member(event.group_id, event.member_id))
+
+    # --- ends of calls and streams -----------------------------------------------------------
+
+    def _call_abandoned(self, event: CallAbandoned, now_ms: int) -> Outcome[GroupRecord]:
+        turn = Turn(now_ms)
+        if (found := self._member(event.group_id, event.member_id)) is not None:
+            group, member = found
+            if member.join_call_id == event.call_id:
+                joining.end_parked_join(group, member, turn, self._settings)
+            elif member.sync_call_id == event.call_id:
+                serving.end_parked_sync(group, member, turn, self._settings)
+        return turn.outcome()
+
+    def _stream_broken(self, event: MemberStreamBroken, now_ms: int) -> Outcome[GroupRecord]:
+        turn = Turn(now_ms)
+        if (found := self._member(event.group_id, event.member_id)) is not None:
+            stream_broken(*found, turn, self._settings)
+        return turn.outcome()
+
+    def _watch_ended(self, event: WatchEnded, now_ms: int) -> Outcome[GroupRecord]:
+        if (found := self._member(event.group_id, event.member_id)) is not None:
+            found[1].watch_count = max(found[1].watch_count - 1, 0)
+        return _NOTHING
+
+    def _unloaded(self, event: Unloaded, now_ms: int) -> Outcome[GroupRecord]:
+        self._is_unloaded = True
+        turn = Turn(now_ms)
+        for group in self._groups.values():
+            rebalance.end_service(group, event.error, turn)
+        return turn.outcome()
+
+    # --- timers ------------------------------------------------------------------------------
+
+    def _session_due(self, event: SessionDue, now_ms: int) -> Outcome[GroupRecord]:
+        turn = Turn(now_ms)
+        if (found := self._member(event.group_id, event.member_id)) is not None:
+            serving.session_due(*found, turn, self._settings)
+        return turn.outcome()
+
+    def _pending_due(self, event: PendingDue, now_ms: int) -> Outcome[GroupRecord]:
+        group = self._groups.get(event.group_id)
+        turn = Turn(now_ms)
+        if group is not None and group.state is not GroupState.DEAD:
+            if group.pending.get(event.member_id, 0) > now_ms:
+                return _NOTHING
+            group.pending.pop(event.member_id, None)
+            joining.after_removal_of_pending(group, turn)
+            self._drop_if_unused(group)
+        return turn.outcome()
+
+    def _parked_join_due(self, event: ParkedJoinDue, now_ms: int) -> Outcome[GroupRecord]:
+        turn = Turn(now_ms)
+        found = self._member(event.group_id, event.member_id)
+        if found is not None and found[1].join_call_id == event.call_id:
+            joining.end_parked_join(*found, turn, self._settings)
+        return turn.outcome()
+
+    def _rebalance_due(self, event: RebalanceDue, now_ms: int) -> Outcome[GroupRecord]:
+        group = self._groups.get(event.group_id)
+        turn = Turn(now_ms)
+        if group is not None:
+            rebalance.rebalance_due(group, turn)
+        return turn.outcome()
+
+    def _sync_due(self, event: SyncDue, now_ms: int) -> Outcome[GroupRecord]:
+        group = self._groups.get(event.group_id)
+        turn = Turn(now_ms)
+        if group is not None:
+            rebalance.sync_due(group, event.generation, turn, self._settings)
+        return turn.outcome()
+
+    # --- failed appends ----------------------------------------------------------------------
+
+    def _append_failed(self, event: AppendFailed, now_ms: int) -> Outcome[GroupRecord]:
+        failed = event.event
+        turn = Turn(now_ms)
+        assert isinstance(failed, CreationNotDurable | GenerationNotDurable | AssignmentNotDurable)
+        group = self._groups.get(failed.group_id)
+        if group is None:
+            return _NOTHING
+        if isinstance(failed, GenerationNotDurable):
+            rebalance.generation_not_durable(group, turn, self._settings)
+        elif isinstance(failed, AssignmentNotDurable):
+            rebalance.assignment_not_durable(group, turn, self._settings)
+        else:
+            group.pending.pop(failed.member_id, None)
+            self._drop_if_unused(group)
+        return turn.outcome()
+
+    # --- helpers -----------------------------------------------------------------------------
+
+    def _member(self, group_id: str, member_id: str) -> tuple[Group, Member] | None:
+        """A member of a group that is served; events about others come too late to matter."""
+        group = self._groups.get(group_id)
+        if group is None or group.state is GroupState.DEAD:
+            return None
+        member = group.members.get(member_id)
+        return None if member is None else (group, member)
+
+    def _drop_if_unused(self, group: Group) -> None:
+        """Forget a group that the log does not know and that nobody is on the way to."""
+        if group.hard is None and group.is_unused and group.state is GroupState.EMPTY:
+            del self._groups[group.group_id]
+
+
+def _completed(call_id: str, response: object) -> Outcome[GroupRecord]:
+    return Outcome(instructions=(Complete(call_id, response),))
+
+
+def _failed(call_id: str, error: DroverError) -> Outcome[GroupRecord]:
+    return Outcome(instructions=(Fail(call_id, error),))

@@ -1,0 +1,28 @@
+"""What an operator can set about groups."""
+
+from dataclasses import dataclass
+
+#: A member that joined and was not answered yet is forgotten after this time (rule J7).
+NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
+#: A rebalance is completed at the latest after this time, whatever a member asks for.
+REBALANCE_TIMEOUT_MAX_MS = 3_600_000
+#: When the log refused to store that a group is empty, it is tried again after this time.
+APPEND_RETRY_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Bounds and delays that hold for every group.
+
+    A member's session timeout has to be within ``session_timeout_min_ms`` and
+    ``session_timeout_max_ms``. ``initial_rebalance_delay_ms`` gives the first members of an empty
+    group time to arrive together. ``disconnect_grace_ms`` is how long a member whose stream broke
+    has to show a sign of life. ``group_max_size`` bounds the members of a group, and the ids
+    that wait for their first join.
+    """
+
+    session_timeout_min_ms: int = 6_000
+    session_timeout_max_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    disconnect_grace_ms: int = 1_000
+    group_max_size: int = 10_000

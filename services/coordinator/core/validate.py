@@ -1,0 +1,168 @@
+"""Checks of a call's own content: every violation at once, whatever state the group is in.
+
+Known groups and members were let in with valid ids, so calls that name them need no check of ids;
+``GroupsMachine`` checks the others, to tell a bad id from an unknown one.
+"""
+
+from collections.abc import Iterable
+
+from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.model.group import LeavingMember
+from services.coordinator.core.events import JoinGroup, LeaveGroup, ListGroups, SyncGroup
+from services.coordinator.core.settings import REBALANCE_TIMEOUT_MAX_MS, GroupSettings
+
+ID_MAX_CHARS = 255
+#: A member id is the client id, a dash and a UUID.
+MEMBER_ID_MAX_CHARS = ID_MAX_CHARS + 37
+PROTOCOL_MAX_COUNT = 32
+METADATA_MAX_BYTES = 512 * 1024
+LEAVING_MAX_COUNT = 10_000
+PAGE_MAX_SIZE = 1_000
+PAGE_DEFAULT_SIZE = 100
+
+#: The reason of the error is that of the first violation; earlier checks come first (rule G1).
+Faults = list[tuple[Reason, Violation]]
+
+
+def check_join(event: JoinGroup, settings: GroupSettings) -> InvalidArgumentError | None:
+    """Group id, then session timeout (J1), then protocols (J5), then the rest."""
+    faults = _group_id_faults(event.group_id)
+    low_ms, high_ms = settings.session_timeout_min_ms, settings.session_timeout_max_ms
+    if not low_ms <= event.session_timeout_ms <= high_ms:
+        faults.append(
+            _fault(
+                Reason.INVALID_SESSION_TIMEOUT,
+                "session_timeout",
+                f"must be from {low_ms} to {high_ms} ms, not {event.session_timeout_ms} ms",
+            )
+        )
+    faults += _protocol_faults(event)
+    if not 1 <= event.rebalance_timeout_ms <= REBALANCE_TIMEOUT_MAX_MS:
+        faults.append(
+            _fault(
+                Reason.INVALID_REQUEST,
+                "rebalance_timeout",
+                f"must be from 1 to {REBALANCE_TIMEOUT_MAX_MS} ms, "
+                f"not {event.rebalance_timeout_ms} ms",
+            )
+        )
+    faults += _text_faults("member_id", event.member_id, MEMBER_ID_MAX_CHARS, may_be_empty=True)
+    faults += _text_faults("client_id", event.client_id, ID_MAX_CHARS, may_be_empty=True)
+    return _error("JoinGroup", faults)
+
+
+def check_sync(event: SyncGroup) -> InvalidArgumentError | None:
+    """Only what a leader hands in; ids are checked by ``check_member``."""
+    if not event.assignments:
+        return None
+    member_ids = [each.member_id for each in event.assignments]
+    faults = [
+        _invalid(f"assignments[{index}].member_id", f"{member_id!r} is assigned twice")
+        for index, member_id in _repeated(member_ids)
+    ]
+    return _error("SyncGroup", faults)
+
+
+def check_member(what: str, group_id: str, member_id: str) -> InvalidArgumentError | None:
+    """The ids of a member's call."""
+    faults = _group_id_faults(group_id)
+    faults += _text_faults("member_id", member_id, MEMBER_ID_MAX_CHARS)
+    return _error(what, faults)
+
+
+def check_group(what: str, group_id: str) -> InvalidArgumentError | None:
+    """The id of a group."""
+    return _error(what, _group_id_faults(group_id))
+
+
+def check_leave(event: LeaveGroup) -> InvalidArgumentError | None:
+    """The batch of members that leave."""
+    faults = _group_id_faults(event.group_id)
+    count = len(event.leaving)
+    if not 1 <= count <= LEAVING_MAX_COUNT:
+        faults.append(_invalid("members", f"give 1 to {LEAVING_MAX_COUNT} members, not {count}"))
+    for index, each in enumerate(event.leaving[:LEAVING_MAX_COUNT]):
+        faults += _leaver_faults(index, each)
+    return _error("LeaveGroup", faults)
+
+
+def check_list(event: ListGroups) -> InvalidArgumentError | None:
+    """The page of a list."""
+    faults: Faults = []
+    if not 0 <= event.page_size <= PAGE_MAX_SIZE:
+        faults.append(
+            _invalid("page_size", f"must be from 0 to {PAGE_MAX_SIZE}, not {event.page_size}")
+        )
+    faults += _text_faults("page_token", event.page_token, ID_MAX_CHARS, may_be_empty=True)
+    return _error("ListGroups", faults)
+
+
+def _leaver_faults(index: int, leaving: LeavingMember) -> Faults:
+    return _text_faults(f"members[{index}].member_id", leaving.member_id, MEMBER_ID_MAX_CHARS)
+
+
+def _protocol_faults(event: JoinGroup) -> Faults:
+    faults = _text_faults("protocol_type", event.protocol_type, ID_MAX_CHARS)
+    count = len(event.protocols)
+    if not 1 <= count <= PROTOCOL_MAX_COUNT:
+        faults.append(
+            _invalid("protocols", f"give 1 to {PROTOCOL_MAX_COUNT} protocols, not {count}")
+        )
+    names = [protocol.name for protocol in event.protocols[:PROTOCOL_MAX_COUNT]]
+    for index, name in enumerate(names):
+        faults += _text_faults(f"protocols[{index}].name", name, ID_MAX_CHARS)
+    for index, name in _repeated(names):
+        faults.append(_invalid(f"protocols[{index}].name", f"{name!r} is offered twice"))
+    size_bytes = sum(len(protocol.metadata) for protocol in event.protocols)
+    if size_bytes > METADATA_MAX_BYTES:
+        faults.append(
+            _invalid(
+                "protocols",
+                f"metadata may be {METADATA_MAX_BYTES} bytes in all, not {size_bytes}",
+            )
+        )
+    return [(Reason.INCONSISTENT_GROUP_PROTOCOL, violation) for _, violation in faults]
+
+
+def _group_id_faults(group_id: str) -> Faults:
+    faults = _text_faults("group_id", group_id, ID_MAX_CHARS)
+    return [(Reason.INVALID_GROUP_ID, violation) for _, violation in faults]
+
+
+def _text_faults(field: str, text: str, max_chars: int, *, may_be_empty: bool = False) -> Faults:
+    least = 0 if may_be_empty else 1
+    if not least <= len(text) <= max_chars:
+        return [_invalid(field, f"must have {least} to {max_chars} characters, not {len(text)}")]
+    if not text.isprintable():
+        return [_invalid(field, "must hold printable characters only")]
+    return []
+
+
+def _repeated(names: Iterable[str]) -> list[tuple[int, str]]:
+    seen: set[str] = set()
+    repeated = []
+    for index, name in enumerate(names):
+        if name in seen:
+            repeated.append((index, name))
+        seen.add(name)
+    return repeated
+
+
+def _invalid(field: str, description: str) -> tuple[Reason, Violation]:
+    return _fault(Reason.INVALID_REQUEST, field, description)
+
+
+def _fault(reason: Reason, field: str, description: str) -> tuple[Reason, Violation]:
+    return reason, Violation(field, description)
+
+
+def _error(what: str, faults: Faults) -> InvalidArgumentError | None:
+    if not faults:
+        return None
+    first = faults[0][1]
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return InvalidArgumentError(
+        faults[0][0],
+        f"{what}: {first.field} {first.description}{more}",
+        violations=[violation for _, violation in faults],
+    )
