@@ -1,0 +1,48 @@
+"""What code on Spark executors shares: the store of the process, and where it runs."""
+
+import os
+import sys
+import threading
+from pathlib import Path
+
+from drover.dataplane.store import EmbeddedStore
+from drover.errors import Reason, UnavailableError
+
+_STORES_MAX = 4
+_stores: dict[tuple[str, int, int, int], EmbeddedStore] = {}
+_lock = threading.Lock()
+
+
+def open_store(path: Path) -> EmbeddedStore:
+    """The store at ``path``, opened once for each process.
+
+    Raises:
+        UnavailableError: STORAGE_UNAVAILABLE, there is no such file here; an executor never
+            creates it.
+    """
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise UnavailableError(
+            Reason.STORAGE_UNAVAILABLE,
+            f"{path} cannot be reached from this executor: {error}; embedded storage needs a local "
+            "Spark master",
+        ) from error
+    key = (str(path), stat.st_dev, stat.st_ino, os.getpid())
+    with _lock:
+        store = _stores.get(key)
+        if store is None:
+            if len(_stores) >= _STORES_MAX:
+                _stores.pop(next(iter(_stores)))
+            store = _stores[key] = EmbeddedStore(path)
+        return store
+
+
+def current_spark_partition() -> int:
+    """The Spark partition that this process works on; 0 outside of Spark.
+
+    Whoever runs as a Spark task has pyspark loaded; it is not imported for those who do not.
+    """
+    pyspark = sys.modules.get("pyspark")
+    context = pyspark.TaskContext.get() if pyspark is not None else None
+    return int(context.partitionId()) if context is not None else 0

@@ -1,0 +1,236 @@
+"""Writing a frame's records as staged blobs, on executors.
+
+The driver runs ``frame.mapInArrow(Stager(...), STAGED_DDL).collect()`` and publishes what comes
+back: bulk rows never pass through it.
+"""
+
+import random
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.dataplane import payload
+from drover.dataplane.executor import current_spark_partition, open_store
+from drover.dataplane.partitioner import partitions_for_keys
+from drover.dataplane.payload import FrameError
+from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.values import StagedBlob
+from drover.model.ids import TaskId, Term
+
+BLOB_BYTES = 4 * 1024 * 1024
+#: Many small partitions share this much memory before the largest is written.
+BUFFERS_BYTES = 8 * BLOB_BYTES
+
+STAGED_DDL = (
+    "spark_partition int, sequence int, topic string, partition int, record_count bigint, "
+    "size_bytes bigint, blob_id bigint"
+)
+STAGED_SCHEMA = pa.schema(
+    [
+        ("spark_partition", pa.int32()),
+        ("sequence", pa.int32()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("record_count", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("blob_id", pa.int64()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Stager:
+    """Stages record batches under a task's claim; a function for mapInArrow.
+
+    ``topic`` counts for frames without a column of that name. ``partition_count`` is for topics
+    that do not exist yet. With ``spread_keyless`` records without key and partition are spread
+    evenly; else they go to partition 0.
+
+    The call raises FrameError for columns that are not records and FailedPreconditionError
+    STALE_CLAIM when the task was claimed again; Spark wraps both.
+    """
+
+    path: Path
+    task: TaskId
+    claim: Term
+    topic: str | None = None
+    partition_count: int = 1
+    spread_keyless: bool = False
+    blob_bytes: int = BLOB_BYTES
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Stage everything; yields one row for each blob."""
+        run = _Run(self, open_store(self.path), current_spark_partition())
+        for batch in batches:
+            run.add(batch)
+        run.flush_all()
+        if run.staged:
+            rows = [
+                {name: getattr(blob, name) for name in STAGED_SCHEMA.names} for blob in run.staged
+            ]
+            yield pa.RecordBatch.from_pylist(rows, schema=STAGED_SCHEMA)
+
+
+def staged_blobs(rows: Iterable[Any]) -> list[StagedBlob]:
+    """The rows that a Stager returned, in the order in which they are published."""
+    blobs = [
+        StagedBlob(
+            spark_partition=row["spark_partition"],
+            sequence=row["sequence"],
+            topic=row["topic"],
+            partition=row["partition"],
+            record_count=row["record_count"],
+            size_bytes=row["size_bytes"],
+            blob_id=row["blob_id"],
+        )
+        for row in rows
+    ]
+    return sorted(blobs, key=lambda each: (each.spark_partition, each.sequence))
+
+
+@dataclass
+class _Buffer:
+    batches: list[Any] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class _Run:
+    """One Spark partition's staging."""
+
+    def __init__(self, plan: Stager, store: EmbeddedStore, spark_partition: int) -> None:
+        self.staged: list[StagedBlob] = []
+        self._plan = plan
+        self._store = store
+        self._spark_partition = spark_partition
+        self._partition_counts: dict[str, int] = {}
+        self._buffers: dict[tuple[str, int], _Buffer] = {}
+        self._now_ms = time.time_ns() // 1_000_000
+
+    def add(self, batch: Any) -> None:
+        if batch.num_rows == 0:
+            return
+        records = payload.normalise(batch, self._now_ms)
+        for topic, rows in self._by_topic(batch):
+            chosen = records if rows is None else records.filter(rows)
+            explicit = payload.column(batch, "partition")
+            if explicit is not None and rows is not None:
+                explicit = explicit.filter(rows)
+            for partition, part in self._by_partition(topic, chosen, explicit):
+                for piece in _pieces(part, self._plan.blob_bytes):
+                    self._buffer(topic, partition, piece)
+
+    def flush_all(self) -> None:
+        for key in list(self._buffers):
+            self._flush(key)
+
+    def _by_topic(self, batch: Any) -> Iterator[tuple[str, Any | None]]:
+        topics = payload.column(batch, "topic")
+        if topics is None:
+            if self._plan.topic is None:
+                raise FrameError("the frame has no column 'topic', and the batch names no topic")
+            yield self._plan.topic, None
+            return
+        if self._plan.topic is not None:
+            topics = topics.fill_null(self._plan.topic)
+        names = topics.unique().to_pylist()
+        for name in names:
+            if not isinstance(name, str):
+                raise FrameError(f"column 'topic' must be a topic's name, not {name!r}")
+            yield name, (None if len(names) == 1 else pc.equal(topics, name).fill_null(False))
+
+    def _by_partition(
+        self, topic: str, records: Any, explicit: Any | None
+    ) -> Iterator[tuple[int, Any]]:
+        count = self._partition_count(topic)
+        keys = records.column("key")
+        keyless = keys.null_count == records.num_rows
+        if explicit is None and (count == 1 or (keyless and not self._plan.spread_keyless)):
+            yield 0, records
+            return
+        places = partitions_for_keys(keys, count)
+        places = pc.coalesce(places, self._keyless_places(records.num_rows, count))
+        if explicit is not None:
+            places = pc.coalesce(_as_int32(explicit), places)
+        numbers = places.unique().to_pylist()
+        for number in numbers:
+            if not 0 <= number < count:
+                raise FrameError(
+                    f"column 'partition' says {number}, but topic {topic!r} has partitions 0 to "
+                    f"{count - 1}"
+                )
+            if len(numbers) == 1:
+                yield number, records
+            else:
+                yield number, records.filter(pc.equal(places, number))
+
+    def _keyless_places(self, row_count: int, count: int) -> Any:
+        if not self._plan.spread_keyless:
+            return pa.scalar(0, pa.int32())
+        # runs of rows, from a random partition on, so that small batches do not all hit the first
+        first = random.randrange(count)
+        return pa.array(
+            [(first + index * count // row_count) % count for index in range(row_count)],
+            pa.int32(),
+        )
+
+    def _partition_count(self, topic: str) -> int:
+        count = self._partition_counts.get(topic)
+        if count is None:
+            count = self._store.ensure_topic(topic, self._plan.partition_count).partition_count
+            self._partition_counts[topic] = count
+        return count
+
+    def _buffer(self, topic: str, partition: int, records: Any) -> None:
+        key = (topic, partition)
+        buffer = self._buffers.setdefault(key, _Buffer())
+        if buffer.batches and buffer.size_bytes + records.nbytes > 2 * self._plan.blob_bytes:
+            self._flush(key)
+            buffer = self._buffers.setdefault(key, _Buffer())
+        buffer.batches.append(records)
+        buffer.size_bytes += records.nbytes
+        if buffer.size_bytes >= self._plan.blob_bytes:
+            self._flush(key)
+        elif sum(each.size_bytes for each in self._buffers.values()) > BUFFERS_BYTES:
+            self._flush(max(self._buffers, key=lambda each: self._buffers[each].size_bytes))
+
+    def _flush(self, key: tuple[str, int]) -> None:
+        buffer = self._buffers.pop(key)
+        topic, partition = key
+        blob_id = self._store.stage(
+            self._plan.task, self._plan.claim, payload.encode(buffer.batches)
+        )
+        self.staged.append(
+            StagedBlob(
+                spark_partition=self._spark_partition,
+                sequence=len(self.staged),
+                topic=topic,
+                partition=partition,
+                record_count=sum(batch.num_rows for batch in buffer.batches),
+                size_bytes=buffer.size_bytes,
+                blob_id=blob_id,
+            )
+        )
+
+
+def _pieces(records: Any, blob_bytes: int) -> Iterator[Any]:
+    """Halves until each fits into a blob or is a single record."""
+    if records.nbytes <= 2 * blob_bytes or records.num_rows <= 1:
+        yield records
+        return
+    half = records.num_rows // 2
+    yield from _pieces(records.slice(0, half), blob_bytes)
+    yield from _pieces(records.slice(half), blob_bytes)
+
+
+def _as_int32(values: Any) -> Any:
+    if not (pa.types.is_integer(values.type) or pa.types.is_null(values.type)):
+        raise FrameError(f"column 'partition' must be an integer, not {values.type}")
+    try:
+        return values.cast(pa.int32())
+    except pa.ArrowInvalid as error:
+        raise FrameError(f"column 'partition' must be a partition's number: {error}") from error
