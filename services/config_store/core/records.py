@@ -4,12 +4,19 @@ A value has the fields of Connect's schema in Connect's order, no white space; t
 config are sorted, so that equal configs are equal bytes.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
+from drover.log.connect_json import (
+    INT32_MAX,
+    UnreadableRecordError,
+    dump,
+    is_unicode,
+    parse_key,
+    parse_name,
+    parse_object,
+    parse_task_id,
+)
 from drover.model.config import ConfigMap, TargetState
 from drover.model.ids import TaskId
 
@@ -22,12 +29,6 @@ _RESTART = "restart-connector-"
 _TASK_COUNT = "tasks-fencing-"
 _SESSION_KEY = "session-key"
 _LOGGER = "logger-cluster-"
-
-_INT32_MAX = 2**31 - 1
-
-
-class UnreadableRecordError(ValueError):
-    """A key or value is not what its kind of record looks like; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,12 @@ def encode(record: ConfigRecord) -> tuple[bytes, bytes | None]:
         case TaskRecord(task, config):
             return _key(_TASK, str(task)), _properties(config)
         case CommitRecord(connector, task_count):
-            return _key(_COMMIT, connector), _dump({"tasks": task_count})
+            return _key(_COMMIT, connector), dump({"tasks": task_count})
         case TargetStateRecord(name, state):
             return _key(_TARGET_STATE, name), None if state is None else _target_state(state)
         case RestartRecord(name, only_failed, include_tasks):
             value = {"include-tasks": include_tasks, "only-failed": only_failed}
-            return _key(_RESTART, name), _dump(value)
+            return _key(_RESTART, name), dump(value)
         case IgnoredRecord():
             raise ValueError("a record without effect is never written")
 
@@ -107,21 +108,21 @@ def decode(key: bytes, value: bytes | None) -> ConfigRecord:
     Raises:
         UnreadableRecordError: Not a record of the config log.
     """
-    text = _text(key, "key")
+    text = parse_key(key)
     if text.startswith(_CONNECTOR):
-        name = _name(text, _CONNECTOR)
+        name = parse_name(text, _CONNECTOR)
         return ConnectorRecord(name, None if value is None else _config(value))
     if text.startswith(_TASK):
-        task = _task_id(text)
+        task = parse_task_id(text, _TASK)
         return IGNORED if value is None else TaskRecord(task, _config(value))
     if text.startswith(_COMMIT):
-        connector = _name(text, _COMMIT)
+        connector = parse_name(text, _COMMIT)
         return IGNORED if value is None else CommitRecord(connector, _task_count(value))
     if text.startswith(_TARGET_STATE):
-        name = _name(text, _TARGET_STATE)
+        name = parse_name(text, _TARGET_STATE)
         return TargetStateRecord(name, None if value is None else _read_target_state(value))
     if text.startswith(_RESTART):
-        name = _name(text, _RESTART)
+        name = parse_name(text, _RESTART)
         return IGNORED if value is None else _restart(name, value)
     if text.startswith((_TASK_COUNT, _LOGGER)) or text == _SESSION_KEY:
         return IGNORED
@@ -135,60 +136,21 @@ def _key(prefix: str, rest: str) -> bytes:
     return f"{prefix}{rest}".encode()
 
 
-def _dump(value: Mapping[str, object]) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
-
-
 def _properties(config: ConfigMap) -> bytes:
-    return _dump({"properties": dict(sorted(config.items()))})
+    return dump({"properties": dict(sorted(config.items()))})
 
 
 def _target_state(state: TargetState) -> bytes:
     # workers that do not know STOPPED read the first field, and pause
     old = TargetState.PAUSED if state is TargetState.STOPPED else state
-    return _dump({"state": old.value, "state.v2": state.value})
+    return dump({"state": old.value, "state.v2": state.value})
 
 
 # reading
 
 
-def _text(data: bytes, what: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise UnreadableRecordError(f"the {what} is not UTF-8") from error
-
-
-def _name(key: str, prefix: str) -> str:
-    name = key[len(prefix) :]
-    if not name:
-        raise UnreadableRecordError("the key names no connector")
-    return name
-
-
-def _task_id(key: str) -> TaskId:
-    # the connector's name may hold dashes, and digits after them: the task is after the last one
-    connector, _, number = key[len(_TASK) :].rpartition("-")
-    if not connector or not (number.isascii() and number.isdigit()) or len(number) > 10:
-        raise UnreadableRecordError("the key names no task")
-    task = int(number)
-    if task > _INT32_MAX:
-        raise UnreadableRecordError("the key's task number is too large")
-    return TaskId(connector, task)
-
-
-def _object(value: bytes) -> dict[str, Any]:
-    try:
-        parsed = json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableRecordError(f"the value is not JSON ({error})") from error
-    if not isinstance(parsed, dict):
-        raise UnreadableRecordError("the value is not a JSON object")
-    return parsed
-
-
 def _config(value: bytes) -> ConfigMap:
-    properties = _object(value).get("properties")
+    properties = parse_object(value).get("properties")
     if not isinstance(properties, dict):
         raise UnreadableRecordError("the value has no properties")
     escaped = b"\\u" in value
@@ -197,27 +159,22 @@ def _config(value: bytes) -> ConfigMap:
             if setting is None:
                 continue
             raise UnreadableRecordError(f"the property {key!r} is not a string")
-        if escaped and not (_is_unicode(key) and _is_unicode(setting)):
+        if escaped and not (is_unicode(key) and is_unicode(setting)):
             raise UnreadableRecordError(f"the property {key!r} holds half a character")
     if None in properties.values():
         properties = {key: setting for key, setting in properties.items() if setting is not None}
     return MappingProxyType(properties)
 
 
-def _is_unicode(text: str) -> bool:
-    """Whether ``text`` can be encoded: JSON escapes can spell half a surrogate pair."""
-    return not any("\ud800" <= char <= "\udfff" for char in text)
-
-
 def _task_count(value: bytes) -> int:
-    count = _object(value).get("tasks")
-    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _INT32_MAX:
+    count = parse_object(value).get("tasks")
+    if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= INT32_MAX:
         raise UnreadableRecordError("the value has no number of tasks")
     return count
 
 
 def _read_target_state(value: bytes) -> TargetState:
-    fields = _object(value)
+    fields = parse_object(value)
     for field in ("state.v2", "state"):
         state = fields.get(field)
         if isinstance(state, str) and state in TargetState.__members__:
@@ -226,7 +183,7 @@ def _read_target_state(value: bytes) -> TargetState:
 
 
 def _restart(name: str, value: bytes) -> RestartRecord:
-    fields = _object(value)
+    fields = parse_object(value)
     return RestartRecord(
         name,
         only_failed=fields.get("only-failed") is True,

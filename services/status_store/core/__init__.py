@@ -1,1 +1,1 @@
-"""The pure core of the status_store service."""
+"""The pure core of the status store: records, their fold, and the machine that decides writes."""

@@ -1,0 +1,76 @@
+"""Reading and writing log records in Kafka Connect's JSON, tolerant where Connect is. Pure."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from drover.model.ids import TaskId
+
+INT32_MAX = 2**31 - 1
+
+
+class UnreadableRecordError(ValueError):
+    """A key or value is not what its kind of record looks like; the message says why."""
+
+
+def dump(value: Mapping[str, object]) -> bytes:
+    """JSON without white space, fields in the order given."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def parse_object(value: bytes) -> dict[str, Any]:
+    """A JSON object's fields.
+
+    Raises:
+        UnreadableRecordError: Something else.
+    """
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableRecordError(f"the value is not JSON ({error})") from error
+    if not isinstance(parsed, dict):
+        raise UnreadableRecordError("the value is not a JSON object")
+    return parsed
+
+
+def parse_key(key: bytes) -> str:
+    """A key's text.
+
+    Raises:
+        UnreadableRecordError: It is not UTF-8.
+    """
+    try:
+        return key.decode()
+    except UnicodeDecodeError as error:
+        raise UnreadableRecordError("the key is not UTF-8") from error
+
+
+def parse_name(key: str, prefix: str) -> str:
+    """The connector's name after ``prefix``.
+
+    Raises:
+        UnreadableRecordError: There is none.
+    """
+    name = key[len(prefix) :]
+    if not name:
+        raise UnreadableRecordError("the key names no connector")
+    return name
+
+
+def parse_task_id(key: str, prefix: str) -> TaskId:
+    """The task after ``prefix``: the connector's name may hold dashes, even with digits after
+    them, so the task's number is what follows the last dash.
+
+    Raises:
+        UnreadableRecordError: It is no task.
+    """
+    connector, _, number = key[len(prefix) :].rpartition("-")
+    is_number = number.isascii() and number.isdigit() and len(number) <= 10
+    if not connector or not is_number or int(number) > INT32_MAX:
+        raise UnreadableRecordError("the key names no task")
+    return TaskId(connector, int(number))
+
+
+def is_unicode(text: str) -> bool:
+    """Whether ``text`` can be encoded: JSON escapes can spell half a surrogate pair."""
+    return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
