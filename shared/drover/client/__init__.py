@@ -1,1 +1,32 @@
-"""See ARCHITECTURE.md."""
+"""Typed asynchronous clients of Drover's services.
+
+    async with channel("127.0.0.1:7401") as coordinator:
+        client = CoordinatorClient(coordinator)
+        waiting = await client.heartbeat(group_id="drover", member_id=me, generation=3)
+
+Every call takes ``timeout_s``, a limit for the call with all its retries, and raises only
+``drover.errors``. Calls that are safe to repeat are retried while the server is unavailable.
+"""
+
+from drover.client.calls import channel
+from drover.client.config_store import ConfigStoreClient, ConfigWritten, WriterClaim
+from drover.client.connect import ConnectClient
+from drover.client.coordinator import CoordinatorClient
+from drover.client.status_store import StatusesWritten, StatusStoreClient
+from drover.client.watch import EventsRead, SnapshotRead, follow
+from drover.client.worker import WorkerClient
+
+__all__ = [
+    "ConfigStoreClient",
+    "ConfigWritten",
+    "ConnectClient",
+    "CoordinatorClient",
+    "EventsRead",
+    "SnapshotRead",
+    "StatusStoreClient",
+    "StatusesWritten",
+    "WorkerClient",
+    "WriterClaim",
+    "channel",
+    "follow",
+]

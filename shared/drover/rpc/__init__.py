@@ -6,3 +6,7 @@ import os
 # child processes are exec'ed), and a refused port is told in one line of our own.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+REQUEST_ID_KEY = "x-request-id"
+#: gRPC's default for received messages; larger ones are refused by the transport.
+MESSAGE_MAX_BYTES = 4 * 1024 * 1024

@@ -26,9 +26,9 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
+from drover.rpc import REQUEST_ID_KEY
 from drover.rpc.status import abort_with, domain_of
 
-REQUEST_ID_KEY = "x-request-id"
 ADMIN_DEADLINE_S = 60.0
 #: A server-side answer must leave this long before the caller's deadline to still arrive.
 ANSWER_MARGIN_S = 0.1

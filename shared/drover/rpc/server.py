@@ -10,13 +10,12 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from drover.rpc import MESSAGE_MAX_BYTES
 from drover.rpc.interceptors import CallInterceptor
 from drover.rpc.settings import split_address
 
 ServicerT = TypeVar("ServicerT")
 
-#: gRPC's default for received messages; larger ones are refused by the transport.
-MESSAGE_MAX_BYTES = 4 * 1024 * 1024
 CONCURRENT_CALLS_MAX = 20_000
 WATCH_MAX_AGE_S = 1800.0
 

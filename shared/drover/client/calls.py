@@ -1,0 +1,179 @@
+"""How every client calls: deadline, retries, request id, errors."""
+
+import asyncio
+import re
+import uuid
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Protocol, TypeVar
+
+import grpc
+import grpc.aio
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay
+from tenacity.wait import wait_exponential_jitter
+
+from drover.errors import DeadlineExceededError, Reason, UnavailableError
+from drover.rpc import MESSAGE_MAX_BYTES, REQUEST_ID_KEY
+from drover.rpc.logs import current_request_id
+from drover.rpc.status import from_rpc_error
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+
+class Chunk(Protocol):
+    """A part of a streamed answer; the last one is ``complete``."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer ends here."""
+
+
+ChunkT = TypeVar("ChunkT", bound=Chunk)
+
+#: The default limit of a call between services.
+CALL_TIMEOUT_S = 10.0
+RETRY_FIRST_S = 0.1
+RETRY_MAX_S = 2.0
+
+_OPTIONS = (
+    # a server that comes back is found again within a second
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 2_000),  # how long one attempt to connect may take
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # a peer behind a silent network is given up after 15 s
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
+    ("grpc.enable_retries", 0),  # retries are decided below, by what each call allows
+)
+_ASCII_ID = re.compile(r"[!-~]{1,128}")
+
+
+def channel(address: str) -> grpc.aio.Channel:
+    """A channel to host:port; it connects with the first call and reconnects by itself.
+
+    Close it (``async with``) when its clients are no longer used.
+    """
+    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+
+
+def new_request_id() -> str:
+    """An id by which a server recognises a repeated request."""
+    return uuid.uuid4().hex
+
+
+async def unary(
+    method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
+    request: RequestT,
+    *,
+    timeout_s: float,
+    retry: bool,
+) -> ResponseT:
+    """Call ``method`` once, or until it is answered if ``retry``.
+
+    Args:
+        method: Of a generated stub.
+        request: Sent unchanged by every attempt, so a request id in it stays the same.
+        timeout_s: For all attempts and the pauses between them.
+        retry: Whether a call that the server did not answer may be repeated.
+
+    Raises:
+        DroverError: What the server answered; UnavailableError when it could not be reached in
+            time, DeadlineExceededError when it did not answer in time.
+    """
+    metadata = _metadata()
+    if not retry:
+        return await _attempt(method, request, timeout_s, metadata)
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    async for attempt in _retrying(timeout_s):
+        with attempt:
+            return await _attempt(method, request, _left_s(deadline), metadata)
+    raise AssertionError("unreachable: the last attempt raises")
+
+
+async def server_stream(
+    method: "grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT]",
+    request: RequestT,
+    *,
+    timeout_s: float | None = None,
+) -> AsyncGenerator[ResponseT, None]:
+    """The messages of a stream, until its end; closing the iterator ends the call.
+
+    Args:
+        method: Of a generated stub.
+        request: What is asked for.
+        timeout_s: For the whole stream; None for a watch.
+
+    Raises:
+        DroverError: How the stream broke.
+    """
+    call = method(request, timeout=timeout_s, metadata=_metadata())
+    try:
+        async for message in call:
+            yield message
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None
+    finally:
+        call.cancel()
+
+
+async def snapshot(
+    method: "grpc.aio.UnaryStreamMultiCallable[RequestT, ChunkT]",
+    request: RequestT,
+    *,
+    timeout_s: float,
+) -> list[ChunkT]:
+    """All chunks of a streamed answer; begun again when it breaks off before the complete one.
+
+    Raises:
+        DroverError: As ``unary``.
+    """
+    deadline = asyncio.get_running_loop().time() + timeout_s
+    async for attempt in _retrying(timeout_s):
+        with attempt:
+            chunks: list[ChunkT] = []
+            left_s = _left_s(deadline)
+            async with aclosing(server_stream(method, request, timeout_s=left_s)) as stream:
+                async for chunk in stream:
+                    chunks.append(chunk)
+                    if chunk.complete:
+                        return chunks
+            raise UnavailableError(Reason.SERVICE_UNREACHABLE, "the answer broke off")
+    raise AssertionError("unreachable: the last attempt raises")
+
+
+async def _attempt(
+    method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
+    request: RequestT,
+    timeout_s: float,
+    metadata: tuple[tuple[str, str], ...],
+) -> ResponseT:
+    try:
+        return await method(request, timeout=timeout_s, metadata=metadata)
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None
+
+
+def _retrying(timeout_s: float) -> AsyncRetrying:
+    return AsyncRetrying(
+        retry=retry_if_exception_type(UnavailableError),
+        stop=stop_before_delay(timeout_s),
+        wait=wait_exponential_jitter(initial=RETRY_FIRST_S, max=RETRY_MAX_S, jitter=RETRY_FIRST_S),
+        reraise=True,
+    )
+
+
+def _left_s(deadline: float) -> float:
+    left_s = deadline - asyncio.get_running_loop().time()
+    if left_s <= 0:
+        raise DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "no answer in time")
+    return left_s
+
+
+def _metadata() -> tuple[tuple[str, str], ...]:
+    """The request id under which the caller itself works goes on to whom it calls."""
+    current = current_request_id()
+    return ((REQUEST_ID_KEY, current if _ASCII_ID.fullmatch(current) else new_request_id()),)

@@ -1,0 +1,308 @@
+"""The admin API, for tools: names and settings in, the API's own messages out."""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+
+import grpc.aio
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
+from drover.client.calls import RequestT, ResponseT, new_request_id, server_stream, unary
+from drover.codec.connect import TARGET_STATES
+from drover.model.config import ConfigMap, TargetState
+
+ADMIN_TIMEOUT_S = 60.0
+_PAGE_SIZE = 1000
+
+
+class ConnectClient:
+    """Calls the admin API of any worker; see ``drover.client`` for what all calls share.
+
+    ``timeout_s`` of a list is for each page. Calls that may be repeated are retried while the
+    cluster cannot answer; restarts are not, since a repeated one restarts again.
+
+    Args:
+        channel: To any worker.
+        retry: False for a tool that would rather tell at once that nobody answers.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, *, retry: bool = True) -> None:
+        self._stub = pb_grpc.ConnectServiceStub(channel)
+        self._retry = retry
+
+    async def get_cluster_info(
+        self, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.GetClusterInfoResponse:
+        """The cluster as the called worker sees it."""
+        return await self._call(
+            self._stub.GetClusterInfo, pb.GetClusterInfoRequest(), timeout_s=timeout_s
+        )
+
+    async def create_connector(
+        self,
+        name: str,
+        config: ConfigMap,
+        *,
+        initial_state: TargetState | None = None,
+        request_id: str = "",
+        timeout_s: float = ADMIN_TIMEOUT_S,
+    ) -> pb.Connector:
+        """Create a connector; returns when its config is durable."""
+        request = pb.CreateConnectorRequest(
+            name=name,
+            config=config,
+            initial_state=(
+                pb.TARGET_STATE_UNSPECIFIED
+                if initial_state is None
+                else TARGET_STATES.encode(initial_state)
+            ),
+            request_id=request_id or new_request_id(),
+        )
+        response = await self._call(self._stub.CreateConnector, request, timeout_s=timeout_s)
+        return response.connector
+
+    async def get_connector(self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> pb.Connector:
+        """A connector's config and tasks."""
+        request = pb.GetConnectorRequest(name=name)
+        response = await self._call(self._stub.GetConnector, request, timeout_s=timeout_s)
+        return response.connector
+
+    async def list_connectors(
+        self,
+        *,
+        include_config: bool = False,
+        include_status: bool = False,
+        timeout_s: float = ADMIN_TIMEOUT_S,
+    ) -> list[pb.ListConnectorsResponse.Entry]:
+        """Every connector by name, of all pages."""
+        entries: list[pb.ListConnectorsResponse.Entry] = []
+        token = ""
+        while True:
+            request = pb.ListConnectorsRequest(
+                page_size=_PAGE_SIZE,
+                page_token=token,
+                include_config=include_config,
+                include_status=include_status,
+            )
+            page = await self._call(self._stub.ListConnectors, request, timeout_s=timeout_s)
+            entries.extend(page.connectors)
+            token = page.next_page_token
+            if not token:
+                return entries
+
+    async def put_connector_config(
+        self,
+        name: str,
+        config: ConfigMap,
+        *,
+        expected_revision: int | None = None,
+        request_id: str = "",
+        timeout_s: float = ADMIN_TIMEOUT_S,
+    ) -> pb.PutConnectorConfigResponse:
+        """Create a connector or replace its whole config."""
+        request = pb.PutConnectorConfigRequest(
+            name=name,
+            config=config,
+            expected_revision=expected_revision,
+            request_id=request_id or new_request_id(),
+        )
+        return await self._call(self._stub.PutConnectorConfig, request, timeout_s=timeout_s)
+
+    async def patch_connector_config(
+        self,
+        name: str,
+        *,
+        settings: Mapping[str, str],
+        remove: Sequence[str] = (),
+        request_id: str = "",
+        timeout_s: float = ADMIN_TIMEOUT_S,
+    ) -> pb.Connector:
+        """Change some settings of a connector."""
+        request = pb.PatchConnectorConfigRequest(
+            name=name, set=settings, remove=remove, request_id=request_id or new_request_id()
+        )
+        response = await unary(
+            self._stub.PatchConnectorConfig, request, timeout_s=timeout_s, retry=False
+        )
+        return response.connector
+
+    async def delete_connector(
+        self, name: str, *, request_id: str = "", timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> None:
+        """Remove a connector; its committed offsets stay."""
+        request = pb.DeleteConnectorRequest(name=name, request_id=request_id or new_request_id())
+        await self._call(self._stub.DeleteConnector, request, timeout_s=timeout_s)
+
+    async def get_connector_status(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.ConnectorStatus:
+        """What a connector and its tasks are doing."""
+        request = pb.GetConnectorStatusRequest(name=name)
+        response = await self._call(self._stub.GetConnectorStatus, request, timeout_s=timeout_s)
+        return response.status
+
+    async def pause_connector(self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
+        """Keep a connector's tasks assigned but idle."""
+        request = pb.PauseConnectorRequest(name=name)
+        await self._call(self._stub.PauseConnector, request, timeout_s=timeout_s)
+
+    async def resume_connector(self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
+        """End a pause or a stop."""
+        request = pb.ResumeConnectorRequest(name=name)
+        await self._call(self._stub.ResumeConnector, request, timeout_s=timeout_s)
+
+    async def stop_connector(self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
+        """Remove a connector's tasks; its config and offsets stay."""
+        request = pb.StopConnectorRequest(name=name)
+        await self._call(self._stub.StopConnector, request, timeout_s=timeout_s)
+
+    async def restart_connector(
+        self,
+        name: str,
+        *,
+        include_tasks: bool = False,
+        only_failed: bool = False,
+        timeout_s: float = ADMIN_TIMEOUT_S,
+    ) -> pb.ConnectorStatus:
+        """Restart a connector object, perhaps its tasks; returns the planned status. No retries."""
+        request = pb.RestartConnectorRequest(
+            name=name, include_tasks=include_tasks, only_failed=only_failed
+        )
+        response = await unary(
+            self._stub.RestartConnector, request, timeout_s=timeout_s, retry=False
+        )
+        return response.planned_status
+
+    async def restart_task(
+        self, name: str, task: int, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> None:
+        """Restart one task. No retries."""
+        request = pb.RestartTaskRequest(name=name, task=task)
+        await unary(self._stub.RestartTask, request, timeout_s=timeout_s, retry=False)
+
+    async def list_tasks(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> list[pb.TaskInfo]:
+        """A connector's tasks with their configs, of all pages."""
+        tasks: list[pb.TaskInfo] = []
+        token = ""
+        while True:
+            request = pb.ListTasksRequest(name=name, page_token=token)
+            page = await self._call(self._stub.ListTasks, request, timeout_s=timeout_s)
+            tasks.extend(page.tasks)
+            token = page.next_page_token
+            if not token:
+                return tasks
+
+    async def list_plugins(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> list[pb.Plugin]:
+        """The plugins installed on the called worker."""
+        response = await self._call(
+            self._stub.ListPlugins, pb.ListPluginsRequest(), timeout_s=timeout_s
+        )
+        return list(response.plugins)
+
+    async def get_plugin(
+        self, class_name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.GetPluginResponse:
+        """A plugin and its settings, by class name or alias."""
+        request = pb.GetPluginRequest(class_name=class_name)
+        return await self._call(self._stub.GetPlugin, request, timeout_s=timeout_s)
+
+    async def validate_config(
+        self, config: ConfigMap, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.ValidateConfigResponse:
+        """A config's faults, all of them, without writing anything."""
+        request = pb.ValidateConfigRequest(config=config)
+        return await self._call(self._stub.ValidateConfig, request, timeout_s=timeout_s)
+
+    def watch_statuses(self, name: str = "") -> AsyncGenerator[pb.WatchStatusesResponse, None]:
+        """Statuses as they change, the present ones first, until the stream breaks."""
+        return server_stream(self._stub.WatchStatuses, pb.WatchStatusesRequest(name=name))
+
+    def watch_connectors(self) -> AsyncGenerator[pb.WatchConnectorsResponse, None]:
+        """Connectors as they change, the present ones first, until the stream breaks."""
+        return server_stream(self._stub.WatchConnectors, pb.WatchConnectorsRequest())
+
+    async def get_connector_offsets(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> list[pb.ConnectorOffset]:
+        """A connector's committed offsets, of all pages."""
+        offsets: list[pb.ConnectorOffset] = []
+        token = ""
+        while True:
+            request = pb.GetConnectorOffsetsRequest(name=name, page_token=token)
+            page = await self._call(self._stub.GetConnectorOffsets, request, timeout_s=timeout_s)
+            offsets.extend(page.offsets)
+            token = page.next_page_token
+            if not token:
+                return offsets
+
+    async def alter_connector_offsets(
+        self,
+        name: str,
+        offsets: Sequence[pb.ConnectorOffset],
+        *,
+        timeout_s: float = ADMIN_TIMEOUT_S,
+    ) -> str:
+        """Change a stopped connector's offsets; returns what was done."""
+        request = pb.AlterConnectorOffsetsRequest(name=name, offsets=offsets)
+        response = await unary(
+            self._stub.AlterConnectorOffsets, request, timeout_s=timeout_s, retry=False
+        )
+        return response.message
+
+    async def reset_connector_offsets(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> str:
+        """Remove a stopped connector's offsets; returns what was done."""
+        request = pb.ResetConnectorOffsetsRequest(name=name)
+        response = await unary(
+            self._stub.ResetConnectorOffsets, request, timeout_s=timeout_s, retry=False
+        )
+        return response.message
+
+    async def get_connector_topics(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> list[str]:
+        """The topics a connector was seen to use."""
+        request = pb.GetConnectorTopicsRequest(name=name)
+        response = await unary(
+            self._stub.GetConnectorTopics, request, timeout_s=timeout_s, retry=False
+        )
+        return list(response.topics)
+
+    async def reset_connector_topics(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> None:
+        """Forget the topics a connector was seen to use."""
+        request = pb.ResetConnectorTopicsRequest(name=name)
+        await unary(self._stub.ResetConnectorTopics, request, timeout_s=timeout_s, retry=False)
+
+    async def list_loggers(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> list[pb.Logger]:
+        """The called worker's loggers and their levels."""
+        response = await unary(
+            self._stub.ListLoggers, pb.ListLoggersRequest(), timeout_s=timeout_s, retry=False
+        )
+        return list(response.loggers)
+
+    async def set_logger_level(
+        self,
+        name: str,
+        level: str,
+        *,
+        cluster_scope: bool = False,
+        timeout_s: float = ADMIN_TIMEOUT_S,
+    ) -> list[str]:
+        """Set a logger's level; returns the loggers that changed."""
+        request = pb.SetLoggerLevelRequest(name=name, level=level, cluster_scope=cluster_scope)
+        response = await unary(self._stub.SetLoggerLevel, request, timeout_s=timeout_s, retry=False)
+        return list(response.names)
+
+    async def _call(
+        self,
+        method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
+        request: RequestT,
+        *,
+        timeout_s: float,
+    ) -> ResponseT:
+        """A call that is safe to repeat."""
+        return await unary(method, request, timeout_s=timeout_s, retry=self._retry)

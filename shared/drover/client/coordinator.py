@@ -1,0 +1,242 @@
+"""The coordinator: membership, claims, committed offsets."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import grpc.aio
+
+from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
+from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
+from drover.client.calls import CALL_TIMEOUT_S, new_request_id, server_stream, unary
+from drover.codec.common import decode_term, encode_duration, encode_task_id
+from drover.codec.coordinator import (
+    GROUP_STATES,
+    decode_commit_result,
+    decode_group_description,
+    decode_group_page,
+    decode_join_outcome,
+    decode_leave_result,
+    decode_offset,
+    decode_sync_outcome,
+    decode_watched_group,
+    encode_assignment,
+    encode_leaving_member,
+    encode_protocol,
+    encode_task_offsets,
+)
+from drover.model.group import (
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    JoinOutcome,
+    LeaveResult,
+    LeavingMember,
+    MemberAssignment,
+    OfferedProtocol,
+    SyncOutcome,
+    WatchedGroup,
+)
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
+
+_PAGE_SIZE = 1000
+
+
+class CoordinatorClient:
+    """Calls a coordinator over one channel; see ``drover.client`` for what all calls share."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = pb_grpc.CoordinatorServiceStub(channel)
+
+    async def find_coordinator(self, group_id: str, *, timeout_s: float = CALL_TIMEOUT_S) -> str:
+        """host:port of the server that owns a group."""
+        request = pb.FindCoordinatorRequest(group_id=group_id)
+        response = await unary(self._stub.FindCoordinator, request, timeout_s=timeout_s, retry=True)
+        return response.address
+
+    async def join(
+        self,
+        *,
+        group_id: str,
+        member_id: str,
+        client_id: str,
+        session_timeout_ms: int,
+        rebalance_timeout_ms: int,
+        protocol_type: str,
+        protocols: Sequence[OfferedProtocol],
+        reason: str = "",
+        timeout_s: float,
+    ) -> JoinOutcome:
+        """Enter a group or its next generation; parked until the rebalance completes.
+
+        Retried only with a member id: a repeated first join would leave a ghost behind.
+        ``timeout_s`` should be above the rebalance timeout; shortly before it the answer is
+        RetryJoin.
+        """
+        request = pb.JoinGroupRequest(
+            group_id=group_id,
+            member_id=member_id,
+            client_id=client_id,
+            session_timeout=encode_duration(session_timeout_ms),
+            rebalance_timeout=encode_duration(rebalance_timeout_ms),
+            protocol_type=protocol_type,
+            protocols=[encode_protocol(protocol) for protocol in protocols],
+            reason=reason,
+        )
+        response = await unary(
+            self._stub.JoinGroup, request, timeout_s=timeout_s, retry=bool(member_id)
+        )
+        return decode_join_outcome(response)
+
+    async def sync(
+        self,
+        *,
+        group_id: str,
+        member_id: str,
+        generation: int,
+        protocol_type: str = "",
+        protocol_name: str = "",
+        assignments: Sequence[MemberAssignment] = (),
+        timeout_s: float,
+    ) -> SyncOutcome:
+        """Hand in (leader) and receive the assignments; parked until the leader has synced."""
+        request = pb.SyncGroupRequest(
+            group_id=group_id,
+            member_id=member_id,
+            generation=generation,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=[encode_assignment(assignment) for assignment in assignments],
+        )
+        response = await unary(self._stub.SyncGroup, request, timeout_s=timeout_s, retry=True)
+        return decode_sync_outcome(response)
+
+    async def heartbeat(
+        self,
+        *,
+        group_id: str,
+        member_id: str,
+        generation: int,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> bool:
+        """Keep the session alive; returns whether a rebalance is under way (join again)."""
+        request = pb.HeartbeatRequest(group_id=group_id, member_id=member_id, generation=generation)
+        response = await unary(self._stub.Heartbeat, request, timeout_s=timeout_s, retry=True)
+        return response.rebalance_in_progress
+
+    async def leave(
+        self,
+        *,
+        group_id: str,
+        members: Sequence[LeavingMember],
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> list[LeaveResult]:
+        """Remove members; a result for each, in order."""
+        request = pb.LeaveGroupRequest(
+            group_id=group_id, members=[encode_leaving_member(member) for member in members]
+        )
+        response = await unary(self._stub.LeaveGroup, request, timeout_s=timeout_s, retry=True)
+        return [decode_leave_result(result) for result in response.results]
+
+    async def watch_group(
+        self, *, group_id: str, member_id: str
+    ) -> AsyncGenerator[WatchedGroup, None]:
+        """A group's changes as they happen, until the stream breaks; close it to stop.
+
+        The coordinator takes the member's process to be alive while this is open.
+        """
+        request = pb.WatchGroupRequest(group_id=group_id, member_id=member_id)
+        async with aclosing(server_stream(self._stub.WatchGroup, request)) as messages:
+            async for message in messages:
+                yield decode_watched_group(message)
+
+    async def describe(
+        self, group_id: str, *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> GroupDescription:
+        """A group's state and members; an unknown group is DEAD."""
+        request = pb.DescribeGroupRequest(group_id=group_id)
+        response = await unary(self._stub.DescribeGroup, request, timeout_s=timeout_s, retry=True)
+        return decode_group_description(response)
+
+    async def list_groups(
+        self,
+        *,
+        states: Sequence[GroupState] = (),
+        protocol_types: Sequence[str] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> list[GroupListing]:
+        """The groups that match, by group id, of all pages; ``timeout_s`` is for each page."""
+        found: list[GroupListing] = []
+        token = ""
+        while True:
+            request = pb.ListGroupsRequest(
+                states=[GROUP_STATES.encode(state) for state in states],
+                protocol_types=protocol_types,
+                page_size=_PAGE_SIZE,
+                page_token=token,
+            )
+            response = await unary(self._stub.ListGroups, request, timeout_s=timeout_s, retry=True)
+            page = decode_group_page(response)
+            found.extend(page.groups)
+            token = page.next_page_token
+            if not token:
+                return found
+
+    async def claim_task(
+        self,
+        *,
+        group_id: str,
+        member_id: str,
+        generation: int,
+        task: TaskId,
+        task_config_generation: int,
+        request_id: str = "",
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> Term:
+        """Become a task's one committer; earlier claims are fenced.
+
+        ``request_id`` is made here unless given; give the same to repeat a claim whose answer was
+        lost.
+        """
+        request = pb.ClaimTaskRequest(
+            group_id=group_id,
+            member_id=member_id,
+            generation=generation,
+            task=encode_task_id(task),
+            task_config_generation=task_config_generation,
+            request_id=request_id or new_request_id(),
+        )
+        response = await unary(self._stub.ClaimTask, request, timeout_s=timeout_s, retry=True)
+        return decode_term(response.claim)
+
+    async def commit_offsets(
+        self,
+        *,
+        group_id: str,
+        tasks: Sequence[TaskOffsets],
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> list[CommitResult]:
+        """Commit offsets of tasks, each under its claim; a result for each, in order."""
+        request = pb.CommitOffsetsRequest(
+            group_id=group_id, tasks=[encode_task_offsets(offsets) for offsets in tasks]
+        )
+        response = await unary(self._stub.CommitOffsets, request, timeout_s=timeout_s, retry=True)
+        return [decode_commit_result(result) for result in response.results]
+
+    async def fetch_offsets(
+        self, *, group_id: str, connector: str, timeout_s: float = CALL_TIMEOUT_S
+    ) -> list[CommittedOffset]:
+        """A connector's committed offsets, of all pages; ``timeout_s`` is for each page."""
+        offsets: list[CommittedOffset] = []
+        token = ""
+        while True:
+            request = pb.FetchOffsetsRequest(
+                group_id=group_id, connector=connector, page_token=token
+            )
+            response = await unary(
+                self._stub.FetchOffsets, request, timeout_s=timeout_s, retry=True
+            )
+            offsets.extend(decode_offset(offset) for offset in response.offsets)
+            token = response.next_page_token
+            if not token:
+                return offsets

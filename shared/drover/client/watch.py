@@ -1,0 +1,133 @@
+"""The one loop that follows a log: a snapshot, then every change, whatever breaks in between."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from drover.errors import (
+    DroverError,
+    InvalidArgumentError,
+    NotImplementedYetError,
+    OutOfRangeError,
+)
+
+BACKOFF_FIRST_S = 0.1
+BACKOFF_MAX_S = 1.0
+#: A watch that has said nothing for this long after it began is begun again.
+FIRST_MESSAGE_S = 10.0
+
+_log = structlog.get_logger("drover.client")
+
+
+class HasEndOffset(Protocol):
+    """A snapshot: the state at ``end_offset``."""
+
+    @property
+    def end_offset(self) -> int:
+        """Where to watch from."""
+
+
+class HasOffset(Protocol):
+    """An event: what the record at ``offset`` changed."""
+
+    @property
+    def offset(self) -> int:
+        """Its place in the log."""
+
+
+SnapshotT = TypeVar("SnapshotT", bound=HasEndOffset)
+EventT = TypeVar("EventT", bound=HasOffset)
+SnapshotT_co = TypeVar("SnapshotT_co", bound=HasEndOffset, covariant=True)
+EventT_co = TypeVar("EventT_co", bound=HasOffset, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRead(Generic[SnapshotT_co]):
+    """The whole state: replaces everything that was read before."""
+
+    snapshot: SnapshotT_co
+
+
+@dataclass(frozen=True, slots=True)
+class EventsRead(Generic[EventT_co]):
+    """Changes in log order, perhaps none; everything below ``end_offset`` has now been seen."""
+
+    events: Sequence[EventT_co]
+    end_offset: int
+
+
+class WatchableLog(Protocol[SnapshotT_co, EventT_co]):
+    """What ``follow`` needs; ConfigStoreClient and StatusStoreClient are such."""
+
+    async def get_snapshot(self) -> SnapshotT_co:
+        """The whole state."""
+
+    def watch(self, start_offset: int) -> AsyncGenerator[EventsRead[EventT_co], None]:
+        """The changes from ``start_offset`` on, until the stream breaks."""
+
+
+async def follow(
+    log: WatchableLog[SnapshotT, EventT], *, name: str
+) -> AsyncIterator[SnapshotRead[SnapshotT] | EventsRead[EventT]]:
+    """Follow a log for ever: first a snapshot, then batches of events, each event once.
+
+    A break is resumed at the last ``end_offset`` after 0.1 to 1 s; when the history no longer
+    reaches back that far, or the log is another one, a new snapshot comes. Nothing is read ahead:
+    the caller's pace is the stream's. Close or cancel it to stop.
+
+    Args:
+        log: Whom to ask.
+        name: For the logs, such as "config-store".
+
+    Raises:
+        InvalidArgumentError, NotImplementedYetError: The server does not understand; no other
+            error ends the loop.
+    """
+    position: int | None = None
+    failures = 0
+    while True:
+        try:
+            if position is None:
+                snapshot = await log.get_snapshot()
+                position = snapshot.end_offset
+                yield SnapshotRead(snapshot)
+            async with aclosing(log.watch(position)) as batches:
+                batch: EventsRead[EventT] | None = await _first(batches)
+                while batch is not None:
+                    failures = 0
+                    if batch.end_offset < position:
+                        _log.warning("the log is another one", log=name, position=position)
+                        position = None
+                        break
+                    events = [event for event in batch.events if event.offset >= position]
+                    if events or batch.end_offset > position:
+                        position = batch.end_offset
+                        yield EventsRead(events, position)
+                    batch = await anext(batches, None)
+        except OutOfRangeError:
+            position = None
+        except (InvalidArgumentError, NotImplementedYetError):
+            raise
+        except (DroverError, TimeoutError) as error:
+            if failures == 0:
+                _log.info("a watch broke", log=name, position=position, why=str(error))
+        failures += 1
+        await asyncio.sleep(_backoff_s(failures))
+
+
+async def _first(batches: AsyncGenerator[EventsRead[EventT], None]) -> EventsRead[EventT] | None:
+    try:
+        async with asyncio.timeout(FIRST_MESSAGE_S):
+            return await anext(batches, None)
+    except TimeoutError:
+        raise TimeoutError("the watch did not begin in time") from None
+
+
+def _backoff_s(failures: int) -> float:
+    limit_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 10))
+    return limit_s * random.uniform(0.5, 1.0)

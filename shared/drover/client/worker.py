@@ -1,0 +1,55 @@
+"""Workers among each other."""
+
+from collections.abc import Sequence
+
+import grpc.aio
+
+from drover.api.worker.v1 import worker_service_pb2 as pb
+from drover.api.worker.v1 import worker_service_pb2_grpc as pb_grpc
+from drover.client.calls import CALL_TIMEOUT_S, new_request_id, unary
+from drover.model.config import ConfigMap
+
+
+class WorkerClient:
+    """Calls another worker over one channel; see ``drover.client`` for what all calls share."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = pb_grpc.WorkerServiceStub(channel)
+
+    async def forward(
+        self,
+        *,
+        method: str,
+        request: bytes,
+        hop_count: int,
+        retry: bool,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> bytes:
+        """Carry a ConnectService call; returns the serialized response.
+
+        Args:
+            method: The RPC's name, such as "CreateConnector".
+            request: The serialized request.
+            hop_count: How often it was carried before.
+            retry: Whether the carried call is safe to repeat.
+            timeout_s: For the call with its retries.
+        """
+        message = pb.ForwardRequest(method=method, request=request, hop_count=hop_count)
+        response = await unary(self._stub.Forward, message, timeout_s=timeout_s, retry=retry)
+        return response.response
+
+    async def submit_task_configs(
+        self,
+        *,
+        connector: str,
+        task_configs: Sequence[ConfigMap],
+        request_id: str = "",
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> None:
+        """Hand the leader a connector's task configs; returns when they are durable."""
+        request = pb.SubmitTaskConfigsRequest(
+            connector=connector,
+            task_configs=[pb.SubmittedTaskConfig(config=config) for config in task_configs],
+            request_id=request_id or new_request_id(),
+        )
+        await unary(self._stub.SubmitTaskConfigs, request, timeout_s=timeout_s, retry=True)
