@@ -48,6 +48,11 @@ class MemoryLog:
         """What the log holds at present, oldest first."""
         return tuple(self._storage.records)
 
+    @property
+    def torn(self) -> bool:
+        """Whether an append hangs because of ``tear_next_append``."""
+        return bool(self._torn_waiters)
+
     def fail_next_append(self, error: DroverError | None = None, *, count: int = 1) -> None:
         """Let the next ``count`` appends fail with ``error``, by default STORAGE_UNAVAILABLE."""
         error = error or UnavailableError(Reason.STORAGE_UNAVAILABLE, "disk full (scripted)")
@@ -116,12 +121,17 @@ class MemoryLog:
         last = {stored.record.key: stored.offset for stored in records if stored.offset < below}
         first_kept = min(self._storage.end_offset - KEPT_RECORD_COUNT, below)
         spared = frozenset(keep_offsets)
+        oldest_spared = min(spared, default=self._storage.end_offset)
         self._storage.records = [
             stored
             for stored in records
             if stored.offset >= first_kept
             or stored.offset in spared
-            or (stored.record.value is not None and last[stored.record.key] == stored.offset)
+            or (
+                last[stored.record.key] == stored.offset
+                # a tombstone may cover a spared record
+                and (stored.record.value is not None or stored.offset > oldest_spared)
+            )
         ]
         return len(records) - len(self._storage.records)
 

@@ -38,7 +38,7 @@ _INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
 _SELECT_FROM = f"SELECT {_COLUMNS} FROM record WHERE offset >= ? ORDER BY offset"
 _SELECT_END = "SELECT coalesce(max(offset) + 1, 0) FROM record"
 _SELECT_SUPERSEDED = """
-    SELECT offset FROM (
+    SELECT offset, successor IS NULL FROM (
         SELECT
             offset,
             value IS NULL AS tombstone,
@@ -299,11 +299,17 @@ class SqliteLog:
         """
         removed = 0
         spared = frozenset(keep_offsets)
+        # a tombstone may cover a spared record
+        oldest_spared = min(spared, default=_ABOVE_ALL_OFFSETS)
         below = _ABOVE_ALL_OFFSETS if below_offset is None else below_offset
         query = _Query(self._path, _SELECT_SUPERSEDED, (below, KEPT_RECORD_COUNT))
         async with self._compacting, aclosing(self._rows(query, DELETE_BATCH_RECORDS)) as batches:
             async for rows in batches:
-                doomed = [row for row in rows if row[0] not in spared]
+                doomed = [
+                    (offset,)
+                    for offset, is_last_tombstone in rows
+                    if offset not in spared and not (is_last_tombstone and offset > oldest_spared)
+                ]
                 removed += await self._writer.do(partial(_delete, doomed))
         return removed
 
@@ -334,6 +340,6 @@ class SqliteLog:
                 query.close()
 
 
-def _delete(offsets: Sequence[tuple[Any, ...]], connection: sqlite3.Connection) -> int:
+def _delete(offsets: Sequence[tuple[int]], connection: sqlite3.Connection) -> int:
     connection.executemany("DELETE FROM record WHERE offset = ?", offsets)
     return len(offsets)

@@ -1,6 +1,14 @@
 """The test kit: for connector authors and for Drover's own tests."""
 
 from drover.log.memory import MemoryLog
-from drover.testing.clock import ManualClock
+from drover.testing.assertions import latest_values, raises_reason, read_all
+from drover.testing.clock import ManualAlarm, ManualClock
 
-__all__ = ["ManualClock", "MemoryLog"]
+__all__ = [
+    "ManualAlarm",
+    "ManualClock",
+    "MemoryLog",
+    "latest_values",
+    "raises_reason",
+    "read_all",
+]

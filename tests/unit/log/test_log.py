@@ -1,0 +1,304 @@
+"""What every log promises, asked of each kind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from drover.errors import Reason
+from drover.log.log import KEPT_RECORD_COUNT, Log, LogRecord
+from drover.log.sqlite import SqliteLog
+from drover.model.ids import Term
+from drover.testing import ManualClock, MemoryLog, latest_values, raises_reason, read_all
+
+
+@dataclass
+class Place:
+    """A log and the way to it after a restart."""
+
+    log: Log
+    clock: ManualClock
+    reopen: Callable[[], Awaitable[Log]]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    clock = ManualClock()
+    if request.param == "memory":
+        memory = MemoryLog(clock)
+
+        async def reopen_memory() -> Log:
+            return memory.crash()
+
+        yield Place(memory, clock, reopen_memory)
+        return
+    opened = [await SqliteLog.open(tmp_path / "log.db", clock)]
+
+    async def reopen_sqlite() -> Log:
+        await opened[-1].close()
+        opened.append(await SqliteLog.open(tmp_path / "log.db", clock))
+        return opened[-1]
+
+    yield Place(opened[0], clock, reopen_sqlite)
+    await opened[-1].close()
+
+
+def record(key: str, value: str | None = "v", request_id: str = "") -> LogRecord:
+    return LogRecord(key.encode(), None if value is None else value.encode(), request_id)
+
+
+async def test_an_empty_log_ends_at_0(place: Place) -> None:
+    assert await place.log.end_offset() == 0
+    assert await read_all(place.log) == []
+
+
+async def test_an_append_returns_the_offset_after_its_last_record(place: Place) -> None:
+    assert await place.log.append([record("a"), record("b")]) == 2
+    assert await place.log.append([record("c")]) == 3
+    assert await place.log.end_offset() == 3
+
+
+async def test_an_append_of_nothing_changes_nothing(place: Place) -> None:
+    await place.log.append([record("a")])
+    assert await place.log.append([]) == 1
+    assert len(await read_all(place.log)) == 1
+
+
+async def test_records_are_read_as_they_were_written(place: Place) -> None:
+    place.clock.advance(77)
+    written = [
+        LogRecord(b"", b"", ""),
+        LogRecord(b"\x00\xff", b"\x00" * 3, "request-ü"),
+        LogRecord(b"k", None, "r"),
+        LogRecord(b"big", bytes(3 << 20), "r"),
+    ]
+    await place.log.append(written)
+    stored = await read_all(place.log)
+    assert [one.record for one in stored] == written
+    assert [one.offset for one in stored] == [0, 1, 2, 3]
+    assert {one.timestamp_ms for one in stored} == {place.clock.now_ms()}
+
+
+async def test_reading_starts_where_it_is_told(place: Place) -> None:
+    await place.log.append([record(str(index)) for index in range(10)])
+    assert [one.offset for one in await read_all(place.log, 7)] == [7, 8, 9]
+    assert await read_all(place.log, 10) == []
+    assert await read_all(place.log, 99) == []
+
+
+async def test_batches_are_bounded(place: Place) -> None:
+    await place.log.append([record(str(index)) for index in range(2_300)])
+    sizes = [len(batch) async for batch in place.log.read()]
+    assert sum(sizes) == 2_300
+    assert max(sizes) <= 500
+
+
+async def test_reading_sees_the_log_as_it_was_at_its_start(place: Place) -> None:
+    await place.log.append([record("gone", str(index)) for index in range(1_500)])
+    await place.log.append([record("gone", None)])
+    reading = place.log.read()
+    seen = list(await anext(reading))
+    await place.log.append([record(f"later-{index}") for index in range(2_000)])
+    assert await place.log.compact() == 1_501
+    async for batch in reading:
+        seen.extend(batch)
+    assert [one.offset for one in seen] == list(range(1_501))
+
+
+async def test_reading_can_be_given_up(place: Place) -> None:
+    await place.log.append([record(str(index)) for index in range(2_000)])
+    async for batch in place.log.read():
+        assert batch
+        break
+    assert await place.log.append([record("x")]) == 2_001
+
+
+async def test_everything_is_there_after_a_restart(place: Place) -> None:
+    await place.log.append([record("a", request_id="r1"), record("b", None)])
+    epoch = await place.log.claim("leader", Term(3, 1))
+    before = await read_all(place.log)
+    log = await place.reopen()
+    assert await read_all(log) == before
+    assert await log.claim("leader", Term(3, 1)) == epoch
+    assert await log.append([record("c")], epoch) == 3
+
+
+async def test_a_later_claim_fences_the_earlier_one(place: Place) -> None:
+    first = await place.log.claim("w1", Term(1, 1))
+    second = await place.log.claim("w2", Term(2, 1))
+    assert second > first
+    with raises_reason(Reason.STALE_WRITER_EPOCH, "w2"):
+        await place.log.append([record("a")], first)
+    assert await place.log.append([record("a")], second) == 1
+    assert await place.log.append([record("b")]) == 2  # unprivileged
+
+
+async def test_an_epoch_that_was_never_claimed_is_refused(place: Place) -> None:
+    for epoch in (0, 1, -1):
+        with raises_reason(Reason.STALE_WRITER_EPOCH):
+            await place.log.append([record("a")], epoch)
+    assert await place.log.end_offset() == 0
+
+
+async def test_the_same_claim_again_gives_the_same_epoch(place: Place) -> None:
+    epoch = await place.log.claim("w1", Term(1, 1))
+    assert await place.log.claim("w1", Term(1, 1)) == epoch
+
+
+@pytest.mark.parametrize(
+    ("owner", "term"),
+    [("w2", Term(2, 2)), ("w1", Term(2, 1)), ("w1", Term(1, 9)), ("w2", Term(1, 1))],
+    ids=["equal term, other owner", "lower sequence", "lower generation", "lower, other owner"],
+)
+async def test_a_stale_claim_is_refused(place: Place, owner: str, term: Term) -> None:
+    epoch = await place.log.claim("w1", Term(2, 2))
+    with raises_reason(Reason.STALE_TERM, "w1", "2.2"):
+        await place.log.claim(owner, term)
+    assert await place.log.append([record("a")], epoch) == 1
+
+
+async def test_compaction_keeps_the_last_of_each_key(place: Place) -> None:
+    await place.log.append([record("k", str(index)) for index in range(50)])
+    await place.log.append([record("only")])
+    await place.log.append([record(f"new-{index}") for index in range(KEPT_RECORD_COUNT)])
+    before = await latest_values(place.log)
+    assert await place.log.compact() == 49
+    assert await latest_values(place.log) == before
+    assert [one.offset for one in await read_all(place.log)][:3] == [49, 50, 51]
+    assert await place.log.end_offset() == 51 + KEPT_RECORD_COUNT
+
+
+async def test_compaction_leaves_the_newest_records_alone(place: Place) -> None:
+    await place.log.append([record("k", str(index)) for index in range(KEPT_RECORD_COUNT)])
+    assert await place.log.compact() == 0
+    await place.log.append([record("k")])
+    assert await place.log.compact() == 1
+
+
+async def test_a_tombstone_goes_when_it_is_old_itself(place: Place) -> None:
+    await place.log.append([record("k", "old"), record("k", None)])
+    await place.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT - 1)])
+    assert await place.log.compact() == 1
+    assert (await read_all(place.log))[0].record == record("k", None)
+    await place.log.append([record("x")])
+    assert await place.log.compact() == 1
+    assert b"k" not in {one.record.key for one in await read_all(place.log)}
+
+
+async def test_compaction_spares_the_offsets_it_is_told(place: Place) -> None:
+    await place.log.append([record("k", str(index)) for index in range(2_000)])
+    assert await place.log.compact(keep_offsets={3, 7}) == 998
+    assert [one.offset for one in await read_all(place.log)][:3] == [3, 7, 1_000]
+
+
+async def test_a_tombstone_stays_while_a_record_before_it_is_spared(place: Place) -> None:
+    await place.log.append([record("k", "spared"), record("k", None), record("l", None)])
+    await place.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT)])
+    assert await place.log.compact(keep_offsets={0}) == 0
+    assert b"k" not in await latest_values(place.log)
+    assert await place.log.compact() == 3
+
+
+async def test_compaction_leaves_out_what_it_is_told_to_ignore(place: Place) -> None:
+    await place.log.append([record("k", "1"), record("k", "2"), record("k", "3")])
+    await place.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT)])
+    assert await place.log.compact(below_offset=2) == 1
+    assert [one.offset for one in await read_all(place.log)][:2] == [1, 2]
+
+
+async def test_compacting_twice_removes_nothing_more(place: Place) -> None:
+    await place.log.append([record("k", str(index)) for index in range(3_000)])
+    assert await place.log.compact() == 2_000
+    assert await place.log.compact() == 0
+
+
+async def test_appends_go_on_during_compaction(place: Place) -> None:
+    await place.log.append([record(str(index % 100)) for index in range(20_000)])
+    removed, *ends = await asyncio.gather(
+        place.log.compact(), *(place.log.append([record(f"n-{index}")]) for index in range(200))
+    )
+    assert removed >= 18_900
+    assert sorted(ends) == list(range(20_001, 20_201))
+
+
+async def test_offsets_go_on_after_compaction_and_restart(place: Place) -> None:
+    await place.log.append([record("k", str(index)) for index in range(3_000)])
+    await place.log.compact()
+    log = await place.reopen()
+    assert await log.append([record("k")]) == 3_001
+
+
+async def test_concurrent_appends_stay_whole(place: Place) -> None:
+    async def append(caller: int) -> int:
+        return await place.log.append([record(f"{caller}") for _ in range(3)])
+
+    ends = await asyncio.gather(*(append(caller) for caller in range(100)))
+    stored = await read_all(place.log)
+    for caller, end in enumerate(ends):
+        mine = [one.offset for one in stored if one.record.key == str(caller).encode()]
+        assert mine == [end - 3, end - 2, end - 1]
+
+
+async def test_a_refused_append_does_not_fail_its_neighbours(place: Place) -> None:
+    stale = await place.log.claim("w1", Term(1, 1))
+    good = await place.log.claim("w2", Term(2, 1))
+    outcomes = await asyncio.gather(
+        *(
+            place.log.append([record(str(index))], stale if index % 3 == 0 else good)
+            for index in range(60)
+        ),
+        return_exceptions=True,
+    )
+    refused = {index for index, outcome in enumerate(outcomes) if isinstance(outcome, Exception)}
+    assert refused == set(range(0, 60, 3))
+    kept = {int(one.record.key) for one in await read_all(place.log)}
+    assert kept == set(range(60)) - refused
+
+
+async def test_a_claim_between_appends_fences_those_after_it(place: Place) -> None:
+    old = await place.log.claim("w1", Term(1, 1))
+    before, new, after = await asyncio.gather(
+        place.log.append([record("before")], old),
+        place.log.claim("w2", Term(2, 1)),
+        place.log.append([record("after")], old),
+        return_exceptions=True,
+    )
+    assert before == 1
+    assert new == 2
+    assert getattr(after, "reason", None) is Reason.STALE_WRITER_EPOCH
+
+
+async def test_a_cancelled_append_leaves_the_log_usable(place: Place) -> None:
+    append = asyncio.create_task(place.log.append([record("a")]))
+    await asyncio.sleep(0)
+    append.cancel()
+    await asyncio.wait([append])
+    end = await place.log.append([record("b")])
+    assert [one.record.key for one in await read_all(place.log)][-1] == b"b"
+    assert end == await place.log.end_offset()
+
+
+async def test_close_finishes_appends_under_way(place: Place) -> None:
+    appends = [asyncio.create_task(place.log.append([record(str(n))])) for n in range(20)]
+    await asyncio.sleep(0)
+    await place.log.close()
+    assert sorted(await asyncio.gather(*appends)) == list(range(1, 21))
+    log = await place.reopen()
+    assert len(await read_all(log)) == 20
+
+
+async def test_close_is_idempotent_and_final(place: Place) -> None:
+    await place.log.append([record("a")])
+    await asyncio.gather(place.log.close(), place.log.close())
+    await place.log.close()
+    for use in (
+        lambda: place.log.append([record("b")]),
+        lambda: place.log.claim("w", Term(1, 1)),
+        lambda: place.log.end_offset(),
+        lambda: place.log.compact(),
+        lambda: read_all(place.log),
+    ):
+        with raises_reason(Reason.STORAGE_UNAVAILABLE, "closed"):
+            await use()
