@@ -36,9 +36,9 @@ def storage_directory(storage_url: str) -> Path:
         )
     if url.scheme != "sqlite":
         raise _bad_url(storage_url, "it has to be sqlite:///absolute/path")
-    if url.netloc:
+    if url.netloc or (url.path and not url.path.startswith("/")):
         raise _bad_url(
-            storage_url, f"the path has to be absolute, with three slashes: sqlite:///{url.netloc}…"
+            storage_url, "the path has to be absolute, after three slashes: sqlite:///absolute/path"
         )
     if url.query or url.fragment:
         raise _bad_url(storage_url, "write ? and # in a path as %3F and %23")

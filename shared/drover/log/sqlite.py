@@ -209,6 +209,8 @@ class _Query:
         """End the query, once the fetch under way is through."""
         with self._lock:
             self._closed = True
+            if self._cursor is not None:
+                self._cursor.close()  # an open statement would keep the closed file open
             if self._connection is not None:
                 self._connection.close()
 

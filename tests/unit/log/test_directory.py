@@ -1,0 +1,125 @@
+"""Where an embedded cluster keeps its files, and who owns them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drover.errors import InvalidArgumentError, Reason
+from drover.log.directory import DataDirectory, storage_directory
+from drover.testing import raises_reason
+
+
+@pytest.mark.parametrize(
+    ("url", "directory"),
+    [
+        ("sqlite:///var/drover", "/var/drover"),
+        ("sqlite:////var/drover", "/var/drover"),
+        ("sqlite:///var/drover/", "/var/drover"),
+        ("SQLITE:///x", "/x"),
+        ("sqlite:///with%20space/%3F%23", "/with space/?#"),
+        ("sqlite:///with space/ü", "/with space/ü"),
+    ],
+)
+def test_a_storage_url_names_a_directory(url: str, directory: str) -> None:
+    assert storage_directory(url) == Path(directory)
+
+
+@pytest.mark.parametrize(
+    ("url", "word"),
+    [
+        ("kafka://broker:9092", "later"),
+        ("postgres://x/y", "sqlite:///"),
+        ("/var/drover", "sqlite:///"),
+        ("", "sqlite:///"),
+        ("sqlite://relative/path", "absolute"),
+        ("sqlite://", "no directory"),
+        ("sqlite:///", "no directory"),
+        ("sqlite:///x%00y", "no directory"),
+        ("sqlite:relative", "absolute"),
+        ("sqlite:///x?mode=ro", "%3F"),
+        ("sqlite://[", "Invalid"),
+    ],
+)
+def test_a_storage_url_that_is_wrong_is_explained(url: str, word: str) -> None:
+    with raises_reason(Reason.INVALID_CONFIG, "DROVER_STORAGE_URL", repr(url), word) as raised:
+        storage_directory(url)
+    assert isinstance(raised.error, InvalidArgumentError)
+    assert [violation.field for violation in raised.error.violations] == ["DROVER_STORAGE_URL"]
+
+
+def test_prepare_makes_the_directory_and_leaves_nothing_in_it(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "a" / "b")
+    directory.prepare()
+    directory.prepare()
+    assert list(directory.path.iterdir()) == []
+
+
+def test_prepare_reports_a_file_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with raises_reason(Reason.STORAGE_UNAVAILABLE, str(path), "DROVER_STORAGE_URL"):
+            DataDirectory(path).prepare()
+
+
+def test_prepare_reports_a_directory_that_cannot_be_written() -> None:
+    with raises_reason(Reason.STORAGE_UNAVAILABLE, "/proc/drover"):
+        DataDirectory(Path("/proc/drover")).prepare()
+    with raises_reason(Reason.STORAGE_UNAVAILABLE, "/proc", "DROVER_STORAGE_URL"):
+        DataDirectory(Path("/proc")).prepare()
+
+
+def test_a_second_owner_in_this_process_is_refused(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    with directory.lock("coordinator"):
+        with raises_reason(Reason.STORAGE_OWNED, "another coordinator", str(tmp_path)):
+            directory.lock("coordinator")
+        with directory.lock("config-store"):
+            pass
+    directory.lock("coordinator").release()
+
+
+def test_release_is_idempotent(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    first = directory.lock("coordinator")
+    first.release()
+    with directory.lock("coordinator"):
+        first.release()
+        with raises_reason(Reason.STORAGE_OWNED):
+            directory.lock("coordinator")
+
+
+def test_lock_reports_a_missing_directory(tmp_path: Path) -> None:
+    with raises_reason(Reason.STORAGE_UNAVAILABLE, str(tmp_path / "missing")):
+        DataDirectory(tmp_path / "missing").lock("coordinator")
+
+
+@pytest.mark.e2e
+def test_another_process_is_named_and_its_end_frees_the_lock(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from pathlib import Path; from drover.log.directory import DataDirectory;"
+            "held = DataDirectory(Path(sys.argv[1])).lock('coordinator');"
+            "print('held', flush=True); sys.stdin.read()",
+            str(tmp_path),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        directory = DataDirectory(tmp_path)
+        with raises_reason(
+            Reason.STORAGE_OWNED,
+            f"another coordinator (pid {holder.pid}) uses {tmp_path}",
+            "stop it or choose another DROVER_STORAGE_URL",
+        ) as raised:
+            directory.lock("coordinator")
+        assert raised.error.metadata["pid"] == str(holder.pid)
+        holder.kill()
+        holder.wait()
+        directory.lock("coordinator").release()
