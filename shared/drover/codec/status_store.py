@@ -117,6 +117,34 @@ def decode_snapshot(chunks: Iterable[pb.GetSnapshotResponse]) -> StatusSnapshot:
     return StatusSnapshot(end_offset, statuses)
 
 
+def encode_watch_responses(
+    events: Iterable[StatusEvent],
+    end_offset: int,
+    *,
+    created: bool = False,
+    message_max_bytes: int = 1 << 20,
+) -> Iterable[pb.WatchStatusesResponse]:
+    """The messages that carry events; at least one.
+
+    The events of one offset stay together, so that every message but the last has an
+    ``end_offset`` at its successor's first event.
+    """
+    message = pb.WatchStatusesResponse(created=created)
+    size = 0
+    for event in events:
+        piece = encode_event(event)
+        piece_size = piece.ByteSize() + 8
+        fits = size + piece_size <= message_max_bytes
+        if message.events and not fits and message.events[-1].offset != event.offset:
+            message.end_offset = event.offset
+            yield message
+            message, size = pb.WatchStatusesResponse(), 0
+        message.events.append(piece)
+        size += piece_size
+    message.end_offset = end_offset
+    yield message
+
+
 def _by_name(key: StatusKey) -> tuple[bool, str, int]:
     if isinstance(key, str):
         return (False, key, -1)

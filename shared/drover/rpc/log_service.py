@@ -1,0 +1,77 @@
+"""Serving a machine whose log is one file of the embedded storage directory."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from drover.clock import Clock, SystemClock
+from drover.log.directory import DataDirectory, storage_directory
+from drover.log.log import Log
+from drover.log.sqlite import SqliteLog
+from drover.rpc.server import RpcServer
+from drover.runtime.runtime import Runtime
+
+DRAIN_GRACE_S = 5.0
+
+_log = structlog.get_logger("drover.rpc")
+
+
+async def serve_log(
+    *,
+    name: str,
+    storage_url: str,
+    file_name: str,
+    listen: str,
+    stopping: asyncio.Event,
+    wire: Callable[[Log, Clock, RpcServer], Runtime[Any]],
+) -> None:
+    """Serve until ``stopping`` is set, then drain; health is NOT_SERVING while the log is read.
+
+    Args:
+        name: The service, such as "config-store"; also names its lock in the directory.
+        storage_url: Where the directory is.
+        file_name: The log's file in it.
+        listen: host:port.
+        stopping: Set when the process should end.
+        wire: Makes the runtime and adds its servicer to the server.
+
+    Raises:
+        DroverError: The storage cannot be used, or belongs to another process.
+        ListenError: The address cannot be listened on.
+    """
+    directory = DataDirectory(storage_directory(storage_url))
+    directory.prepare()
+    with directory.lock(name):
+        clock = SystemClock()
+        log = await SqliteLog.open(directory.path / file_name, clock)
+        try:
+            server = RpcServer(listen=listen, internal=True)
+            runtime = wire(log, clock, server)
+            try:
+                await server.start()
+                await _load_and_serve(runtime, server, stopping)
+            finally:
+                await server.drain(DRAIN_GRACE_S)
+                await runtime.close()
+        finally:
+            await log.close()
+
+
+async def _load_and_serve(
+    runtime: Runtime[Any], server: RpcServer, stopping: asyncio.Event
+) -> None:
+    loading = asyncio.create_task(runtime.load())
+    stopped = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({loading, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if loading.done():
+            loading.result()
+            await server.set_serving(True)
+            _log.info("serving")
+            await stopped
+    finally:
+        loading.cancel()
+        stopped.cancel()
+        await asyncio.wait({loading, stopped})
