@@ -1,0 +1,177 @@
+"""``drover up``, ``drover down`` and ``drover cluster info``."""
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import typer
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.cluster import ClusterOptions, cluster_stages, listen_from_environment
+from drover.cli.console import (
+    AddressOption,
+    CliError,
+    Output,
+    OutputOption,
+    print_json,
+    print_table,
+    run_call,
+    say,
+    worker_addresses,
+)
+from drover.cli.java_check import JavaUnusableError, find_java
+from drover.cli.process import descendants, kill_all, wait_until_gone
+from drover.cli.state import (
+    DEFAULT_DIRECTORY,
+    ClusterError,
+    is_cluster_directory,
+    is_held,
+    read_state,
+)
+from drover.cli.supervisor import Supervisor, run_until_signal
+from drover.client import ConnectClient
+
+commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
+
+#: The most a cluster takes to stop: workers, then the others, each with its grace.
+_DOWN_TIMEOUT_S = 60.0
+
+DirectoryOption = Annotated[
+    Path,
+    typer.Option("--dir", help="Where the cluster keeps its data and logs.", file_okay=False),
+]
+
+
+def up(
+    directory: DirectoryOption = DEFAULT_DIRECTORY,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers.")] = 2,
+) -> None:
+    """Keep an embedded cluster running until Ctrl-C."""
+    try:
+        find_java()
+    except JavaUnusableError as error:
+        raise CliError(str(error)) from None
+    if is_held(directory):
+        state = read_state(directory)
+        who = f" (pid {state.supervisor_pid})" if state else ""
+        raise ClusterError(f"a cluster{who} already runs in {directory}; `drover down` stops it")
+    options = ClusterOptions(
+        directory,
+        worker_count=workers,
+        default_ports=True,
+        listen=listen_from_environment(os.environ),
+    )
+    supervisor = Supervisor(
+        directory.absolute(),
+        cluster_stages(options),
+        on_event=lambda name, text: say(f"{name:<13} {text}"),
+    )
+
+    def tell() -> None:
+        address = supervisor.addresses("worker")[0]
+        say(f"the cluster is up; logs are in {directory / 'logs'}; Ctrl-C stops it")
+        say(f"try: drover cluster info, or grpcurl -plaintext {address} list")
+
+    asyncio.run(run_until_signal(supervisor, tell))
+    say("the cluster is down")
+
+
+def down(
+    directory: DirectoryOption = DEFAULT_DIRECTORY,
+    keep_data: Annotated[bool, typer.Option(help="Leave the data and logs.")] = False,
+) -> None:
+    """Stop the cluster that runs here and what `make run` left, and remove their data."""
+    directories = [directory]
+    if directory == DEFAULT_DIRECTORY:
+        directories += sorted(DEFAULT_DIRECTORY.parent.glob("run-*"))
+    found = [path for path in directories if is_cluster_directory(path)]
+    for path in found:
+        asyncio.run(_stop(path))
+        if not keep_data:
+            _remove(path)
+    if not found:
+        say(f"nothing to stop: there is no cluster in {directory}")
+
+
+async def _stop(directory: Path) -> None:
+    state = read_state(directory)
+    supervisor = state.supervisor() if state else None
+    if supervisor is None:
+        if is_held(directory):
+            raise ClusterError(f"{directory} is in use by a process that cannot be found")
+        return
+    tree = [supervisor, *descendants(supervisor.pid)]
+    supervisor.send_signal(signal.SIGTERM)
+    left: Sequence[psutil.Process] = await wait_until_gone([supervisor], _DOWN_TIMEOUT_S)
+    await kill_all(tree)
+    say(f"stopped the cluster in {directory}" + (" (it had to be killed)" if left else ""))
+
+
+def _remove(directory: Path) -> None:
+    try:
+        shutil.rmtree(directory)
+    except OSError as error:
+        raise ClusterError(f"cannot remove {directory}: {error.strerror}") from error
+    say(f"removed {directory}")
+
+
+@commands.command("info")
+def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
+    """Show the workers, what they run, and who leads."""
+    answer = run_call(
+        worker_addresses(address),
+        lambda channel: ConnectClient(channel).get_cluster_info(),
+        server="worker",
+    )
+    if output is Output.JSON:
+        print_json(_info_document(answer))
+        return
+    for label, value in (
+        ("version", answer.version),
+        ("group", f"{answer.group_id}, generation {answer.generation}"),
+        ("protocol", answer.protocol_name or "none yet"),
+        ("leader", answer.leader_worker_id or "none yet"),
+        ("storage", answer.storage_url),
+        ("spark", answer.spark_version or "starting"),
+        ("answered by", f"{answer.worker_id}, {answer.stage or 'idle'}"),
+    ):
+        say(f"{label:<12} {value}")
+    say("")
+    rows = [
+        (
+            worker.worker_id,
+            "yes" if worker.leader else "",
+            ", ".join(worker.connectors),
+            ", ".join(worker.tasks),
+        )
+        for worker in answer.workers
+    ]
+    print_table(("WORKER", "LEADER", "CONNECTORS", "TASKS"), rows, empty="no workers yet")
+
+
+def _info_document(answer: pb.GetClusterInfoResponse) -> dict[str, Any]:
+    return {
+        "version": answer.version,
+        "group_id": answer.group_id,
+        "generation": answer.generation,
+        "protocol_name": answer.protocol_name,
+        "worker_id": answer.worker_id,
+        "leader_worker_id": answer.leader_worker_id,
+        "stage": answer.stage,
+        "storage_url": answer.storage_url,
+        "spark_version": answer.spark_version,
+        "workers": [
+            {
+                "worker_id": worker.worker_id,
+                "leader": worker.leader,
+                "connectors": list(worker.connectors),
+                "tasks": list(worker.tasks),
+            }
+            for worker in answer.workers
+        ],
+    }

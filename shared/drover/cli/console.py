@@ -1,0 +1,175 @@
+"""What commands share: where they print, how they end, how they reach the cluster."""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+import grpc
+import grpc.aio
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from drover.cli.state import DEFAULT_DIRECTORY, read_state
+from drover.client import channel
+from drover.errors import DroverError, InvalidArgumentError
+
+DEFAULT_WORKER_ADDRESS = "127.0.0.1:7411"
+DEFAULT_COORDINATOR_ADDRESS = "127.0.0.1:7401"
+CONNECT_TIMEOUT_S = 5.0
+#: For calls that may have to wait for a rebalance.
+CALL_TIMEOUT_S = 60.0
+
+EXIT_REFUSED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+T = TypeVar("T")
+
+
+class Output(StrEnum):
+    """How a command prints."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+class CliError(Exception):
+    """Ends a command with one line on stderr and an exit code."""
+
+    def __init__(self, message: str, exit_code: int = EXIT_REFUSED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+OutputOption = Annotated[
+    Output, typer.Option("--output", "-o", help="A table for people or one JSON document.")
+]
+AddressOption = Annotated[
+    str,
+    typer.Option(
+        "--address",
+        "-a",
+        envvar="DROVER_ADDRESS",
+        show_default=False,
+        help="host:port of any worker; by default the cluster of `make up` here, else "
+        f"{DEFAULT_WORKER_ADDRESS}.",
+    ),
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.")]
+
+
+def worker_addresses(given: str) -> list[str]:
+    """Where to look for a worker: as given, else the cluster that runs here, else the default."""
+    if given:
+        return [_checked(given)]
+    state = read_state(DEFAULT_DIRECTORY)
+    return (state.addresses("worker") if state else []) or [DEFAULT_WORKER_ADDRESS]
+
+
+def coordinator_addresses(given: str) -> list[str]:
+    """Where to look for the coordinator; see ``worker_addresses``."""
+    if given:
+        return [_checked(given)]
+    state = read_state(DEFAULT_DIRECTORY)
+    return (state.addresses("coordinator") if state else []) or [DEFAULT_COORDINATOR_ADDRESS]
+
+
+def _checked(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise CliError(f"the address {address!r} is not host:port", EXIT_USAGE)
+    return address
+
+
+def run_call(
+    addresses: Sequence[str], work: Callable[[grpc.aio.Channel], Awaitable[T]], *, server: str
+) -> T:
+    """Do ``work`` on a channel to the first of ``addresses`` that answers.
+
+    Raises:
+        CliError: none does.
+        DroverError: what the server answered.
+    """
+
+    async def run() -> T:
+        async with AsyncExitStack() as stack:
+            for address in addresses:
+                candidate = await stack.enter_async_context(channel(address))
+                if await _connects(candidate):
+                    return await work(candidate)
+        where = " or ".join(addresses)
+        raise CliError(f"no {server} answers at {where}; `drover up` starts a cluster here")
+
+    return asyncio.run(run())
+
+
+async def _connects(candidate: grpc.aio.Channel) -> bool:
+    """Whether the first attempt to connect succeeds."""
+    try:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            state = candidate.get_state(try_to_connect=True)
+            while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
+                await candidate.wait_for_state_change(state)
+                state = candidate.get_state(try_to_connect=True)
+    except TimeoutError:
+        return False
+    return state is grpc.ChannelConnectivity.READY
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on stdout."""
+    print(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def print_json_line(document: Any) -> None:
+    """One JSON object in one line on stdout, at once."""
+    print(json.dumps(document, ensure_ascii=False, separators=(",", ":")), flush=True)
+
+
+def print_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str = "nothing"
+) -> None:
+    """A table on stdout; cells are plain text, never markup."""
+    console = Console(soft_wrap=False)
+    if not rows:
+        console.print(empty, style="dim")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(plain(cell)) for cell in row))
+    console.print(table)
+
+
+def say(text: str) -> None:
+    """One line on stdout."""
+    print(text)
+
+
+def complain(text: str) -> None:
+    """One line on stderr."""
+    print(f"drover: {text}", file=sys.stderr)
+
+
+def plain(text: str) -> str:
+    """Text from a server without control characters, so that it cannot steer a terminal."""
+    return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
+
+
+def print_refusal(error: DroverError) -> None:
+    """Why the server refused: one line, then every violation, on stderr."""
+    complain(plain(f"{error.message or error.code} ({error.reason})"))
+    if isinstance(error, InvalidArgumentError) and error.violations:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("SETTING", overflow="fold")
+        table.add_column("FAULT", overflow="fold")
+        for violation in error.violations:
+            table.add_row(Text(plain(violation.field)), Text(plain(violation.description)))
+        Console(stderr=True).print(table)

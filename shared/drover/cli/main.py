@@ -1,0 +1,92 @@
+"""The ``drover`` command. Exit codes: 0 done, 1 refused or failed, 2 misuse or a bad file."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from drover import __version__
+from drover.cli import (
+    cluster_commands,
+    config_commands,
+    connector_commands,
+    group_commands,
+    plugin_commands,
+)
+from drover.cli.console import (
+    EXIT_INTERRUPTED,
+    EXIT_REFUSED,
+    EXIT_USAGE,
+    CliError,
+    Output,
+    OutputOption,
+    complain,
+    print_json,
+    print_refusal,
+    say,
+)
+from drover.cli.definitions import DefinitionError
+from drover.cli.state import ClusterError
+from drover.errors import DroverError
+
+cli = typer.Typer(
+    name="drover",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Runs connectors as Spark tasks over a fleet of workers.",
+)
+cli.add_typer(connector_commands.commands, name="connector")
+cli.add_typer(plugin_commands.commands, name="plugin")
+cli.add_typer(config_commands.commands, name="config")
+cli.add_typer(group_commands.commands, name="group")
+cli.add_typer(cluster_commands.commands, name="cluster")
+cli.command()(cluster_commands.up)
+cli.command()(cluster_commands.down)
+
+
+@cli.command()
+def version(output: OutputOption = Output.TABLE) -> None:
+    """Show the version of this command."""
+    if output is Output.JSON:
+        print_json({"version": __version__})
+    else:
+        say(f"drover {__version__}")
+
+
+def app(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; nothing that goes wrong shows a traceback."""
+    try:
+        cli(args=None if arguments is None else list(arguments))
+    except SystemExit as exit_:
+        # typer ends every command so, and has explained misuse
+        return exit_.code if isinstance(exit_.code, int) else 0
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except CliError as error:
+        complain(str(error))
+        return error.exit_code
+    except DefinitionError as error:
+        complain(str(error))
+        return EXIT_USAGE
+    except ClusterError as error:
+        complain(str(error))
+        return EXIT_REFUSED
+    except DroverError as error:
+        print_refusal(error)
+        return EXIT_REFUSED
+    except BrokenPipeError:
+        # the reader of our output went away; keep Python from complaining when it flushes
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_REFUSED
+    except Exception as error:
+        if os.environ.get("DROVER_DEBUG"):
+            raise
+        complain(f"a defect: {error!r} (DROVER_DEBUG=1 shows where)")
+        return EXIT_REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(app())

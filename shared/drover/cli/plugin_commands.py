@@ -1,0 +1,105 @@
+"""``drover plugin …``: which connectors a worker could run."""
+
+from typing import Annotated, Any
+
+import typer
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.console import (
+    AddressOption,
+    Output,
+    OutputOption,
+    plain,
+    print_json,
+    print_table,
+    run_call,
+    say,
+    worker_addresses,
+)
+from drover.client import ConnectClient
+from drover.codec.connect import decode_connector_type
+
+commands = typer.Typer(no_args_is_help=True, help="Plugins: the connectors that are installed.")
+
+
+@commands.command("list")
+def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
+    """List the plugins installed on the worker."""
+    plugins = run_call(
+        worker_addresses(address), lambda c: ConnectClient(c).list_plugins(), server="worker"
+    )
+    if output is Output.JSON:
+        print_json([_document(plugin) for plugin in plugins])
+        return
+    rows = [
+        (
+            ", ".join(plugin.aliases),
+            decode_connector_type(plugin.type),
+            plugin.version,
+            plugin.class_name,
+            plugin.description,
+        )
+        for plugin in plugins
+    ]
+    print_table(("ALIAS", "TYPE", "VERSION", "CLASS", "DESCRIPTION"), rows, empty="no plugins")
+
+
+@commands.command()
+def describe(
+    class_name: Annotated[str, typer.Argument(metavar="CLASS", help="Its full name or an alias.")],
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show a plugin's settings."""
+    answer = run_call(
+        worker_addresses(address),
+        lambda c: ConnectClient(c).get_plugin(class_name),
+        server="worker",
+    )
+    if output is Output.JSON:
+        settings = [key_document(key) for key in answer.config_keys]
+        print_json(_document(answer.plugin) | {"settings": settings})
+        return
+    say(plain(f"{answer.plugin.class_name} {answer.plugin.version}"))
+    if answer.plugin.description:
+        say(plain(answer.plugin.description))
+    rows = [
+        (
+            key.name,
+            key.type,
+            "required" if key.required else key.default_value,
+            key.importance,
+            _documentation(key),
+        )
+        for key in answer.config_keys
+    ]
+    print_table(("SETTING", "TYPE", "DEFAULT", "IMPORTANCE", "MEANING"), rows)
+
+
+def key_document(key: pb.ConfigKey) -> dict[str, Any]:
+    """A setting of a plugin."""
+    return {
+        "name": key.name,
+        "type": key.type,
+        "required": key.required,
+        "default": key.default_value if key.HasField("default_value") else None,
+        "importance": key.importance,
+        "documentation": key.documentation,
+        "group": key.group,
+        "valid_values": list(key.valid_values),
+    }
+
+
+def _documentation(key: pb.ConfigKey) -> str:
+    values = f" One of: {', '.join(key.valid_values)}." if key.valid_values else ""
+    return key.documentation + values
+
+
+def _document(plugin: pb.Plugin) -> dict[str, Any]:
+    return {
+        "class": plugin.class_name,
+        "aliases": list(plugin.aliases),
+        "type": decode_connector_type(plugin.type),
+        "version": plugin.version,
+        "description": plugin.description,
+    }
