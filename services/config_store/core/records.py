@@ -6,6 +6,7 @@ config are sorted, so that equal configs are equal bytes.
 
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Final
 
 from drover.log.connect_json import (
     INT32_MAX,
@@ -81,7 +82,7 @@ ConfigRecord = (
     ConnectorRecord | TaskRecord | CommitRecord | TargetStateRecord | RestartRecord | IgnoredRecord
 )
 
-IGNORED = IgnoredRecord()
+IGNORED: Final[ConfigRecord] = IgnoredRecord()
 
 
 def encode(record: ConfigRecord) -> tuple[bytes, bytes | None]:

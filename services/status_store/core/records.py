@@ -1,7 +1,7 @@
 """The records of the status log: JSON as Kafka Connect writes it, keys and values alike."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from drover.log.connect_json import (
     INT32_MAX,
@@ -37,7 +37,7 @@ class IgnoredRecord:
 
 AnyRecord = StatusRecord | IgnoredRecord
 
-IGNORED = IgnoredRecord()
+IGNORED: Final[AnyRecord] = IgnoredRecord()
 
 
 def encode(record: AnyRecord) -> tuple[bytes, bytes | None]:

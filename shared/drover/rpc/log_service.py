@@ -2,18 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from drover.clock import Clock, SystemClock
+from drover.log.connect_json import UnreadableRecordError
 from drover.log.directory import DataDirectory, storage_directory
-from drover.log.log import Log
+from drover.log.log import Log, StoredRecord
 from drover.log.sqlite import SqliteLog
 from drover.rpc.server import RpcServer
 from drover.runtime.runtime import Runtime
 
 DRAIN_GRACE_S = 5.0
+
+RecordT = TypeVar("RecordT")
 
 _log = structlog.get_logger("drover.rpc")
 
@@ -75,3 +78,27 @@ async def _load_and_serve(
         loading.cancel()
         stopped.cancel()
         await asyncio.wait({loading, stopped})
+
+
+def skipping_unreadable(
+    decode: Callable[[bytes, bytes | None], RecordT], ignored: RecordT, service: str
+) -> Callable[[StoredRecord], RecordT]:
+    """A decoder that never fails: what ``decode`` cannot read is told in the service's own log,
+    with its place, and becomes ``ignored``.
+    """
+
+    def decode_stored(stored: StoredRecord) -> RecordT:
+        record = stored.record
+        try:
+            return decode(record.key, record.value)
+        except UnreadableRecordError as error:
+            _log.warning(
+                "a record cannot be read and is skipped",
+                log=service,
+                offset=stored.offset,
+                key=record.key[:200].decode(errors="backslashreplace"),
+                why=str(error),
+            )
+            return ignored
+
+    return decode_stored

@@ -1,0 +1,24 @@
+"""Runs the status store: ``python -m services.status_store``."""
+
+import asyncio
+
+from drover.rpc.log_service import serve_log
+from drover.rpc.service import run_service
+from services.status_store.server import SERVICE, wire
+from services.status_store.settings import StatusStoreSettings
+
+
+async def serve(settings: StatusStoreSettings, stopping: asyncio.Event) -> None:
+    """Serve until ``stopping`` is set."""
+    await serve_log(
+        name=SERVICE,
+        storage_url=settings.storage_url,
+        file_name="status.db",
+        listen=settings.status_store_listen,
+        stopping=stopping,
+        wire=wire,
+    )
+
+
+if __name__ == "__main__":
+    run_service(SERVICE, StatusStoreSettings, serve)

@@ -1,0 +1,145 @@
+"""The gRPC shell of the status store: decode, submit, encode."""
+
+import uuid
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+import grpc.aio
+
+from drover.api.status_store.v1 import status_store_service_pb2 as pb
+from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
+from drover.clock import Clock
+from drover.codec.status_store import decode_write, encode_snapshot, encode_watch_responses
+from drover.errors import (
+    InvalidArgumentError,
+    NotImplementedYetError,
+    Reason,
+    UnavailableError,
+    Violation,
+)
+from drover.log.log import Log, LogRecord
+from drover.model.status import StatusEvent, StatusWrite
+from drover.rpc.change_feed import ChangeFeed
+from drover.rpc.log_service import skipping_unreadable
+from drover.rpc.server import RpcServer
+from drover.runtime.runtime import Runtime
+from services.status_store.core import records
+from services.status_store.core.events import PutStatuses, WriteOutcome
+from services.status_store.core.machine import CHANGES_CHANNEL, StatusMachine
+from services.status_store.core.records import AnyRecord
+from services.status_store.core.validate import invalid_writes
+
+SERVICE = "status-store"
+FULL_NAME = pb.DESCRIPTOR.services_by_name["StatusStoreService"].full_name
+
+_OUTCOMES = {
+    WriteOutcome.WRITTEN: pb.STATUS_WRITE_OUTCOME_WRITTEN,
+    WriteOutcome.SUPERSEDED: pb.STATUS_WRITE_OUTCOME_SUPERSEDED,
+}
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def wire(log: Log, clock: Clock, server: RpcServer) -> Runtime[AnyRecord]:
+    """Make the machine and its runtime, and add their servicer to ``server``."""
+    machine = StatusMachine()
+    runtime = Runtime(
+        machine, log, encode=encode_record, decode=decode_record, clock=clock, name=SERVICE
+    )
+    servicer = StatusStoreServicer(machine, runtime)
+    server.add(pb_grpc.add_StatusStoreServiceServicer_to_server, servicer, FULL_NAME)
+    return runtime
+
+
+def encode_record(record: AnyRecord) -> LogRecord:
+    """A record as the log keeps it."""
+    return LogRecord(*records.encode(record))
+
+
+decode_record = skipping_unreadable(records.decode, records.IGNORED, SERVICE)
+
+
+class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
+    """Serves the status store's API.
+
+    Args:
+        machine: Read for snapshots and watches; written only through ``runtime``.
+        runtime: Runs the machine.
+        feed: The watch streams; made here unless given.
+    """
+
+    def __init__(
+        self,
+        machine: StatusMachine,
+        runtime: Runtime[AnyRecord],
+        feed: ChangeFeed[StatusEvent, pb.WatchStatusesResponse] | None = None,
+    ) -> None:
+        self._machine = machine
+        self._runtime = runtime
+        self._feed = feed or ChangeFeed(
+            runtime=runtime,
+            channel=CHANGES_CHANNEL,
+            history=machine.history,
+            encode=encode_changes,
+        )
+
+    async def PutStatuses(
+        self, request: pb.PutStatusesRequest, context: Context
+    ) -> pb.PutStatusesResponse:
+        """Write any number of statuses in one append."""
+        event = PutStatuses(call_id=uuid.uuid4().hex, writes=_decode_writes(request.writes))
+        answer = await self._runtime.submit(event, call_id=event.call_id)
+        outcomes = cast("Sequence[WriteOutcome]", answer)
+        return pb.PutStatusesResponse(
+            outcomes=[_OUTCOMES[outcome] for outcome in outcomes],
+            end_offset=self._machine.end_offset,
+        )
+
+    async def GetSnapshot(
+        self, request: pb.GetSnapshotRequest, context: Context
+    ) -> AsyncGenerator[pb.GetSnapshotResponse, None]:
+        """Every status, in chunks."""
+        if not self._runtime.loaded:
+            raise UnavailableError(Reason.LOADING, "the status log is being read; try again")
+        for chunk in encode_snapshot(self._machine.snapshot()):
+            yield chunk
+
+    async def WatchStatuses(
+        self, request: pb.WatchStatusesRequest, context: Context
+    ) -> AsyncGenerator[pb.WatchStatusesResponse, None]:
+        """Every change from an offset on."""
+        async with aclosing(self._feed.watch(request.start_offset)) as messages:
+            async for message in messages:
+                yield message
+
+    async def PutTopicStatuses(
+        self, request: pb.PutTopicStatusesRequest, context: Context
+    ) -> pb.PutTopicStatusesResponse:
+        """Not built yet."""
+        raise NotImplementedYetError("PutTopicStatuses")
+
+    async def Flush(self, request: pb.FlushRequest, context: Context) -> pb.FlushResponse:
+        """Not built yet."""
+        raise NotImplementedYetError("Flush")
+
+
+def encode_changes(
+    events: Sequence[StatusEvent], end_offset: int, created: bool
+) -> Iterable[pb.WatchStatusesResponse]:
+    """Messages of a watch stream."""
+    return encode_watch_responses(events, end_offset, created=created)
+
+
+def _decode_writes(messages: Iterable[pb.StatusWrite]) -> Sequence[StatusWrite]:
+    """Every write; raises with the faults of all of them."""
+    writes: list[StatusWrite] = []
+    violations: list[Violation] = []
+    for index, message in enumerate(messages):
+        try:
+            writes.append(decode_write(message, f"writes[{index}]"))
+        except InvalidArgumentError as error:
+            violations += error.violations
+    if violations:
+        raise invalid_writes(violations)
+    return writes
