@@ -21,7 +21,8 @@ class TargetState(StrEnum):
 class ConnectorEntry:
     """A connector as the config store holds it.
 
-    ``config`` is None when the connector was removed but records of it remain. ``task_count`` and
+    ``config`` is None when the connector was removed but records of it remain; ``config_revision``
+    is the log's end after the config's record, 0 without a config. ``task_count`` and
     ``task_config_generation`` are -1 before the first commit marker. While ``inconsistent``, no
     tasks run until the whole set of task configs is written again. ``applied_config`` is the
     connector config under which the task configs were made.
