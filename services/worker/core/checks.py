@@ -1,0 +1,52 @@
+"""What can be said of a connector's name and config without looking at its plugin."""
+
+import unicodedata
+
+from drover.errors import Violation
+from drover.model.config import ConfigMap
+
+CONFIG_MAX_BYTES = 1024 * 1024
+NAME_MAX_LENGTH = 255
+
+_SINK_GROUP_KEY = "consumer.override.group.id"
+
+
+def name_violations(name: str) -> list[Violation]:
+    """The faults of a (trimmed) connector name."""
+    found = []
+    if not name:
+        found.append("a connector needs a name")
+    if len(name) > NAME_MAX_LENGTH:
+        found.append(f"{len(name)} characters are too many: at most {NAME_MAX_LENGTH}")
+    if any(unicodedata.category(char) == "Cc" for char in name):
+        found.append("must not contain control characters")
+    if "/" in name or "\\" in name:
+        found.append("must not contain slashes")
+    return [Violation("name", text) for text in found]
+
+
+def config_name_violations(name: str, config: ConfigMap) -> list[Violation]:
+    """The fault of a config that is another connector's."""
+    own = config.get("name")
+    if own is None or own.strip() == name:
+        return []
+    text = f"the config names connector {own.strip()!r}, the call {name!r}: they must be the same"
+    return [Violation('config["name"]', text)]
+
+
+def config_size_bytes(config: ConfigMap) -> int:
+    """How large a config is: its keys and values in UTF-8."""
+    return sum(len(key.encode()) + len(value.encode()) for key, value in config.items())
+
+
+def sink_group_violations(name: str, config: ConfigMap, worker_group: str) -> list[Violation]:
+    """The fault of a sink whose consumer group would be the workers' own group."""
+    override = config.get(_SINK_GROUP_KEY)
+    if override is not None:
+        field, group = f'config["{_SINK_GROUP_KEY}"]', override
+    else:
+        field, group = "name", f"connect-{name}"
+    if group != worker_group:
+        return []
+    text = f"the sink's consumer group {group!r} is the workers' own group: choose another"
+    return [Violation(field, text)]

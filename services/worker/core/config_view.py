@@ -1,0 +1,138 @@
+"""The worker's copy of what should run, kept up to date by the config store's watch."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from drover.model.config import (
+    ConfigChange,
+    ConfigMap,
+    ConfigSnapshot,
+    ConnectorConfigRemoved,
+    ConnectorConfigUpdated,
+    ConnectorEntry,
+    RestartRequested,
+    TargetStateChanged,
+    TaskConfigsUpdated,
+)
+from drover.model.ids import TaskId
+
+TASKS_MAX_DEFAULT = 1
+
+
+class ConfigView:
+    """Connectors and their tasks, as far as this worker has read the config log.
+
+    ``offset`` is the log's end as far as it was read. ``structure_offset`` is the end of the log
+    as it was right after the last change that takes another assignment: a connector came or went,
+    or a set of task configs was committed.
+    """
+
+    def __init__(self) -> None:
+        self.loaded = False
+        self.offset = 0
+        self.structure_offset = 0
+        self.connectors: dict[str, ConnectorEntry] = {}
+        self._tasks: dict[str, dict[int, ConfigMap]] = {}
+
+    def config(self, name: str) -> ConfigMap | None:
+        """The connector's config; None when there is no such connector."""
+        entry = self.connectors.get(name)
+        return entry.config if entry else None
+
+    def tasks(self, name: str) -> Mapping[int, ConfigMap]:
+        """The connector's task configs by index; empty while they are inconsistent."""
+        return self._tasks.get(name, {})
+
+    def has_task(self, task: TaskId) -> bool:
+        """Whether the task should exist."""
+        return task.task in self._tasks.get(task.connector, {})
+
+    def task_counts(self) -> dict[str, int]:
+        """The number of tasks of every connector; 0 while its task configs are inconsistent."""
+        return {name: len(self._tasks.get(name, ())) for name in self.connectors}
+
+    def tasks_max(self, name: str) -> int:
+        """How many tasks the connector may have; its config has been validated before."""
+        text = (self.config(name) or {}).get("tasks.max", "").strip()
+        return int(text) if text.isdecimal() and int(text) > 0 else TASKS_MAX_DEFAULT
+
+    def load(self, snapshot: ConfigSnapshot) -> list[ConfigChange]:
+        """Take the whole state; returns what changed with it, nothing at the first time.
+
+        A later snapshot comes when the watch was away for longer than the log's history reaches.
+        """
+        changes = self._differences(snapshot) if self.loaded else []
+        known = set(self.connectors)
+        self.connectors = {
+            name: entry for name, entry in snapshot.connectors.items() if entry.config is not None
+        }
+        self._tasks = {}
+        for task, config in snapshot.task_configs.items():
+            if task.connector in self.connectors:
+                self._tasks.setdefault(task.connector, {})[task.task] = config
+        recommitted = any(isinstance(change, TaskConfigsUpdated) for change in changes)
+        if changes and (recommitted or known != set(self.connectors)):
+            self.structure_offset = snapshot.end_offset
+        self.offset = snapshot.end_offset
+        self.loaded = True
+        return changes
+
+    def apply(self, offset: int, change: ConfigChange) -> ConfigChange | None:
+        """Apply one change; returns it when a worker has to act on it.
+
+        A config update of a known connector is acted on by its owner alone; the returned
+        ``ConnectorConfigUpdated`` of a new one moves ``structure_offset``.
+        """
+        if offset < self.offset:
+            return None  # seen before: a watch that was resumed may repeat
+        self.offset = offset + 1
+        match change:
+            case ConnectorConfigUpdated(connector):
+                if connector.name not in self.connectors:
+                    self.structure_offset = offset + 1
+                self.connectors[connector.name] = connector
+            case ConnectorConfigRemoved(name):
+                if self.connectors.pop(name, None) is None:
+                    return None
+                self._tasks.pop(name, None)
+                self.structure_offset = offset + 1
+            case TaskConfigsUpdated(connector, task_configs):
+                if connector.name not in self.connectors:
+                    return None
+                self.connectors[connector.name] = connector
+                self._tasks[connector.name] = {
+                    task.task: config for task, config in task_configs.items()
+                }
+                self.structure_offset = offset + 1
+            case TargetStateChanged(name, target_state):
+                entry = self.connectors.get(name)
+                if entry is None:
+                    return None
+                self.connectors[name] = replace(entry, target_state=target_state)
+            case RestartRequested(name):
+                if name not in self.connectors:
+                    return None
+        return change
+
+    def advance_to(self, end_offset: int) -> None:
+        """Everything below ``end_offset`` has been seen."""
+        self.offset = max(self.offset, end_offset)
+
+    def _differences(self, snapshot: ConfigSnapshot) -> list[ConfigChange]:
+        present = {n: e for n, e in snapshot.connectors.items() if e.config is not None}
+        changes: list[ConfigChange] = [
+            ConnectorConfigRemoved(name) for name in self.connectors if name not in present
+        ]
+        tasks: dict[str, dict[TaskId, ConfigMap]] = {}
+        for task, config in snapshot.task_configs.items():
+            tasks.setdefault(task.connector, {})[task] = config
+        for name, entry in present.items():
+            known = self.connectors.get(name)
+            if known is None or known.config != entry.config:
+                changes.append(ConnectorConfigUpdated(entry))
+            if known is None or known.target_state != entry.target_state:
+                changes.append(TargetStateChanged(name, entry.target_state))
+            new_tasks = tasks.get(name, {})
+            if {task.task: config for task, config in new_tasks.items()} != self.tasks(name):
+                changes.append(TaskConfigsUpdated(entry, new_tasks))
+        return changes

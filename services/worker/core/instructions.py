@@ -1,0 +1,268 @@
+"""What the herder wants done: imperative, executed by the shell, each completion an event."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from drover.machine import CancelTimer, Complete, Fail, SetTimer
+from drover.model.config import ConfigMap, TargetState
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommittedOffset
+from drover.model.status import StatusWrite
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGroup:
+    """Enter the group, or its next generation: JoinAnswered or CallFailed."""
+
+    cause_id: str
+    member_id: str
+    metadata: bytes
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SyncGroup:
+    """Hand in (leader) and get the assignment: SyncAnswered or CallFailed."""
+
+    cause_id: str
+    member_id: str
+    generation: int
+    assignments: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Give a sign of life: HeartbeatAnswered or CallFailed."""
+
+    cause_id: str
+    member_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveGroup:
+    """Leave the group, with one short try: LeaveAnswered or CallFailed."""
+
+    cause_id: str
+    member_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchGroup:
+    """Watch the group as this member, in place of an earlier watch: GroupPushed, any number.
+
+    An empty ``member_id`` ends the watch.
+    """
+
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadConfigsToEnd:
+    """Bring the config view to the log's present end: ReadToEnd or CallFailed."""
+
+    cause_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWriter:
+    """Become the config log's privileged writer: WriterClaimed or CallFailed."""
+
+    cause_id: str
+    term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class WriteConnectorConfig:
+    """Write a connector's config: ConfigWritten or CallFailed."""
+
+    cause_id: str
+    name: str
+    config: ConfigMap
+    initial_state: TargetState | None
+    expected_revision: int | None
+    writer_epoch: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveConnector:
+    """Remove a connector: ConfigWritten or CallFailed."""
+
+    cause_id: str
+    name: str
+    writer_epoch: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTaskConfigs:
+    """Write a connector's whole set of task configs: ConfigWritten or CallFailed."""
+
+    cause_id: str
+    connector: str
+    configs: Sequence[ConfigMap]
+    writer_epoch: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTargetState:
+    """Write a connector's target state: ConfigWritten or CallFailed."""
+
+    cause_id: str
+    name: str
+    target_state: TargetState
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRestartRequest:
+    """Write a restart request: ConfigWritten or CallFailed."""
+
+    cause_id: str
+    name: str
+    only_failed: bool
+    include_tasks: bool
+    writer_epoch: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitToLeader:
+    """Hand a connector's task configs to the leader: TaskConfigsSubmitted or CallFailed."""
+
+    cause_id: str
+    leader_url: str
+    connector: str
+    configs: Sequence[ConfigMap]
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValidateConfig:
+    """Ask the engine for a config's faults: ConfigValidated or CallFailed."""
+
+    cause_id: str
+    config: ConfigMap
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus:
+    """Write a status, in time: in order for each key, again until it is written or superseded."""
+
+    write: StatusWrite
+
+
+@dataclass(frozen=True, slots=True)
+class StartConnector:
+    """Start a connector object: ConnectorStarted or ConnectorFailed."""
+
+    name: str
+    run_id: int
+    config: ConfigMap
+
+
+@dataclass(frozen=True, slots=True)
+class StopConnector:
+    """Stop a connector object: ConnectorStopped."""
+
+    name: str
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class GenerateTaskConfigs:
+    """Ask a connector for its task configs: TaskConfigsGenerated or TaskConfigsNotGenerated."""
+
+    name: str
+    run_id: int
+    tasks_max: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTask:
+    """Become the one committer of a task: TaskClaimed or TaskNotPrepared."""
+
+    task: TaskId
+    run_id: int
+    member_id: str
+    generation: int
+    task_config_generation: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOffsets:
+    """Read the committed offsets of the task's connector: OffsetsFetched or TaskNotPrepared."""
+
+    task: TaskId
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """Start a task in the engine: TaskStarted or TaskFailed."""
+
+    task: TaskId
+    run_id: int
+    connector_config: ConfigMap
+    task_config: ConfigMap
+    claim: Term
+    offsets: Sequence[CommittedOffset]
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetTaskPaused:
+    """Pause or resume a task: TaskPauseSet."""
+
+    task: TaskId
+    run_id: int
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StopTask:
+    """Stop a task: TaskStopped."""
+
+    task: TaskId
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Everything is stopped and the group is left: end the process."""
+
+
+HerderInstruction = (
+    JoinGroup
+    | SyncGroup
+    | Heartbeat
+    | LeaveGroup
+    | WatchGroup
+    | ReadConfigsToEnd
+    | ClaimWriter
+    | WriteConnectorConfig
+    | RemoveConnector
+    | WriteTaskConfigs
+    | WriteTargetState
+    | WriteRestartRequest
+    | SubmitToLeader
+    | ValidateConfig
+    | WriteStatus
+    | StartConnector
+    | StopConnector
+    | GenerateTaskConfigs
+    | ClaimTask
+    | FetchOffsets
+    | StartTask
+    | SetTaskPaused
+    | StopTask
+    | Halt
+    | Complete
+    | Fail
+    | SetTimer
+    | CancelTimer
+)

@@ -1,0 +1,521 @@
+"""Requests of callers, from their arrival to their one answer.
+
+A request that cannot go on (a rebalance, no leader yet, a store out of reach) waits; nobody is told
+to try again. What bounds the wait is the request's deadline, and the error then names the stage.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drover.errors import (
+    AlreadyExistsError,
+    DeadlineExceededError,
+    DroverError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    NotFoundError,
+    Reason,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from drover.machine import Complete, Fail
+from drover.model.config import TargetState
+from drover.model.ids import TaskId
+from drover.model.status import RunState, StatusKey
+from services.worker.core import requests
+from services.worker.core.checks import sink_group_violations
+from services.worker.core.context import Context
+from services.worker.core.events import (
+    ConfigValidated,
+    ConfigWritten,
+    RequestExpired,
+    RequestReceived,
+    RequestRetryDue,
+)
+from services.worker.core.instructions import (
+    RemoveConnector,
+    ValidateConfig,
+    WriteConnectorConfig,
+    WriteRestartRequest,
+    WriteTargetState,
+    WriteTaskConfigs,
+)
+from services.worker.core.lifecycle import Lifecycle
+from services.worker.core.membership import Membership, Stage
+from services.worker.core.restart_plan import RestartPlan, RestartRequest, plan_restart
+from services.worker.core.task_lifecycle import RETRIED_ERRORS
+from services.worker.core.work import Work
+from services.worker.core.writer import Writer
+
+#: How often a call may be carried from worker to worker.
+HOP_COUNT_MAX = 2
+
+
+class Step(StrEnum):
+    """How far a request has come; the value is what the caller is told at the deadline."""
+
+    #: For a settled group, the leader, the right to write.
+    WAITING = "has not begun"
+    #: The engine looks at the config.
+    VALIDATING = "waits for the engine to validate the config"
+    #: A write to the config log is under way.
+    WRITING = "waits for the config store"
+    #: What failed is tried again later.
+    BACKING_OFF = "waits to be tried again"
+    #: It is durable; this worker's view is not there yet.
+    READING_BACK = "is durable and waits to be read back"
+    #: The connector or task is being restarted.
+    RESTARTING = "waits for the restart"
+
+
+@dataclass(slots=True)
+class Pending:
+    """One request that has no answer yet."""
+
+    call_id: str
+    request: requests.Request
+    hop_count: int
+    step: Step = Step.WAITING
+    cause_id: str = ""
+    attempt: int = 0
+    last_error: str = ""
+    validated: bool = False
+    #: Stop only: the task configs are gone, the target state is next.
+    emptied: bool = False
+    epoch: int | None = None
+    #: What to answer once the view has reached ``end_offset``.
+    response: requests.Response | None = None
+    end_offset: int = 0
+    restarted: StatusKey | None = None
+    version: int = 0
+
+
+class PendingRequests:
+    """Moves every request on as far as it can go."""
+
+    def __init__(
+        self,
+        context: Context,
+        work: Work,
+        membership: Membership,
+        writer: Writer,
+        *,
+        describe_stage: Callable[[], str],
+    ) -> None:
+        self._context = context
+        self._work = work
+        self._membership = membership
+        self._writer = writer
+        self._describe_stage = describe_stage
+        self._pending: dict[str, Pending] = {}
+        self._by_cause: dict[str, Pending] = {}
+        self._reading_back: dict[str, Pending] = {}
+        self._ground: object = None
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def is_stopping(self, name: str) -> bool:
+        """Whether a stop of the connector is on its way, or done."""
+        entry = self._context.view.connectors.get(name)
+        if entry is not None and entry.target_state is TargetState.STOPPED:
+            return True
+        return any(
+            isinstance(pending.request, requests.SetTargetState)
+            and pending.request.name == name
+            and pending.request.target_state is TargetState.STOPPED
+            and (pending.emptied or pending.step is Step.WRITING)
+            for pending in self._pending.values()
+        )
+
+    # News
+
+    def receive(self, event: RequestReceived) -> None:
+        """A caller waits for an answer from now on."""
+        if self._membership.stage in (Stage.LEAVING, Stage.ENDED):
+            self._context.emit(Fail(event.call_id, _draining()))
+        elif len(self._pending) >= self._context.settings.request_count_max:
+            text = f"{len(self._pending)} requests wait already: try again later"
+            error = ResourceExhaustedError(Reason.QUEUE_FULL, text)
+            self._context.emit(Fail(event.call_id, error))
+        else:
+            pending = Pending(event.call_id, event.request, event.hop_count)
+            self._pending[event.call_id] = pending
+            delay_ms = max(event.deadline_ms - self._context.now_ms, 0)
+            self._context.set_timer(
+                f"request:{event.call_id}", delay_ms, RequestExpired(event.call_id)
+            )
+            self._go_on(pending)
+
+    def cancel(self, call_id: str) -> None:
+        """The caller went away; a write under way goes on without it."""
+        pending = self._pending.get(call_id)
+        if pending is not None:
+            self._close(pending)
+
+    def expire(self, call_id: str) -> None:
+        """The deadline came."""
+        pending = self._pending.get(call_id)
+        if pending is None:
+            return
+        what = type(pending.request).__name__
+        text = f"{what} did not finish in time: it {pending.step}, {self._describe_stage()}"
+        if pending.last_error:
+            text = f"{text}; last error: {pending.last_error}"
+        self._fail(pending, DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text))
+
+    def fail_all(self) -> None:
+        """The worker ends."""
+        for pending in list(self._pending.values()):
+            self._fail(pending, _draining())
+
+    def retry_due(self, call_id: str) -> None:
+        """The back-off is over."""
+        pending = self._pending.get(call_id)
+        if pending is not None and pending.step is Step.BACKING_OFF:
+            pending.step = Step.WAITING
+            self._go_on(pending)
+
+    def validated(self, event: ConfigValidated) -> None:
+        """The engine has looked at a config."""
+        pending = self._by_cause.pop(event.cause_id, None)
+        if pending is None or not isinstance(
+            pending.request, requests.CreateConnector | requests.PutConnectorConfig
+        ):
+            return
+        name, config = pending.request.name, pending.request.config
+        violations = list(event.violations)
+        if event.connector_type == "sink":
+            violations += sink_group_violations(name, config, self._context.settings.group_id)
+        if violations:
+            count = "1 fault" if len(violations) == 1 else f"{len(violations)} faults"
+            text = f"the config of connector {name!r} has {count}"
+            self._fail(
+                pending,
+                InvalidArgumentError(Reason.INVALID_CONFIG, text, violations=violations),
+            )
+        else:
+            pending.validated = True
+            pending.step = Step.WAITING
+            self._go_on(pending)
+
+    def written(self, event: ConfigWritten) -> bool:
+        """A write is durable; False when it was nobody's here."""
+        pending = self._by_cause.pop(event.cause_id, None)
+        if pending is None:
+            return False
+        request = pending.request
+        is_stop = (
+            isinstance(request, requests.SetTargetState)
+            and request.target_state is TargetState.STOPPED
+        )
+        if is_stop and not pending.emptied:
+            pending.emptied = True
+            pending.step = Step.WAITING
+            self._go_on(pending)
+            return True
+        if isinstance(pending.response, requests.ConfigStored):
+            pending.response = requests.ConfigStored(event.revision, pending.response.created)
+        pending.step = Step.READING_BACK
+        pending.end_offset = event.end_offset
+        self._reading_back[pending.call_id] = pending
+        self._read_back(pending)
+        return True
+
+    def call_failed(self, cause_id: str, error: DroverError) -> bool:
+        """A validation or write failed; False when it was nobody's here."""
+        pending = self._by_cause.pop(cause_id, None)
+        if pending is None:
+            return False
+        if error.reason is Reason.STALE_WRITER_EPOCH and pending.epoch is not None:
+            self._writer.lost(pending.epoch)
+            pending.step = Step.WAITING
+            self._go_on(pending)
+        elif isinstance(error, RETRIED_ERRORS) and error.reason is not Reason.REVISION_MISMATCH:
+            pending.last_error = error.message
+            pending.step = Step.BACKING_OFF
+            delay_ms = self._context.backoff_ms(pending.attempt)
+            pending.attempt += 1
+            self._context.set_timer(
+                f"retry:{pending.call_id}", delay_ms, RequestRetryDue(pending.call_id)
+            )
+        elif error.reason is Reason.REVISION_MISMATCH and isinstance(
+            pending.request, requests.CreateConnector
+        ):
+            text = f"connector {pending.request.name!r} exists already"
+            self._fail(pending, AlreadyExistsError(Reason.CONNECTOR_ALREADY_EXISTS, text))
+        else:
+            self._fail(pending, error)
+        return True
+
+    def pump(self) -> None:
+        """Go on with all that waited, when the ground they wait for has changed."""
+        membership, view = self._membership, self._context.view
+        for pending in list(self._reading_back.values()):
+            self._read_back(pending)
+        ground = (membership.stage, membership.settled_count, self._writer.ready, view.loaded)
+        if ground != self._ground:
+            self._ground = ground
+            for pending in [p for p in self._pending.values() if p.step is Step.WAITING]:
+                self._go_on(pending)
+
+    def work_changed(self, item: Lifecycle) -> None:
+        """A connector or task moved: a restart may be done, or has to be asked of its new owner."""
+        for pending in [p for p in self._pending.values() if p.restarted == item.key]:
+            if item.gone:
+                pending.restarted = None
+                pending.step = Step.WAITING
+            elif item.finished_version >= pending.version:
+                self._complete(pending, requests.Accomplished())
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        for pending in self._pending.values():
+            has_call = pending.step in (Step.VALIDATING, Step.WRITING)
+            assert has_call == (pending.cause_id in self._by_cause), f"{pending} lost its call"
+            assert (pending.step is Step.RESTARTING) == (pending.restarted is not None)
+
+    # How a request goes on
+
+    def _go_on(self, pending: Pending) -> None:
+        match pending.request:
+            case requests.CreateConnector() | requests.PutConnectorConfig():
+                self._store_config(pending, pending.request)
+            case requests.DeleteConnector():
+                self._delete(pending, pending.request)
+            case requests.SetTargetState():
+                self._set_target_state(pending, pending.request)
+            case requests.RestartConnector():
+                if pending.request.include_tasks or pending.request.only_failed:
+                    self._write_restart(pending, pending.request)
+                else:
+                    self._restart_here(pending, pending.request.name)
+            case requests.RestartTask():
+                self._restart_here(pending, pending.request.task)
+            case requests.SubmitTaskConfigs():
+                self._store_task_configs(pending, pending.request)
+
+    def _store_config(
+        self, pending: Pending, request: requests.CreateConnector | requests.PutConnectorConfig
+    ) -> None:
+        if not self._leads(pending):
+            return
+        if not pending.validated:
+            self._call(pending, Step.VALIDATING)
+            self._context.emit(ValidateConfig(pending.cause_id, request.config))
+            return
+        if not self._may_write(pending):
+            return
+        creates = isinstance(request, requests.CreateConnector)
+        created = request.name not in self._context.view.connectors
+        pending.response = requests.ConfigStored(0, creates or created)
+        self._call(pending, Step.WRITING)
+        self._context.emit(
+            WriteConnectorConfig(
+                cause_id=pending.cause_id,
+                name=request.name,
+                config=request.config,
+                initial_state=(
+                    request.initial_state if isinstance(request, requests.CreateConnector) else None
+                ),
+                expected_revision=(
+                    request.expected_revision
+                    if isinstance(request, requests.PutConnectorConfig)
+                    else 0
+                ),
+                writer_epoch=pending.epoch or 0,
+                request_id=request.request_id,
+            )
+        )
+
+    def _delete(self, pending: Pending, request: requests.DeleteConnector) -> None:
+        # the store knows whether an unknown name was removed by this very request before
+        if self._leads(pending) and self._may_write(pending):
+            pending.response = requests.Accomplished()
+            self._call(pending, Step.WRITING)
+            self._context.emit(
+                RemoveConnector(
+                    pending.cause_id, request.name, pending.epoch or 0, request.request_id
+                )
+            )
+
+    def _set_target_state(self, pending: Pending, request: requests.SetTargetState) -> None:
+        if request.target_state is TargetState.STOPPED:
+            if not self._leads(pending) or not self._known(pending, request.name):
+                return
+            if not pending.emptied:
+                self._empty_task_configs(pending, request)
+                return
+        pending.response = requests.Accomplished()
+        self._call(pending, Step.WRITING)
+        self._context.emit(
+            WriteTargetState(
+                pending.cause_id, request.name, request.target_state, request.request_id
+            )
+        )
+
+    def _empty_task_configs(self, pending: Pending, request: requests.SetTargetState) -> None:
+        if self._may_write(pending):
+            self._call(pending, Step.WRITING)
+            self._context.emit(
+                WriteTaskConfigs(
+                    pending.cause_id,
+                    request.name,
+                    (),
+                    pending.epoch or 0,
+                    f"{request.request_id}/tasks",
+                )
+            )
+
+    def _write_restart(self, pending: Pending, request: requests.RestartConnector) -> None:
+        if not self._leads(pending) or not self._known(pending, request.name):
+            return
+        status = self._context.statuses.get(request.name)
+        if status is None:
+            text = f"connector {request.name!r} has no status yet: nothing to restart"
+            self._fail(pending, NotFoundError(Reason.CONNECTOR_NOT_FOUND, text))
+            return
+        if not self._may_write(pending):
+            return
+        pending.response = requests.RestartPlanned(self._plan(request, status.state))
+        self._call(pending, Step.WRITING)
+        self._context.emit(
+            WriteRestartRequest(
+                pending.cause_id,
+                request.name,
+                request.only_failed,
+                request.include_tasks,
+                pending.epoch or 0,
+                request.request_id,
+            )
+        )
+
+    def _plan(self, request: requests.RestartConnector, state: RunState) -> RestartPlan:
+        statuses = self._context.statuses
+        task_states = {}
+        for index in self._context.view.tasks(request.name):
+            task = TaskId(request.name, index)
+            status = statuses.get(task)
+            task_states[task] = status.state if status else RunState.UNASSIGNED
+        return plan_restart(
+            RestartRequest.of(
+                request.name, only_failed=request.only_failed, include_tasks=request.include_tasks
+            ),
+            connector_state=state,
+            task_states=task_states,
+        )
+
+    def _restart_here(self, pending: Pending, key: StatusKey) -> None:
+        if not self._membership.settled:
+            return
+        name = key.connector if isinstance(key, TaskId) else key
+        if not self._known(pending, name):
+            return
+        if isinstance(key, TaskId) and not self._context.view.has_task(key):
+            text = f"connector {name!r} has no task {key.task}"
+            self._fail(pending, NotFoundError(Reason.TASK_NOT_FOUND, text))
+            return
+        item = self._work.find(key)
+        if item is not None:
+            pending.step = Step.RESTARTING
+            pending.restarted = key
+            pending.version = item.restart()
+            self._work.touch(key)
+        elif self._membership.leads:
+            owner = self._owner(key)
+            if owner:
+                self._carry(pending, owner, Reason.NOT_OWNER)
+        else:
+            self._carry(pending, self._membership.leader_url, Reason.NOT_OWNER)
+
+    def _store_task_configs(self, pending: Pending, request: requests.SubmitTaskConfigs) -> None:
+        if not self._membership.settled:
+            return
+        if not self._membership.leads:
+            error = FailedPreconditionError(Reason.NOT_LEADER, "this worker does not lead")
+            self._fail(pending, error)
+            return
+        if not self._known(pending, request.connector):
+            return
+        if self.is_stopping(request.connector):
+            self._complete(pending, requests.Accomplished())
+            return
+        if self._may_write(pending):
+            pending.response = requests.Accomplished()
+            self._call(pending, Step.WRITING)
+            self._context.emit(
+                WriteTaskConfigs(
+                    pending.cause_id,
+                    request.connector,
+                    request.configs,
+                    pending.epoch or 0,
+                    request.request_id,
+                )
+            )
+
+    # Conditions
+
+    def _leads(self, pending: Pending) -> bool:
+        if self._membership.leads:
+            return True
+        if self._membership.settled:
+            self._carry(pending, self._membership.leader_url, Reason.NOT_LEADER)
+        return False
+
+    def _may_write(self, pending: Pending) -> bool:
+        pending.epoch = self._writer.epoch if self._writer.ready else None
+        return pending.epoch is not None
+
+    def _known(self, pending: Pending, name: str) -> bool:
+        if name in self._context.view.connectors:
+            return True
+        text = f"connector {name!r} does not exist"
+        self._fail(pending, NotFoundError(Reason.CONNECTOR_NOT_FOUND, text))
+        return False
+
+    def _owner(self, key: StatusKey) -> str:
+        for worker_url, assignment in self._membership.assignments.items():
+            part = assignment.tasks if isinstance(key, TaskId) else assignment.connectors
+            if key in part:
+                return worker_url
+        return ""
+
+    def _carry(self, pending: Pending, worker_url: str, reason: Reason) -> None:
+        if pending.hop_count < HOP_COUNT_MAX:
+            self._complete(pending, requests.CarryTo(worker_url))
+        else:
+            text = (
+                f"the call was carried {pending.hop_count} times and found no worker to answer it"
+            )
+            self._fail(pending, FailedPreconditionError(reason, text))
+
+    # Ends
+
+    def _read_back(self, pending: Pending) -> None:
+        if self._context.view.offset >= pending.end_offset and pending.response is not None:
+            self._complete(pending, pending.response)
+
+    def _call(self, pending: Pending, step: Step) -> None:
+        pending.step = step
+        pending.cause_id = self._context.next_cause("request")
+        self._by_cause[pending.cause_id] = pending
+
+    def _complete(self, pending: Pending, response: requests.Response) -> None:
+        self._close(pending)
+        self._context.emit(Complete(pending.call_id, response))
+
+    def _fail(self, pending: Pending, error: DroverError) -> None:
+        self._close(pending)
+        self._context.emit(Fail(pending.call_id, error))
+
+    def _close(self, pending: Pending) -> None:
+        del self._pending[pending.call_id]
+        self._reading_back.pop(pending.call_id, None)
+        self._by_cause.pop(pending.cause_id, None)
+        self._context.cancel_timer(f"request:{pending.call_id}")
+        self._context.cancel_timer(f"retry:{pending.call_id}")
+
+
+def _draining() -> UnavailableError:
+    return UnavailableError(Reason.DRAINING, "the worker is shutting down: ask another one")
