@@ -1,0 +1,140 @@
+import itertools
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drover.api.config_store.v1 import config_store_service_pb2 as pb
+from drover.codec import config_store as codec
+from drover.errors import InvalidArgumentError
+from drover.model.config import (
+    ConfigEvent,
+    ConfigSnapshot,
+    ConnectorConfigRemoved,
+    ConnectorConfigUpdated,
+    ConnectorEntry,
+    RestartRequested,
+    TargetState,
+    TargetStateChanged,
+    TaskConfigsUpdated,
+)
+from drover.model.ids import TaskId
+
+text = st.text(max_size=20)
+configs = st.dictionaries(text, text, max_size=4)
+int64 = st.integers(-1, 2**63 - 1)
+tasks = st.builds(TaskId, text, st.integers(0, 10))
+entries = st.builds(
+    ConnectorEntry,
+    name=text,
+    config=st.none() | configs,
+    config_revision=int64,
+    target_state=st.sampled_from(TargetState),
+    task_count=st.integers(-1, 100),
+    task_config_generation=int64,
+    inconsistent=st.booleans(),
+    applied_config=st.none() | configs,
+)
+task_configs = st.dictionaries(tasks, configs, max_size=5)
+changes = st.one_of(
+    st.builds(ConnectorConfigUpdated, entries),
+    st.builds(ConnectorConfigRemoved, text),
+    st.builds(TaskConfigsUpdated, entries, task_configs),
+    st.builds(TargetStateChanged, text, st.sampled_from(TargetState)),
+    st.builds(RestartRequested, text, st.booleans(), st.booleans()),
+)
+
+
+def over_the_wire(messages: Iterable[pb.WatchConfigsResponse]) -> list[pb.WatchConfigsResponse]:
+    return [pb.WatchConfigsResponse.FromString(m.SerializeToString()) for m in messages]
+
+
+def read_events(
+    messages: Sequence[pb.WatchConfigsResponse],
+) -> list[tuple[ConfigEvent | None, int]]:
+    """Every event with the end offset under which a client hears of it."""
+    pending: list[pb.ConfigEvent] = []
+    found: list[tuple[ConfigEvent | None, int]] = []
+    for message in messages:
+        pending = codec.join_fragments(pending, message)
+        if not message.fragment:
+            found.extend((codec.decode_event(event), message.end_offset) for event in pending)
+            pending = []
+    assert pending == []
+    return found
+
+
+@given(entries)
+def test_connectors(entry: ConnectorEntry) -> None:
+    assert codec.decode_connector(codec.encode_connector(entry)) == entry
+
+
+@given(st.integers(0, 2**63 - 1), changes)
+def test_events(offset: int, change: object) -> None:
+    event = ConfigEvent(offset, change)  # type: ignore[arg-type]
+    assert codec.decode_event(codec.encode_event(event)) == event
+
+
+def test_an_event_of_a_newer_server_is_ignored() -> None:
+    assert codec.decode_event(pb.ConfigEvent(offset=3)) is None
+
+
+@given(st.lists(entries, max_size=6), task_configs, st.integers(0, 10**9), st.integers(1, 2000))
+def test_snapshots_in_chunks_of_any_size(
+    connectors: list[ConnectorEntry],
+    configs_of_tasks: dict[TaskId, dict[str, str]],
+    end_offset: int,
+    chunk_max_bytes: int,
+) -> None:
+    snapshot = ConfigSnapshot(end_offset, {c.name: c for c in connectors}, configs_of_tasks)
+    chunks = list(codec.encode_snapshot(snapshot, chunk_max_bytes))
+    assert [chunk.complete for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    for chunk in chunks:
+        assert (
+            chunk.ByteSize() <= chunk_max_bytes + 32
+            or len(chunk.connectors) + len(chunk.task_configs) == 1
+        )
+    assert codec.decode_snapshot(chunks) == snapshot
+
+
+@given(st.lists(changes, max_size=8), st.integers(50, 1500))
+def test_watch_messages_of_any_size(found: list[object], message_max_bytes: int) -> None:
+    events = [ConfigEvent(10 + i, change) for i, change in enumerate(found)]  # type: ignore[arg-type]
+    end_offset = 10 + len(events)
+    messages = over_the_wire(
+        codec.encode_watch_responses(
+            events, end_offset, created=True, message_max_bytes=message_max_bytes
+        )
+    )
+    assert [m.created for m in messages] == [True] + [False] * (len(messages) - 1)
+    read = read_events(messages)
+    assert [event for event, _ in read] == events
+    # resuming at any end offset misses nothing and an event is told below its end offset
+    assert all(event is not None and event.offset < end for event, end in read)
+    assert messages[-1].end_offset == end_offset
+    for message, following in itertools.pairwise(messages):
+        assert message.end_offset <= min(event.offset for event in following.events)
+
+
+def test_a_large_set_of_task_configs_goes_on_in_fragments() -> None:
+    whole = {TaskId("flights", i): {"file": "x" * 100} for i in range(50)}
+    event = ConfigEvent(7, TaskConfigsUpdated(ConnectorEntry("flights"), whole))
+    messages = over_the_wire(codec.encode_watch_responses([event], 8, message_max_bytes=1000))
+    assert len(messages) > 5
+    assert [m.fragment for m in messages] == [True] * (len(messages) - 1) + [False]
+    assert all(m.ByteSize() < 1100 for m in messages)
+    assert read_events(messages) == [(event, 8)]
+
+
+def test_without_events_there_is_one_progress_mark() -> None:
+    (message,) = codec.encode_watch_responses([], 5, created=True)
+    assert (message.created, message.end_offset, len(message.events)) == (True, 5, 0)
+
+
+@pytest.mark.parametrize("number", [0, 9])
+def test_a_target_state_must_be_known(number: int) -> None:
+    message = pb.ConfigEvent(offset=1)
+    message.target_state_changed.target_state = number  # type: ignore[assignment]
+    with pytest.raises(InvalidArgumentError, match="target_state"):
+        codec.decode_event(message)

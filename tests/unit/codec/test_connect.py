@@ -1,0 +1,50 @@
+import pytest
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.codec import connect as codec
+from drover.errors import InvalidArgumentError
+from drover.model.config import TargetState
+from drover.model.ids import TaskId
+from drover.model.status import RunState, Status, StatusKey
+
+
+def test_a_status_shows_every_task_that_should_be_there() -> None:
+    statuses: dict[StatusKey, Status] = {
+        "flights": Status("flights", RunState.RUNNING, "a:1", 4),
+        TaskId("flights", 1): Status(TaskId("flights", 1), RunState.FAILED, "b:1", 4, "boom"),
+        TaskId("other", 0): Status(TaskId("other", 0), RunState.RUNNING, "b:1", 4),
+    }
+    status = codec.encode_connector_status("flights", "source", range(2), statuses)
+    assert status.type == pb.CONNECTOR_TYPE_SOURCE
+    assert (status.connector.state, status.connector.worker_id) == (pb.RUN_STATE_RUNNING, "a:1")
+    assert [(t.task, t.state, t.worker_id, t.trace) for t in status.tasks] == [
+        (0, pb.RUN_STATE_UNASSIGNED, "", ""),
+        (1, pb.RUN_STATE_FAILED, "b:1", "boom"),
+    ]
+
+
+def test_a_connector_nobody_spoke_of_is_unassigned() -> None:
+    status = codec.encode_connector_status("flights", "", range(0), {})
+    assert status.connector.state == pb.RUN_STATE_UNASSIGNED
+    assert status.type == pb.CONNECTOR_TYPE_UNSPECIFIED
+
+
+@pytest.mark.parametrize("state", [s for s in RunState if s is not RunState.DESTROYED])
+def test_run_states(state: RunState) -> None:
+    assert codec.RUN_STATES.find(codec.encode_run_state(state)) is state
+
+
+def test_a_removed_status_shows_as_unassigned() -> None:
+    assert codec.encode_run_state(RunState.DESTROYED) == pb.RUN_STATE_UNASSIGNED
+
+
+def test_a_new_connector_starts_unless_told_otherwise() -> None:
+    assert codec.decode_initial_state(pb.TARGET_STATE_UNSPECIFIED) is TargetState.STARTED
+    assert codec.decode_initial_state(pb.TARGET_STATE_STOPPED) is TargetState.STOPPED
+    with pytest.raises(InvalidArgumentError, match="initial_state"):
+        codec.decode_initial_state(17)
+
+
+@pytest.mark.parametrize("name", ["source", "sink", ""])
+def test_connector_types(name: str) -> None:
+    assert codec.decode_connector_type(codec.encode_connector_type(name)) == name

@@ -1,0 +1,53 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drover.api.status_store.v1 import status_store_service_pb2 as pb
+from drover.codec import status_store as codec
+from drover.errors import InvalidArgumentError
+from drover.model.ids import TaskId
+from drover.model.status import RunState, Status, StatusEvent, StatusSnapshot, StatusWrite
+
+text = st.text(max_size=20)
+keys = text | st.builds(TaskId, text, st.integers(0, 2**31 - 1))
+statuses = st.builds(
+    Status, keys, st.sampled_from(RunState), text, st.integers(-1, 2**31 - 1), st.text(max_size=200)
+)
+
+
+@given(st.builds(StatusWrite, statuses, st.booleans()))
+def test_writes(write: StatusWrite) -> None:
+    assert codec.decode_write(codec.encode_write(write)) == write
+
+
+@given(statuses, st.integers(0, 2**63 - 1), st.booleans())
+def test_events(status: Status, offset: int, removed: bool) -> None:
+    event = StatusEvent(offset, status.key, None if removed else status)
+    assert codec.decode_event(codec.encode_event(event)) == event
+
+
+def test_an_event_of_a_newer_server_is_ignored() -> None:
+    assert codec.decode_event(pb.StatusEvent(offset=3)) is None
+
+
+@given(st.lists(statuses, max_size=8), st.integers(0, 10**9), st.integers(1, 500))
+def test_snapshots_in_chunks_of_any_size(
+    found: list[Status], end_offset: int, chunk_max_bytes: int
+) -> None:
+    snapshot = StatusSnapshot(end_offset, {status.key: status for status in found})
+    chunks = list(codec.encode_snapshot(snapshot, chunk_max_bytes))
+    assert [chunk.complete for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    for chunk in chunks:
+        assert chunk.ByteSize() <= chunk_max_bytes + 32 or len(chunk.statuses) == 1
+    assert codec.decode_snapshot(chunks) == snapshot
+
+
+def test_what_is_wrong_is_named_with_its_place() -> None:
+    unset_key = pb.StatusWrite(status=pb.StatusEntry(state=pb.RUN_STATE_RUNNING))
+    with pytest.raises(InvalidArgumentError) as caught:
+        codec.decode_write(unset_key, "writes[3]")
+    assert caught.value.violations[0].field == "writes[3].status.key"
+    unset_state = pb.StatusWrite(status=pb.StatusEntry(key=pb.StatusKey(connector="a")))
+    with pytest.raises(InvalidArgumentError) as caught:
+        codec.decode_write(unset_state, "writes[3]")
+    assert caught.value.violations[0].field == "writes[3].status.state"

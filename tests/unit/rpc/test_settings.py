@@ -1,0 +1,118 @@
+import pytest
+from pydantic import Field
+
+from drover.errors import InvalidArgumentError, Reason
+from drover.rpc.settings import (
+    ListenAddress,
+    PositiveMs,
+    ServiceSettings,
+    TargetAddress,
+    load_settings,
+    split_address,
+)
+
+
+class Settings(ServiceSettings):
+    coordinator_listen: ListenAddress = "127.0.0.1:7401"
+    coordinator_address: TargetAddress = "127.0.0.1:7401"
+    session_timeout_ms: PositiveMs = 10_000
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    for name in list(os.environ):
+        if name.startswith("DROVER_"):
+            monkeypatch.delenv(name)
+
+
+def test_defaults() -> None:
+    settings = load_settings(Settings)
+    assert settings.storage_url == "sqlite:///var/drover"
+    assert (settings.log_level, settings.log_format) == ("INFO", "json")
+
+
+def test_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_SESSION_TIMEOUT_MS", "2500")
+    monkeypatch.setenv("DROVER_LOG_LEVEL", "debug")
+    monkeypatch.setenv("DROVER_SPARK_CONF", '{"spark.ui.enabled": "false"}')
+    monkeypatch.setenv("DROVER_COORDINATOR_LISTEN", "")
+    settings = load_settings(Settings)
+    assert settings.session_timeout_ms == 2500
+    assert settings.log_level == "DEBUG"
+    assert settings.spark_conf == {"spark.ui.enabled": "false"}
+    assert settings.coordinator_listen == "127.0.0.1:7401"
+
+
+def test_every_fault_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_SESSION_TIMEOUT_MS", "soon")
+    monkeypatch.setenv("DROVER_LOG_FORMAT", "xml")
+    monkeypatch.setenv("DROVER_COORDINATOR_LISTEN", "http://here")
+    monkeypatch.setenv("DROVER_COORDINATOR_ADDRESS", "127.0.0.1:0")
+    with pytest.raises(InvalidArgumentError) as caught:
+        load_settings(Settings)
+    assert caught.value.reason is Reason.INVALID_CONFIG
+    texts = {v.field: v.description for v in caught.value.violations}
+    assert set(texts) == {
+        "DROVER_SESSION_TIMEOUT_MS",
+        "DROVER_LOG_FORMAT",
+        "DROVER_COORDINATOR_LISTEN",
+        "DROVER_COORDINATOR_ADDRESS",
+    }
+    assert "'soon'" in texts["DROVER_SESSION_TIMEOUT_MS"]
+    assert all("\n" not in text for text in texts.values())
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "86400001"])
+def test_spans_have_bounds(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("DROVER_SESSION_TIMEOUT_MS", value)
+    with pytest.raises(InvalidArgumentError, match="DROVER_SESSION_TIMEOUT_MS"):
+        load_settings(Settings)
+
+
+def test_json_that_cannot_be_parsed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_SPARK_CONF", "{not json")
+    with pytest.raises(InvalidArgumentError, match="spark_conf") as caught:
+        load_settings(Settings)
+    assert "\n" not in caught.value.message
+
+
+def test_settings_cannot_be_changed() -> None:
+    settings = load_settings(Settings)
+    with pytest.raises(ValueError, match="frozen"):
+        settings.log_level = "DEBUG"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [
+        ("127.0.0.1:7401", ("127.0.0.1", 7401)),
+        ("coordinator:1", ("coordinator", 1)),
+        ("[::1]:65535", ("::1", 65535)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
+    ],
+)
+def test_addresses(address: str, expected: tuple[str, int]) -> None:
+    assert split_address(address) == expected
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        "host",
+        ":7401",
+        "host:",
+        "host:x",
+        "host:65536",
+        "host:-1",
+        "http://h:1",
+        "::1:80",
+        "a b:1",
+    ],
+)
+def test_addresses_that_are_none(address: str) -> None:
+    with pytest.raises(ValueError):
+        split_address(address)
