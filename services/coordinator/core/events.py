@@ -251,7 +251,11 @@ class WatchStarted:
 
 @dataclass(frozen=True, slots=True)
 class GroupChanged:
-    """To all watchers: the group is in another state, or at another generation."""
+    """To all watchers: the group is in another state, or at another generation.
+
+    Where one event leads to several, they may come out of order: one whose ``change`` is not above
+    the last is old news.
+    """
 
     change: int
     watched: WatchedGroup
@@ -259,9 +263,8 @@ class GroupChanged:
 
 @dataclass(frozen=True, slots=True)
 class MembersRemoved:
-    """To all watchers: these are no longer members, for the reason in ``error``."""
+    """To all watchers: these are no longer members."""
 
-    change: int
     member_ids: frozenset[str]
 
 

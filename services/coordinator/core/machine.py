@@ -195,7 +195,7 @@ class GroupsMachine:
         return turn.outcome()
 
     def _describe(self, event: DescribeGroup, now_ms: int) -> Outcome[GroupRecord]:
-        error = validate.check_group("DescribeGroup", event.group_id)
+        error = validate.check_group("DescribeGroup", event.group_id, may_be_empty=True)
         if error is not None:
             return _failed(event.call_id, error)
         group = self._groups.get(event.group_id)

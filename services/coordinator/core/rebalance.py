@@ -63,9 +63,8 @@ def forget_members(group: Group, members: list[Member], turn: Turn) -> None:
     for member in members:
         group.remove(member)
         turn.cancel_timer(session_key(group.group_id, member.member_id))
-    group.change += 1
     removed = frozenset(member.member_id for member in members)
-    turn.notify(watch_channel(group.group_id), MembersRemoved(group.change, removed))
+    turn.notify(watch_channel(group.group_id), MembersRemoved(removed))
 
 
 def prepare(group: Group, turn: Turn, settings: GroupSettings) -> None:

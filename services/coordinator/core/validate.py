@@ -4,10 +4,11 @@ Known groups and members were let in with valid ids, so calls that name them nee
 ``GroupsMachine`` checks the others, to tell a bad id from an unknown one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from drover.errors import InvalidArgumentError, Reason, Violation
-from drover.model.group import LeavingMember
+from drover.model.group import GroupState, LeavingMember
+from drover.model.ids import TaskId
 from services.coordinator.core.events import JoinGroup, LeaveGroup, ListGroups, SyncGroup
 from services.coordinator.core.settings import REBALANCE_TIMEOUT_MAX_MS, GroupSettings
 
@@ -17,6 +18,7 @@ MEMBER_ID_MAX_CHARS = ID_MAX_CHARS + 37
 PROTOCOL_MAX_COUNT = 32
 METADATA_MAX_BYTES = 512 * 1024
 LEAVING_MAX_COUNT = 10_000
+COMMIT_MAX_TASKS = 10_000
 PAGE_MAX_SIZE = 1_000
 PAGE_DEFAULT_SIZE = 100
 
@@ -70,9 +72,11 @@ def check_member(what: str, group_id: str, member_id: str) -> InvalidArgumentErr
     return _error(what, faults)
 
 
-def check_group(what: str, group_id: str) -> InvalidArgumentError | None:
-    """The id of a group."""
-    return _error(what, _group_id_faults(group_id))
+def check_group(
+    what: str, group_id: str, *, may_be_empty: bool = False
+) -> InvalidArgumentError | None:
+    """The id of a group; reading calls and those for offsets take an empty one (G1)."""
+    return _error(what, _group_id_faults(group_id, may_be_empty=may_be_empty))
 
 
 def check_leave(event: LeaveGroup) -> InvalidArgumentError | None:
@@ -84,6 +88,45 @@ def check_leave(event: LeaveGroup) -> InvalidArgumentError | None:
     for index, each in enumerate(event.leaving[:LEAVING_MAX_COUNT]):
         faults += _leaver_faults(index, each)
     return _error("LeaveGroup", faults)
+
+
+def check_states(states: Sequence[GroupState | None]) -> InvalidArgumentError | None:
+    """States of a filter; None stands for one that does not exist."""
+    faults = [
+        _invalid(f"states[{index}]", f"must be one of {', '.join(GroupState)}")
+        for index, state in enumerate(states)
+        if state is None
+    ]
+    return _error("ListGroups", faults)
+
+
+def check_claim(
+    group_id: str, member_id: str, task: TaskId, request_id: str
+) -> InvalidArgumentError | None:
+    """A claim's ids; a request id of its own makes a repeated call harmless."""
+    faults = _group_id_faults(group_id)
+    faults += _text_faults("member_id", member_id, MEMBER_ID_MAX_CHARS)
+    faults += _task_faults("task", task)
+    faults += _text_faults("request_id", request_id, ID_MAX_CHARS)
+    return _error("ClaimTask", faults)
+
+
+def check_commit(group_id: str, tasks: Sequence[TaskId]) -> InvalidArgumentError | None:
+    """The tasks of a commit; their offsets are judged one by one by the store."""
+    faults = _group_id_faults(group_id, may_be_empty=True)
+    count = len(tasks)
+    if not 1 <= count <= COMMIT_MAX_TASKS:
+        faults.append(_invalid("tasks", f"give 1 to {COMMIT_MAX_TASKS} tasks, not {count}"))
+    for index, task in enumerate(tasks[:COMMIT_MAX_TASKS]):
+        faults += _task_faults(f"tasks[{index}].task", task)
+    return _error("CommitOffsets", faults)
+
+
+def check_fetch(group_id: str, connector: str) -> InvalidArgumentError | None:
+    """Whose offsets are asked for."""
+    faults = _group_id_faults(group_id, may_be_empty=True)
+    faults += _text_faults("connector", connector, ID_MAX_CHARS)
+    return _error("FetchOffsets", faults)
 
 
 def check_list(event: ListGroups) -> InvalidArgumentError | None:
@@ -124,8 +167,15 @@ def _protocol_faults(event: JoinGroup) -> Faults:
     return [(Reason.INCONSISTENT_GROUP_PROTOCOL, violation) for _, violation in faults]
 
 
-def _group_id_faults(group_id: str) -> Faults:
-    faults = _text_faults("group_id", group_id, ID_MAX_CHARS)
+def _task_faults(field: str, task: TaskId) -> Faults:
+    faults = _text_faults(f"{field}.connector", task.connector, ID_MAX_CHARS)
+    if task.task < 0:
+        faults.append(_invalid(f"{field}.task", f"must be 0 or more, not {task.task}"))
+    return faults
+
+
+def _group_id_faults(group_id: str, *, may_be_empty: bool = False) -> Faults:
+    faults = _text_faults("group_id", group_id, ID_MAX_CHARS, may_be_empty=may_be_empty)
     return [(Reason.INVALID_GROUP_ID, violation) for _, violation in faults]
 
 

@@ -1,0 +1,87 @@
+"""``python -m services.coordinator``: read the settings, wire, serve until SIGTERM."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
+from drover.clock import SystemClock
+from drover.dataplane.store import EmbeddedStore
+from drover.errors import Reason, UnavailableError
+from drover.log.directory import DataDirectory, storage_directory
+from drover.log.sqlite import SqliteLog
+from drover.rpc.server import RpcServer
+from drover.rpc.service import run_service
+from drover.runtime.runtime import Runtime
+from services.coordinator.core.events import Unloaded
+from services.coordinator.core.machine import GroupsMachine
+from services.coordinator.core.values import GroupRecord
+from services.coordinator.offsets import OffsetStore
+from services.coordinator.records import decode_record, encode_record
+from services.coordinator.server import SERVICE_NAME, CoordinatorServicer
+from services.coordinator.settings import CoordinatorSettings
+
+DRAIN_GRACE_S = 5.0
+#: Shorter than the deadlines of the calls that wait for it.
+STORE_BUSY_TIMEOUT_MS = 2_000
+
+
+async def serve(settings: CoordinatorSettings, stopping: asyncio.Event) -> None:
+    """Serve until ``stopping``; health says NOT_SERVING while the log is read.
+
+    What is opened is closed in the opposite order, whatever happens.
+    """
+    directory = DataDirectory(storage_directory(settings.storage_url))
+    directory.prepare()
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        stack.enter_context(directory.lock("coordinator"))
+        store = await asyncio.to_thread(
+            EmbeddedStore, directory.path / "data.db", busy_timeout_ms=STORE_BUSY_TIMEOUT_MS
+        )
+        offsets = OffsetStore(store)
+        stack.push_async_callback(offsets.close)
+        log = await SqliteLog.open(directory.path / "groups.db", clock)
+        stack.push_async_callback(log.close)
+        runtime = Runtime(
+            GroupsMachine(settings.groups()),
+            log,
+            encode=encode_record,
+            decode=decode_record,
+            clock=clock,
+            name="coordinator",
+        )
+        stack.push_async_callback(runtime.close)
+        server = RpcServer(listen=settings.coordinator_listen, internal=True)
+        servicer = CoordinatorServicer(runtime, offsets, clock)
+        server.add(pb_grpc.add_CoordinatorServiceServicer_to_server, servicer, SERVICE_NAME)
+        bound = await server.start()
+        stack.push_async_callback(server.drain, DRAIN_GRACE_S)
+        servicer.address = settings.coordinator_advertised or bound
+        if await _load(runtime, stopping):
+            await server.set_serving(True)
+            await stopping.wait()
+            await runtime.post(Unloaded(_shutting_down()))
+
+
+async def _load(runtime: Runtime[GroupRecord], stopping: asyncio.Event) -> bool:
+    """Read the log; False when the service is to stop before that is done."""
+    loading = asyncio.create_task(runtime.load())
+    stopped = asyncio.create_task(stopping.wait())
+    await asyncio.wait({loading, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if not loading.done():
+        loading.cancel()
+        await asyncio.wait({loading})
+        return False
+    await loading
+    return True
+
+
+def _shutting_down() -> UnavailableError:
+    return UnavailableError(
+        Reason.DRAINING, "the coordinator is shutting down; try again when it is back"
+    )
+
+
+if __name__ == "__main__":
+    run_service("coordinator", CoordinatorSettings, serve)

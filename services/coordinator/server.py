@@ -1,0 +1,306 @@
+"""CoordinatorService over gRPC: decode, hand to the runtime or the store, encode. No decisions."""
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
+from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
+from drover.clock import Clock
+from drover.codec.common import decode_duration, decode_task_id, encode_term
+from drover.codec.coordinator import (
+    GROUP_STATES,
+    decode_assignment,
+    decode_leaving_member,
+    decode_protocol,
+    decode_task_offsets,
+    encode_commit_result,
+    encode_group_description,
+    encode_group_page,
+    encode_join_outcome,
+    encode_leave_result,
+    encode_offset,
+    encode_sync_outcome,
+    encode_watched_group,
+)
+from drover.errors import DroverError, NotImplementedYetError, Reason, UnavailableError
+from drover.rpc.interceptors import ended_by_server, remaining_s
+from drover.runtime.runtime import Runtime
+from services.coordinator.core.events import (
+    CallAbandoned,
+    CheckMember,
+    DescribeGroup,
+    GroupChanged,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    MembersRemoved,
+    MemberStreamBroken,
+    SyncGroup,
+    WatchEnded,
+    WatchOpened,
+    WatchStarted,
+    watch_channel,
+)
+from services.coordinator.core.failures import unknown_member
+from services.coordinator.core.validate import (
+    check_claim,
+    check_commit,
+    check_fetch,
+    check_group,
+    check_states,
+)
+from services.coordinator.core.values import GroupRecord
+from services.coordinator.offsets import OffsetStore
+
+SERVICE_NAME = "drover.api.coordinator.v1.CoordinatorService"
+#: A watcher gets a message for each step of a rebalance; one that is so far behind is dropped.
+WATCH_QUEUE_MAX = 256
+#: A parked join is answered this long before its caller's deadline.
+JOIN_MARGIN_S = 0.25
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
+    """The service. What each call means is documented in the proto.
+
+    Args:
+        runtime: Runs the ``GroupsMachine``.
+        offsets: Claims and committed offsets.
+        clock: The runtime's.
+        address: What FindCoordinator answers, host:port; set when the server is bound.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime[GroupRecord],
+        offsets: OffsetStore,
+        clock: Clock,
+        *,
+        address: str = "",
+    ) -> None:
+        self.address = address
+        self._runtime = runtime
+        self._offsets = offsets
+        self._clock = clock
+        self._call_ids = map(str, itertools.count(1))
+
+    # --- membership --------------------------------------------------------------------------
+
+    async def FindCoordinator(
+        self, request: pb.FindCoordinatorRequest, context: Context
+    ) -> pb.FindCoordinatorResponse:
+        """One coordinator owns every group."""
+        self._check_loaded()
+        _raise(check_group("FindCoordinator", request.group_id))
+        return pb.FindCoordinatorResponse(address=self.address)
+
+    async def JoinGroup(
+        self, request: pb.JoinGroupRequest, context: Context
+    ) -> pb.JoinGroupResponse:
+        """Parked by the machine; un-parked when the caller goes away."""
+        _refuse_static(request)
+        call_id = next(self._call_ids)
+        rebalance_timeout_ms = decode_duration(request.rebalance_timeout)
+        patience_ms = int(remaining_s(context, JOIN_MARGIN_S) * 1_000)
+        event = JoinGroup(
+            call_id=call_id,
+            group_id=request.group_id,
+            member_id=request.member_id,
+            new_member_id=f"{request.client_id or 'member'}-{uuid.uuid4()}",
+            client_id=request.client_id,
+            client_host=_host(context.peer()),
+            session_timeout_ms=decode_duration(request.session_timeout),
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple(decode_protocol(each) for each in request.protocols),
+            parked_until_ms=self._clock.now_ms() + min(rebalance_timeout_ms, patience_ms),
+        )
+        abandoned = CallAbandoned(request.group_id, request.member_id, call_id)
+        return encode_join_outcome(await self._submit(event, on_cancel=abandoned))
+
+    async def SyncGroup(
+        self, request: pb.SyncGroupRequest, context: Context
+    ) -> pb.SyncGroupResponse:
+        """Parked by the machine until the leader's assignment is durable."""
+        _refuse_static(request)
+        call_id = next(self._call_ids)
+        event = SyncGroup(
+            call_id=call_id,
+            group_id=request.group_id,
+            member_id=request.member_id,
+            generation=request.generation,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments=tuple(decode_assignment(each) for each in request.assignments),
+        )
+        abandoned = CallAbandoned(request.group_id, request.member_id, call_id)
+        return encode_sync_outcome(await self._submit(event, on_cancel=abandoned))
+
+    async def Heartbeat(
+        self, request: pb.HeartbeatRequest, context: Context
+    ) -> pb.HeartbeatResponse:
+        """A sign of life."""
+        _refuse_static(request)
+        event = Heartbeat(
+            next(self._call_ids), request.group_id, request.member_id, request.generation
+        )
+        return pb.HeartbeatResponse(rebalance_in_progress=await self._submit(event))
+
+    async def LeaveGroup(
+        self, request: pb.LeaveGroupRequest, context: Context
+    ) -> pb.LeaveGroupResponse:
+        """Members leave together."""
+        for member in request.members:
+            _refuse_static(member)
+        leaving = tuple(decode_leaving_member(each) for each in request.members)
+        event = LeaveGroup(next(self._call_ids), request.group_id, leaving)
+        results = await self._submit(event)
+        return pb.LeaveGroupResponse(results=[encode_leave_result(each) for each in results])
+
+    async def WatchGroup(
+        self, request: pb.WatchGroupRequest, context: Context
+    ) -> AsyncIterator[pb.WatchGroupResponse]:
+        """Announce changes, and tell the machine how the stream ended."""
+        self._check_loaded()
+        group_id, member_id = request.group_id, request.member_id
+        broken = MemberStreamBroken(group_id, member_id)
+        with self._runtime.watch(watch_channel(group_id), WATCH_QUEUE_MAX) as watcher:
+            opened = WatchOpened(next(self._call_ids), group_id, member_id)
+            started: WatchStarted = await self._submit(opened, on_cancel=broken)
+            ended_here = False
+            try:
+                last_change = started.change
+                yield encode_watched_group(started.watched)
+                async for message in watcher:
+                    assert isinstance(message, GroupChanged | MembersRemoved)
+                    if isinstance(message, MembersRemoved):
+                        if member_id in message.member_ids:
+                            raise unknown_member(group_id, member_id)
+                    elif message.change > last_change:
+                        last_change = message.change
+                        yield encode_watched_group(message.watched)
+            except DroverError:
+                ended_here = True
+                raise
+            finally:
+                by_server = ended_here or ended_by_server()
+                with contextlib.suppress(DroverError):  # closing, or too busy: the session decides
+                    self._runtime.post_nowait(
+                        WatchEnded(group_id, member_id) if by_server else broken
+                    )
+
+    async def DescribeGroup(
+        self, request: pb.DescribeGroupRequest, context: Context
+    ) -> pb.DescribeGroupResponse:
+        """One group."""
+        event = DescribeGroup(next(self._call_ids), request.group_id)
+        return encode_group_description(await self._submit(event))
+
+    async def ListGroups(
+        self, request: pb.ListGroupsRequest, context: Context
+    ) -> pb.ListGroupsResponse:
+        """The groups, by page."""
+        states = [GROUP_STATES.find(number) for number in request.states]
+        _raise(check_states(states))
+        event = ListGroups(
+            next(self._call_ids),
+            states=frozenset(state for state in states if state is not None),
+            protocol_types=frozenset(request.protocol_types),
+            page_size=request.page_size,
+            page_token=request.page_token,
+        )
+        return encode_group_page(await self._submit(event))
+
+    async def DeleteGroup(
+        self, request: pb.DeleteGroupRequest, context: Context
+    ) -> pb.DeleteGroupResponse:
+        """Comes later."""
+        raise NotImplementedYetError("DeleteGroup")
+
+    # --- claims and offsets ------------------------------------------------------------------
+
+    async def ClaimTask(
+        self, request: pb.ClaimTaskRequest, context: Context
+    ) -> pb.ClaimTaskResponse:
+        """The machine says who is a member; the store grants, never below the stored term."""
+        self._check_loaded()
+        task = decode_task_id(request.task)
+        _raise(check_claim(request.group_id, request.member_id, task, request.request_id))
+        await self._submit(
+            CheckMember(
+                next(self._call_ids), request.group_id, request.member_id, request.generation
+            )
+        )
+        term = await self._offsets.claim(
+            task,
+            generation=request.generation,
+            owner=request.member_id,
+            request_id=request.request_id,
+            task_config_generation=request.task_config_generation,
+        )
+        return pb.ClaimTaskResponse(claim=encode_term(term))
+
+    async def CommitOffsets(
+        self, request: pb.CommitOffsetsRequest, context: Context
+    ) -> pb.CommitOffsetsResponse:
+        """The claims decide; membership is not asked."""
+        self._check_loaded()
+        tasks = [decode_task_offsets(each) for each in request.tasks]
+        _raise(check_commit(request.group_id, [each.task for each in tasks]))
+        results = await self._offsets.commit(tasks)
+        return pb.CommitOffsetsResponse(results=[encode_commit_result(each) for each in results])
+
+    async def FetchOffsets(
+        self, request: pb.FetchOffsetsRequest, context: Context
+    ) -> pb.FetchOffsetsResponse:
+        """A connector's offsets, by page."""
+        self._check_loaded()
+        _raise(check_fetch(request.group_id, request.connector))
+        page, token = await self._offsets.fetch(request.connector, request.page_token)
+        return pb.FetchOffsetsResponse(
+            offsets=[encode_offset(each) for each in page], next_page_token=token
+        )
+
+    async def DeleteOffsets(
+        self, request: pb.DeleteOffsetsRequest, context: Context
+    ) -> pb.DeleteOffsetsResponse:
+        """Comes later."""
+        raise NotImplementedYetError("DeleteOffsets")
+
+    # --- helpers -----------------------------------------------------------------------------
+
+    async def _submit(self, event: Any, *, on_cancel: object | None = None) -> Any:
+        self._check_loaded()
+        return await self._runtime.submit(event, call_id=event.call_id, on_cancel=on_cancel)
+
+    def _check_loaded(self) -> None:
+        if not self._runtime.loaded:
+            raise UnavailableError(
+                Reason.COORDINATOR_LOAD_IN_PROGRESS,
+                "the coordinator is reading its log: try again in a moment",
+            )
+
+
+def _raise(error: DroverError | None) -> None:
+    if error is not None:
+        raise error
+
+
+def _refuse_static(
+    message: pb.JoinGroupRequest | pb.SyncGroupRequest | pb.HeartbeatRequest | pb.LeavingMember,
+) -> None:
+    if message.HasField("instance_id"):
+        raise NotImplementedYetError("static membership (instance_id)")
+
+
+def _host(peer: str) -> str:
+    """The host of gRPC's "ipv4:10.0.0.1:4711" or "ipv6:[::1]:4711"."""
+    address = peer.split(":", 1)[-1]
+    return address.rpartition(":")[0].strip("[]") or peer

@@ -1,0 +1,45 @@
+"""What an operator can set, as DROVER_<FIELD> in the environment."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from drover.rpc.settings import ListenAddress, PositiveMs, ServiceSettings, TargetAddress
+from services.coordinator.core.settings import GroupSettings
+
+DAY_MS = 86_400_000
+
+
+class CoordinatorSettings(ServiceSettings):
+    """The coordinator's settings.
+
+    ``coordinator_advertised`` is what FindCoordinator answers; the bound address if not set.
+    The others are explained at ``GroupSettings``.
+    """
+
+    coordinator_listen: ListenAddress = "127.0.0.1:7401"
+    coordinator_advertised: TargetAddress | None = None
+    initial_rebalance_delay_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 3_000
+    disconnect_grace_ms: PositiveMs = 1_000
+    group_min_session_timeout_ms: PositiveMs = 6_000
+    group_max_session_timeout_ms: PositiveMs = 1_800_000
+    group_max_size: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ValueError(
+                "DROVER_GROUP_MIN_SESSION_TIMEOUT_MS must not be above "
+                "DROVER_GROUP_MAX_SESSION_TIMEOUT_MS"
+            )
+        return self
+
+    def groups(self) -> GroupSettings:
+        """The part that the machine needs."""
+        return GroupSettings(
+            session_timeout_min_ms=self.group_min_session_timeout_ms,
+            session_timeout_max_ms=self.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
+            disconnect_grace_ms=self.disconnect_grace_ms,
+            group_max_size=self.group_max_size,
+        )
