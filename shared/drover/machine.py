@@ -73,9 +73,10 @@ class Outcome(Generic[RecordT]):
     """What a log-backed machine decided about one event.
 
     ``records`` are appended atomically and then replayed; ``instructions`` are released only after
-    that. When the append fails, hard state is unchanged, every ``Complete`` among the instructions
-    becomes a ``Fail`` with the error, the others are dropped, and if ``on_append_failed`` is set it
-    goes back into the machine inside ``AppendFailed``.
+    that. When the append fails, hard state is unchanged, every call that a ``Complete`` or ``Fail``
+    among the instructions names is failed with the append's error, the other instructions are
+    dropped, and ``on_append_failed`` goes back into the machine inside ``AppendFailed``; if it is
+    None, the call that brought the event is failed too, should it still wait.
 
     ``request_id`` is stored beside the records; a machine that sees it again in ``replay`` after a
     restart can answer a repeated request as it did the first time.
