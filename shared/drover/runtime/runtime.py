@@ -26,13 +26,13 @@ from drover.machine import (
     Fail,
     Instruction,
     LogBackedMachine,
-    NeedsOldRecords,
     Notify,
     Outcome,
     Replayed,
     SetTimer,
 )
 from drover.runtime.alarms import Alarm, call_at
+from drover.runtime.compaction import Compactor
 from drover.runtime.timers import Timers
 from drover.runtime.watchers import Watcher, Watchers
 
@@ -42,7 +42,6 @@ MAX_QUEUE = 10_000
 MAX_WATCHERS = 10_000
 EVENTS_BETWEEN_YIELDS = 200
 APPEND_FAILED_RETRY_MS = 1_000
-COMPACT_AFTER_RECORDS = 10_000
 
 _logger = structlog.get_logger(__name__)
 
@@ -104,12 +103,11 @@ class Runtime(Generic[R]):
         self._alarm_ms = 0
         self._wake = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
-        self._compaction: asyncio.Task[None] | None = None
+        self._compactor = Compactor(machine, log, name)
         self._settled = asyncio.Event()
         self._settled.set()
-        self._kept_count = 0
-        self._superseded_count = 0
         self._retry_count = 0
+        self._handled_count = 0
         self._loading = False
         self._loaded = False
         self._closing = False
@@ -130,23 +128,22 @@ class Runtime(Generic[R]):
             raise InternalError(f"{self._name} is loaded once only")
         self._loading = True
         keys: set[int] = set()
+        record_count = 0
         async for batch in self._log.read(0):
             for stored in batch:
                 self._replay_stored(stored)
                 keys.add(hash(stored.record.key))
-            self._superseded_count += len(batch)
+            record_count += len(batch)
             await asyncio.sleep(0)
             if self._closing:
                 raise self._draining()
         end_offset = await self._log.end_offset()
-        self._kept_count = len(keys)
-        self._superseded_count -= len(keys)
         instructions = self._machine.loaded(self._clock.now_ms(), end_offset)
         self._loaded = True
         self._release(instructions)
         self._runner = asyncio.create_task(self._run(), name=f"{self._name} runtime")
         self._wake.set()
-        self._compact_if_due()
+        self._compactor.loaded(record_count=record_count, key_count=len(keys))
 
     async def submit(
         self, event: object, *, call_id: str, on_cancel: object | None = None
@@ -179,6 +176,8 @@ class Runtime(Generic[R]):
             return await answer
         except asyncio.CancelledError:
             unanswered = self._calls.pop(call_id, None) is not None
+            if not unanswered and not answer.cancelled():
+                answer.exception()  # it came too late; nobody is to be warned about it
             if unanswered and on_cancel is not None and not self._closing:
                 self._enqueue(on_cancel, "")
             raise
@@ -219,9 +218,7 @@ class Runtime(Generic[R]):
         self._wake.set()
         if self._runner is not None:
             await asyncio.shield(self._runner)
-        if self._compaction is not None:
-            self._compaction.cancel()
-            await asyncio.wait([self._compaction])
+        await self._compactor.close()
         if self._alarm is not None:
             self._alarm.cancel()
         self._timers.clear()
@@ -270,8 +267,11 @@ class Runtime(Generic[R]):
         while not self._closing:
             await self._wake.wait()
             self._wake.clear()
-            await self._drain()
-            self._set_alarm()
+            try:
+                await self._drain()
+                self._set_alarm()
+            except Exception:
+                _logger.exception("defect in the runtime", machine=self._name)
             self._settled.set()
 
     async def _drain(self) -> None:
@@ -281,46 +281,41 @@ class Runtime(Generic[R]):
         in time counts though the loop was late, and neither side starves the other.
         """
         await self._finish_append()
-        handled = 1
-        while handled and not self._closing:
-            handled = 0
+        busy = True
+        while busy and not self._closing:
+            busy = bool(self._queue)
             for _ in range(len(self._queue)):
                 await self._handle(*self._queue.popleft())
-                handled = await self._count_handled(handled)
             for _ in range(len(self._timers)):
                 due = self._timers.pop_due(self._clock.now_ms())
                 if due is None:
                     break
+                busy = True
                 await self._handle(due[1], "")
-                handled = await self._count_handled(handled)
-
-    async def _count_handled(self, handled: int) -> int:
-        if handled % EVENTS_BETWEEN_YIELDS == EVENTS_BETWEEN_YIELDS - 1:
-            await asyncio.sleep(0)
-            await self._finish_append()
-        return handled + 1
 
     async def _handle(self, event: object, call_id: str) -> None:
         if self._closing:
             self._fail(call_id, self._draining())
             return
         self._decide(event, call_id)
+        self._handled_count += 1
+        if self._handled_count % EVENTS_BETWEEN_YIELDS == 0:
+            await asyncio.sleep(0)
         await self._finish_append()
 
     def _decide(self, event: object, call_id: str) -> None:
         """Let the machine decide; release what needs no records, put the rest in flight."""
         try:
             outcome = self._machine.handle(event, self._clock.now_ms())
-        except DroverError as error:
-            self._fail(call_id, error)
-        except Exception:  # noqa: BLE001 a defect must not end the loop
-            self._report_defect("handle", event, call_id)
-        else:
             if outcome.records:
                 self._in_flight = _Decision(event, call_id, outcome)
                 self._wake_runner()
             else:
                 self._release(outcome.instructions)
+        except DroverError as error:
+            self._fail(call_id, error)
+        except Exception:  # noqa: BLE001 a defect must not end the loop
+            self._report_defect("handle", event, call_id)
 
     async def _finish_append(self) -> None:
         """Append, replay and release what is in flight, and what follows from a failure of it."""
@@ -358,8 +353,7 @@ class Runtime(Generic[R]):
         else:
             instructions.extend(outcome.instructions)
         self._release(instructions)
-        self._superseded_count += len(outcome.records)
-        self._compact_if_due()
+        self._compactor.appended(len(outcome.records))
 
     def _append_failed(self, decision: _Decision[R], error: DroverError) -> None:
         _logger.warning(
@@ -449,7 +443,7 @@ class Runtime(Generic[R]):
             self._decide(due[1], "")
         self._set_alarm()
 
-    # loading and compaction
+    # loading
 
     def _replay_stored(self, stored: StoredRecord) -> None:
         try:
@@ -461,36 +455,9 @@ class Runtime(Generic[R]):
                 " restore the log from a backup",
                 metadata={"offset": str(stored.offset)},
             ) from error
-        if record is not None:
-            self._machine.replay(Replayed(stored.offset, record, stored.record.request_id))
-
-    def _compact_if_due(self) -> None:
-        due = self._superseded_count >= max(COMPACT_AFTER_RECORDS, self._kept_count)
-        if due and self._compaction is None and not self._closing:
-            self._compaction = asyncio.create_task(self._compact(), name=f"{self._name} compaction")
-
-    async def _compact(self) -> None:
-        """Keep the log at about twice its live records."""
-        present = self._kept_count + self._superseded_count
-        self._superseded_count = 0
+        if record is None:
+            return
         try:
-            removed = await self._compact_log()
-        except DroverError as error:
-            _logger.warning("compaction failed", machine=self._name, error=error.message)
-        except Exception:
-            _logger.exception("compaction failed", machine=self._name)
-        else:
-            self._kept_count = present - removed
-            _logger.info("compacted", machine=self._name, removed=removed, kept=self._kept_count)
-        finally:
-            self._compaction = None
-
-    async def _compact_log(self) -> int:
-        machine: object = self._machine
-        if not isinstance(machine, NeedsOldRecords):
-            return await self._log.compact()
-        end_offset = await self._log.end_offset()
-        # what comes after this moment may need old records that nobody has named yet
-        return await self._log.compact(
-            keep_offsets=machine.needed_offsets(), below_offset=end_offset
-        )
+            self._machine.replay(Replayed(stored.offset, record, stored.record.request_id))
+        except Exception as error:
+            raise self._report_defect("replay", record, "") from error
