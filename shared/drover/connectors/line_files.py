@@ -1,0 +1,299 @@
+"""Files as growing sequences of lines: finding them again, planning ranges of whole lines.
+
+A file is told by its inode: a renamed file is the same, a new file of the same name is another.
+The first bytes that were read are remembered by their checksum, so that a file that was truncated
+and has grown again is not taken for its former self. Standard library only.
+"""
+
+import logging
+import os
+import stat
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HEAD_BYTES = 1024
+#: Of a longer line the task says that it is too long, instead of running out of memory.
+LINE_MAX_BYTES = 256 * 1024 * 1024
+_BLOCK_BYTES = 256 * 1024
+_SAMPLE_BYTES = 64 * 1024
+
+_log = logging.getLogger(__name__)
+
+
+class FileError(OSError):
+    """A file that cannot be tailed; the message says which and why."""
+
+
+class FileVanishedError(FileError):
+    """A file that was read before is gone, and no file of its directory is it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """Whole lines of a file: bytes ``start`` to ``end`` - 1."""
+
+    path: str
+    inode: int
+    start: int
+    end: int
+
+    @property
+    def size_bytes(self) -> int:
+        """How many bytes it holds."""
+        return self.end - self.start
+
+
+def open_file(path: str, inode: int) -> int:
+    """Open the file that has this inode: at its path, or renamed in its directory.
+
+    Raises:
+        FileError: there is no such file, or it cannot be read; the message says why.
+    """
+    for candidate in (path, find_renamed(path, inode)):
+        descriptor = _open_if(candidate, inode) if candidate is not None else None
+        if descriptor is not None:
+            return descriptor
+    raise FileVanishedError(f"{path} was removed or replaced while it was read")
+
+
+def find_renamed(path: str, inode: int) -> str | None:
+    """The path in the same directory of the file with this inode, or None."""
+    try:
+        with os.scandir(Path(path).parent) as entries:
+            for entry in entries:
+                if not entry.is_file(follow_symlinks=False):
+                    continue
+                # not entry.inode(): overlay file systems give another number there
+                if entry.stat(follow_symlinks=False).st_ino == inode:
+                    return entry.path
+    except OSError:
+        return None
+    return None
+
+
+class TailedFile:
+    """One file, and how far it was read."""
+
+    def __init__(self, path: str, offset: Mapping[str, Any] | None = None) -> None:
+        self.path = path
+        self._position = 0
+        self._inode: int | None = None
+        self._head = (0, 0)
+        if offset is not None:
+            self._position = int(offset["position"])
+            self._inode = int(offset["inode"]) if "inode" in offset else None
+            self._head = (int(offset.get("head_bytes", 0)), int(offset.get("head_crc32", 0)))
+        #: No line ends between position and here.
+        self._scanned = self._position
+        self._seen: tuple[int, int] | None = None
+
+    @property
+    def read_to_end(self) -> bool:
+        """Whether nothing was left to read when the file was last looked at."""
+        return self._seen is not None and self._seen[0] <= self._position
+
+    def offset(self) -> dict[str, Any]:
+        """How far it was read, and how to know the file again."""
+        return {
+            "position": self._position,
+            "inode": self._inode,
+            "head_bytes": self._head[0],
+            "head_crc32": self._head[1],
+        }
+
+    def plan(self, *, max_bytes: int, max_lines: int, range_bytes: int) -> list[ByteRange]:
+        """The next whole lines, in ranges of about ``range_bytes``; empty when there are none.
+
+        Advances the position past them. A single line may be longer than ``max_bytes``.
+
+        Raises:
+            FileError: the file vanished, cannot be read, or has a line that is too long.
+        """
+        status = _status(self.path)
+        if self._inode is None:
+            if status is None:
+                return []
+            self._begin(status.st_ino)
+        if status is not None and status.st_ino == self._inode:
+            return self._plan_from(self.path, status, max_bytes, max_lines, range_bytes)
+        return self._plan_renamed(status, max_bytes, max_lines, range_bytes)
+
+    def _plan_renamed(
+        self, successor: os.stat_result | None, max_bytes: int, max_lines: int, range_bytes: int
+    ) -> list[ByteRange]:
+        """The old file's rest first; then its successor, once that has data."""
+        assert self._inode is not None
+        renamed = find_renamed(self.path, self._inode)
+        status = _status(renamed) if renamed is not None else None
+        if renamed is None or status is None or status.st_ino != self._inode:
+            if successor is None:
+                raise FileVanishedError(
+                    f"{self.path} has vanished (it was read up to byte {self._position}): put it "
+                    "back, or reset the connector's offsets"
+                )
+            _log.warning("%s was replaced; reading the new file from its start", self.path)
+            self._begin(successor.st_ino)
+            return self._plan_from(self.path, successor, max_bytes, max_lines, range_bytes)
+        before = self._seen
+        planned = self._plan_from(renamed, status, max_bytes, max_lines, range_bytes)
+        finished = before == (status.st_size, status.st_mtime_ns)
+        if planned or not finished or successor is None or successor.st_size == 0:
+            return planned
+        if self._position < status.st_size:  # nobody will end the last line any more
+            tail = ByteRange(renamed, self._inode, self._position, status.st_size)
+            self._advance(renamed, status.st_size)
+            return [tail]
+        self._begin(successor.st_ino)
+        return self._plan_from(self.path, successor, max_bytes, max_lines, range_bytes)
+
+    def _plan_from(
+        self,
+        path: str,
+        status: os.stat_result,
+        max_bytes: int,
+        max_lines: int,
+        range_bytes: int,
+    ) -> list[ByteRange]:
+        seen = (status.st_size, status.st_mtime_ns)
+        if seen == self._seen and status.st_size <= self._scanned:
+            return []
+        inode = status.st_ino
+        descriptor = _open_if(path, inode)
+        if descriptor is None:
+            return []  # renamed this moment: the next look finds it
+        try:
+            size = os.fstat(descriptor).st_size
+            if size < self._position or _checksum(descriptor, self._head[0]) != self._head[1]:
+                _log.warning("%s was truncated; reading it from its start", path)
+                self._begin(inode)
+            self._seen = seen
+            if max_lines < max_bytes:
+                max_bytes = min(max_bytes, self._estimate_bytes(descriptor, max_lines))
+            end = self._find_end(descriptor, size, max_bytes)
+            if end is None:
+                return []
+            if end < size:
+                self._seen = None  # more lines are waiting
+            ranges = _cut(descriptor, path, inode, self._position, end, range_bytes)
+            self._head = _head(descriptor, end)
+            self._position = self._scanned = end
+            return ranges
+        except FileError:
+            raise
+        except OSError as error:
+            raise FileError(f"{path} cannot be read: {error}") from error
+        finally:
+            os.close(descriptor)
+
+    def _find_end(self, descriptor: int, size: int, max_bytes: int) -> int | None:
+        """The end of the last whole line within ``max_bytes``, else of the first one after."""
+        limit = min(size, self._position + max_bytes)
+        end = _last_newline(descriptor, self._scanned, limit)
+        if end is None and limit < size:
+            end = _next_newline(descriptor, max(limit, self._scanned), size)
+        if end is None:
+            self._scanned = max(self._scanned, size)
+        if (end or self._scanned) - self._position > max(max_bytes, LINE_MAX_BYTES):
+            raise FileError(
+                f"{self.path} has a line of more than {LINE_MAX_BYTES} bytes at byte "
+                f"{self._position}: it cannot become a record"
+            )
+        return end
+
+    def _estimate_bytes(self, descriptor: int, max_lines: int) -> int:
+        sample = os.pread(descriptor, _SAMPLE_BYTES, self._position)
+        lines = sample.count(b"\n")
+        return max(1, len(sample) * max_lines // lines) if lines else _SAMPLE_BYTES
+
+    def _begin(self, inode: int) -> None:
+        self._inode = inode
+        self._position = self._scanned = 0
+        self._head = (0, 0)
+        self._seen = None
+
+    def _advance(self, path: str, end: int) -> None:
+        assert self._inode is not None
+        descriptor = _open_if(path, self._inode)
+        if descriptor is None:
+            raise FileVanishedError(f"{path} was removed while it was read")
+        try:
+            self._head = _head(descriptor, end)
+        finally:
+            os.close(descriptor)
+        self._position = self._scanned = end
+
+
+def _status(path: str) -> os.stat_result | None:
+    try:
+        status = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error}") from error
+    if not stat.S_ISREG(status.st_mode):
+        what = "a directory" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+        raise FileError(f"{path} is {what}: name a file")
+    return status
+
+
+def _open_if(path: str, inode: int) -> int | None:
+    """A descriptor of the file at ``path`` if it has this inode; the caller closes it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error}") from error
+    if os.fstat(descriptor).st_ino == inode:
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _head(descriptor: int, position: int) -> tuple[int, int]:
+    length = min(position, HEAD_BYTES)
+    return length, _checksum(descriptor, length)
+
+
+def _checksum(descriptor: int, length: int) -> int:
+    return zlib.crc32(os.pread(descriptor, length, 0)) if length else 0
+
+
+def _last_newline(descriptor: int, start: int, end: int) -> int | None:
+    """The position after the last newline in [start, end), searched from the end."""
+    while end > start:
+        begin = max(start, end - _BLOCK_BYTES)
+        found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return None
+
+
+def _next_newline(descriptor: int, start: int, end: int) -> int | None:
+    """The position after the first newline in [start, end)."""
+    while start < end:
+        block = os.pread(descriptor, min(_BLOCK_BYTES, end - start), start)
+        if not block:
+            return None
+        found = block.find(b"\n")
+        if found >= 0:
+            return start + found + 1
+        start += len(block)
+    return None
+
+
+def _cut(
+    descriptor: int, path: str, inode: int, start: int, end: int, range_bytes: int
+) -> list[ByteRange]:
+    ranges = []
+    while start < end:
+        cut = end
+        if end - start > range_bytes:
+            cut = _next_newline(descriptor, start + range_bytes - 1, end) or end
+        ranges.append(ByteRange(path, inode, start, cut))
+        start = cut
+    return ranges

@@ -1,0 +1,332 @@
+"""A file with one owner at a time, written at absolute positions. Standard library only.
+
+Beside the file ``F`` stands a directory ``.F.drover`` with a lock file that says who owns ``F``:
+the connector and the term of its claim. Every change of ``F`` is made under a flock on it, in a
+short critical section that checks the term first, so an owner that lost its claim changes nothing.
+
+An owner that is stopped inside its critical section keeps its flock. A new owner waits for it for a
+while and then goes around it: it replaces the lock file and ``F`` by copies. The stopped one, once
+it goes on, holds descriptors of files that nobody sees any more.
+"""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from drover.errors import FailedPreconditionError, Reason
+from drover.model.ids import Term
+
+LOCK_TIMEOUT_S = 10.0
+_LOCK_POLL_S = 0.02
+_STATE_BYTES = 4096
+_COPY_BYTES = 8 * 1024 * 1024
+_NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF)
+
+
+class OutputFileError(OSError):
+    """A file that cannot be written as asked; the message says why and what to do."""
+
+
+class LockTimeoutError(OutputFileError):
+    """Somebody holds the lock and does not let go."""
+
+
+class OutputFile:
+    """A file that its owner writes from a committed length on."""
+
+    def __init__(
+        self, path: str, *, connector: str, term: Term, lock_timeout_s: float = LOCK_TIMEOUT_S
+    ) -> None:
+        self.path = Path(os.path.realpath(path))
+        self.side_directory = self.path.parent / f".{self.path.name}.drover"
+        self._connector = connector
+        self._term = term
+        self._lock_timeout_s = lock_timeout_s
+        self._descriptor: int | None = None
+
+    @property
+    def parts_directory(self) -> Path:
+        """Where this owner's executors leave what is to be written."""
+        return self.side_directory / f"parts-{self._term}"
+
+    def open(self, committed_length: int) -> None:
+        """Take the file over and cut it to what is committed.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM, an owner with a higher term has it.
+            OutputFileError: it is shorter than its committed length, or is not this connector's.
+        """
+        self._make_side_directory()
+        try:
+            lock = self._acquire()
+        except LockTimeoutError:
+            lock = self._go_around(committed_length)
+        try:
+            self._take(lock, committed_length)
+        finally:
+            os.close(lock)
+        self._remove_parts_of_others()
+
+    def append(self, position: int, parts: Sequence[Path]) -> int:
+        """Write the parts, one after the other, from ``position`` on; durable when it returns.
+
+        Returns the position after them.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM, an owner with a higher term has the file; nothing
+                was written.
+            OutputFileError: the file was removed or replaced by somebody else.
+        """
+        assert self._descriptor is not None
+        with self._locked() as lock:
+            self._check_owner(lock)
+            self._check_same_file()
+            for part in parts:
+                position += _copy_into(part, self._descriptor, position)
+            os.fsync(self._descriptor)
+        return position
+
+    def close(self) -> None:
+        """Let go of the file; idempotent."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    # -- taking over -------------------------------------------------------------------------
+
+    def _take(self, lock: int, committed_length: int) -> None:
+        owner = _read_state(lock)
+        descriptor, created = self._open_or_create(committed_length)
+        try:
+            if not created:
+                self._check_takeover(owner, os.fstat(descriptor).st_size, committed_length)
+            # the descriptor is open: whoever goes around this lock from now on leaves it behind
+            if not self._holds(lock):
+                raise self._stale(None)
+            _write_state(lock, self._connector, self._term)
+            os.ftruncate(descriptor, committed_length)
+            os.fsync(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+    def _check_takeover(
+        self, owner: tuple[str, Term] | None, size: int, committed_length: int
+    ) -> None:
+        if size < committed_length:
+            raise OutputFileError(
+                f"{self.path} has {size} bytes, but {committed_length} are committed: put the "
+                "missing bytes back, or reset the connector's offsets to write it anew"
+            )
+        if owner is None and committed_length == 0 and size > 0:
+            raise OutputFileError(
+                f"{self.path} exists with {size} bytes that this connector did not write: remove "
+                "it or choose another file"
+            )
+        if owner is not None:
+            if owner[0] != self._connector:
+                raise OutputFileError(
+                    f"{self.path} belongs to connector {owner[0]!r}: choose another file, or "
+                    f"remove it together with {self.side_directory}"
+                )
+            if owner[1] > self._term:
+                raise self._stale(owner[1])
+
+    def _open_or_create(self, committed_length: int) -> tuple[int, bool]:
+        """A descriptor, and whether the file is new: who owned a file that is gone is forgotten."""
+        try:
+            if self.path.exists() and not stat.S_ISREG(self.path.stat().st_mode):
+                raise OutputFileError(f"{self.path} is not a regular file: name another")
+            return os.open(self.path, os.O_RDWR | os.O_CLOEXEC), False
+        except FileNotFoundError:
+            pass
+        if committed_length > 0:
+            raise OutputFileError(
+                f"{self.path} is gone, but {committed_length} bytes of it are committed: put it "
+                "back, or reset the connector's offsets to write it anew"
+            )
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        _sync_directory(self.path.parent)
+        return descriptor, True
+
+    def _go_around(self, committed_length: int) -> int:
+        """Leave a lock behind that nobody lets go of, with everything its holder may still write.
+
+        Returns a lock on the file that replaces it.
+        """
+        stuck = os.open(self._lock_path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            owner = _read_state(stuck)
+        finally:
+            os.close(stuck)
+        if owner is not None and owner[1] > self._term:
+            raise self._stale(owner[1])
+        lock_copy = self.side_directory / f"lock-{self._term}"
+        lock = os.open(lock_copy, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if owner is not None:
+                _write_state(lock, *owner)
+            lock_copy.replace(self._lock_path)
+            if self.path.exists():
+                self._replace_by_copy(committed_length)
+            _sync_directory(self.side_directory)
+        except BaseException:
+            os.close(lock)
+            raise
+        return lock
+
+    def _replace_by_copy(self, committed_length: int) -> None:
+        copy = self.side_directory / f"copy-{self._term}"
+        with self.path.open("rb") as source, copy.open("wb") as target:
+            left = min(committed_length, os.fstat(source.fileno()).st_size)
+            while left > 0:
+                block = source.read(min(left, _COPY_BYTES))
+                if not block:
+                    break
+                target.write(block)
+                left -= len(block)
+            target.flush()
+            os.fsync(target.fileno())
+        shutil.copymode(self.path, copy)
+        copy.replace(self.path)
+        _sync_directory(self.path.parent)
+
+    # -- the lock ----------------------------------------------------------------------------
+
+    @property
+    def _lock_path(self) -> Path:
+        return self.side_directory / "lock"
+
+    def _make_side_directory(self) -> None:
+        if not self.path.parent.is_dir():
+            raise OutputFileError(f"the directory {self.path.parent} does not exist: create it")
+        self.side_directory.mkdir(exist_ok=True)
+        _sync_directory(self.path.parent)
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        lock = self._acquire()
+        try:
+            yield lock
+        finally:
+            os.close(lock)
+
+    def _acquire(self) -> int:
+        """A descriptor that holds the flock; closing it lets go."""
+        pause = threading.Event()
+        for _ in range(max(1, round(self._lock_timeout_s / _LOCK_POLL_S))):
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if self._holds(lock):
+                    return lock
+            except BlockingIOError:
+                pass
+            except BaseException:
+                os.close(lock)
+                raise
+            os.close(lock)
+            pause.wait(_LOCK_POLL_S)
+        raise LockTimeoutError(
+            f"{self._lock_path} stayed locked for {self._lock_timeout_s:.0f} s by another writer "
+            f"of {self.path}"
+        )
+
+    def _holds(self, lock: int) -> bool:
+        """Whether the lock is still the one that everybody else asks for."""
+        try:
+            return self._lock_path.stat().st_ino == os.fstat(lock).st_ino
+        except FileNotFoundError:
+            return False
+
+    def _check_owner(self, lock: int) -> None:
+        owner = _read_state(lock)
+        if owner != (self._connector, self._term):
+            raise self._stale(owner[1] if owner is not None else None)
+
+    def _check_same_file(self) -> None:
+        assert self._descriptor is not None
+        try:
+            same = self.path.stat().st_ino == os.fstat(self._descriptor).st_ino
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise OutputFileError(
+                f"{self.path} was removed or replaced while it was written: put it back, or reset "
+                "the connector's offsets to write it anew"
+            )
+
+    def _stale(self, later: Term | None) -> FailedPreconditionError:
+        by = f" ({later})" if later is not None else ""
+        return FailedPreconditionError(
+            Reason.STALE_CLAIM,
+            f"{self.path} was taken over under a later claim{by} than {self._term}",
+            metadata={"claim": str(self._term)},
+        )
+
+    def _remove_parts_of_others(self) -> None:
+        for entry in self.side_directory.glob("parts-*"):
+            if entry != self.parts_directory:
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def _read_state(lock: int) -> tuple[str, Term] | None:
+    """The connector and the term that own the file; None for a new lock."""
+    text = os.pread(lock, _STATE_BYTES, 0)
+    if not text:
+        return None
+    try:
+        state = json.loads(text)
+        term = Term(int(state["generation"]), int(state["sequence"]))
+        return str(state["connector"]), term
+    except (ValueError, KeyError, TypeError) as error:
+        raise OutputFileError(
+            f"a lock file says {text[:80]!r}, not who owns the file: remove its directory"
+        ) from error
+
+
+def _write_state(lock: int, connector: str, term: Term) -> None:
+    """One write of fixed size, so that a kill leaves the old state or the new one."""
+    state = {"connector": connector, "generation": term.generation, "sequence": term.sequence}
+    os.pwrite(lock, json.dumps(state).encode().ljust(_STATE_BYTES), 0)
+    os.fsync(lock)
+
+
+def _copy_into(part: Path, target: int, position: int) -> int:
+    """Copy a file's bytes inside the kernel where it can; returns how many."""
+    with part.open("rb") as source:
+        size = os.fstat(source.fileno()).st_size
+        copied = 0
+        while copied < size:
+            count = _copy_block(source.fileno(), copied, target, position + copied, size - copied)
+            if count == 0:
+                raise OutputFileError(f"{part} became shorter while it was copied")
+            copied += count
+    return size
+
+
+def _copy_block(source: int, source_at: int, target: int, target_at: int, length: int) -> int:
+    try:
+        return os.copy_file_range(source, target, length, source_at, target_at)
+    except OSError as error:
+        if error.errno not in _NO_KERNEL_COPY:
+            raise
+    block = os.pread(source, min(length, _COPY_BYTES), source_at)
+    return os.pwrite(target, block, target_at)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

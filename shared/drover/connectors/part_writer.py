@@ -1,0 +1,69 @@
+"""Writing values as lines into part files, on executors."""
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.dataplane.executor import current_spark_partition
+
+PARTS_DDL = "spark_partition int, path string, size_bytes bigint"
+_SCHEMA = pa.schema(
+    [("spark_partition", pa.int32()), ("path", pa.string()), ("size_bytes", pa.int64())]
+)
+
+
+@dataclass(frozen=True)
+class PartWriter:
+    """Writes the values of one Spark partition into a file of ``directory``; for mapInArrow.
+
+    Every attempt writes a file of its own, so that a repeated or late one disturbs nobody.
+    """
+
+    directory: str
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yields one row that names the part; none for an empty Spark partition."""
+        spark_partition = current_spark_partition()
+        path = Path(self.directory) / f"{spark_partition}-{uuid.uuid4().hex}"
+        size = 0
+        file = None
+        try:
+            for batch in batches:
+                if batch.num_rows == 0:
+                    continue
+                if file is None:
+                    file = path.open("wb")
+                size += file.write(join_lines(batch.column(0)))
+        finally:
+            if file is not None:
+                file.close()
+        if file is not None:
+            yield pa.RecordBatch.from_pylist(
+                [{"spark_partition": spark_partition, "path": str(path), "size_bytes": size}],
+                schema=_SCHEMA,
+            )
+
+
+def join_lines(values: Any) -> Any:
+    r"""Each value and a ``\n`` after it, as one buffer; null is an empty line.
+
+    Raises:
+        ValueError: the values are neither binary nor text.
+    """
+    kind = values.type
+    if not (pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
+        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise ValueError(f"column 'value' must be binary or string, not {kind}: convert it")
+        values = values.cast(pa.large_binary() if pa.types.is_large_string(kind) else pa.binary())
+    empty = pa.scalar(b"", values.type)
+    lines = pc.binary_join_element_wise(
+        values.fill_null(empty), empty, pa.scalar(b"\n", values.type)
+    )
+    size = pc.sum(pc.binary_length(lines)).as_py() or 0
+    data = lines.buffers()[2]
+    return memoryview(b"") if data is None else memoryview(data)[:size]
