@@ -1,0 +1,104 @@
+"""Timers: order, replacement, and a heap that does not grow with heartbeats."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drover.runtime.timers import Timers
+
+
+def drained(timers: Timers, now_ms: int) -> list[tuple[str, object]]:
+    due = []
+    while (timer := timers.pop_due(now_ms)) is not None:
+        due.append(timer)
+    return due
+
+
+def test_timers_come_by_deadline_and_then_in_the_order_they_were_set() -> None:
+    timers = Timers()
+    timers.set("late", 30, 1)
+    timers.set("b", 20, 2)
+    timers.set("a", 20, 3)
+    timers.set("early", 10, 4)
+    assert timers.next_deadline_ms() == 10
+    assert drained(timers, 20) == [("early", 4), ("b", 2), ("a", 3)]
+    assert timers.next_deadline_ms() == 30
+
+
+def test_nothing_is_due_before_its_deadline() -> None:
+    timers = Timers()
+    timers.set("a", 10, None)
+    assert timers.pop_due(9) is None
+    assert timers.pop_due(10) == ("a", None)
+    assert timers.pop_due(10) is None
+
+
+def test_setting_again_replaces_deadline_and_event() -> None:
+    timers = Timers()
+    timers.set("later", 10, "old")
+    timers.set("later", 50, "new")
+    timers.set("earlier", 40, "old")
+    timers.set("earlier", 20, "new")
+    assert len(timers) == 2
+    assert timers.next_deadline_ms() == 20
+    assert drained(timers, 49) == [("earlier", "new")]
+    assert drained(timers, 50) == [("later", "new")]
+
+
+def test_cancelled_timers_do_not_come() -> None:
+    timers = Timers()
+    timers.set("a", 10, None)
+    timers.set("b", 20, None)
+    timers.cancel("a")
+    timers.cancel("unknown")
+    assert timers.next_deadline_ms() == 20
+    assert drained(timers, 100) == [("b", None)]
+    assert timers.next_deadline_ms() is None
+
+
+def test_heartbeats_and_cancellations_leave_no_litter() -> None:
+    timers = Timers()
+    for beat in range(1_000):
+        for member in range(10):
+            timers.set(f"session {member}", 10_000 + beat, None)
+    for call in range(10_000):
+        timers.set(f"call {call}", 20_000, None)
+        timers.cancel(f"call {call}")
+    assert len(timers) == 10
+    assert len(timers._heap) <= 200
+    assert len(timers._heap_deadline) <= 200
+
+
+KEYS = st.sampled_from("abcd")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("set"), KEYS, st.integers(0, 20)),
+        st.tuples(st.just("cancel"), KEYS, st.just(0)),
+        st.tuples(st.just("pop"), st.just(""), st.integers(0, 20)),
+        st.tuples(st.just("next"), st.just(""), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_timers_behave_like_a_sorted_list(steps: list[tuple[str, str, int]]) -> None:
+    timers = Timers()
+    model: dict[str, tuple[int, int]] = {}
+    for number, (step, key, value) in enumerate(steps):
+        if step == "set":
+            timers.set(key, value, number)
+            model[key] = (value, number)
+        elif step == "cancel":
+            timers.cancel(key)
+            model.pop(key, None)
+        elif step == "pop":
+            first = min(model, key=lambda name: model[name], default=None)
+            expected = None
+            if first is not None and model[first][0] <= value:
+                expected = (first, model.pop(first)[1])
+            assert timers.pop_due(value) == expected
+        else:
+            assert timers.next_deadline_ms() == min(
+                (deadline for deadline, _ in model.values()), default=None
+            )
+        assert len(timers) == len(model)
