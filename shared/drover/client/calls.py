@@ -9,8 +9,13 @@ from typing import Protocol, TypeVar
 
 import grpc
 import grpc.aio
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay
-from tenacity.wait import wait_exponential_jitter
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_before_delay,
+    wait_exponential,
+    wait_random,
+)
 
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
 from drover.rpc import MESSAGE_MAX_BYTES, REQUEST_ID_KEY
@@ -161,7 +166,8 @@ def _retrying(timeout_s: float) -> AsyncRetrying:
     return AsyncRetrying(
         retry=retry_if_exception_type(UnavailableError),
         stop=stop_before_delay(timeout_s),
-        wait=wait_exponential_jitter(initial=RETRY_FIRST_S, max=RETRY_MAX_S, jitter=RETRY_FIRST_S),
+        wait=wait_exponential(multiplier=RETRY_FIRST_S, max=RETRY_MAX_S)
+        + wait_random(0, RETRY_FIRST_S),
         reraise=True,
     )
 
