@@ -1,0 +1,422 @@
+"""The drover command against a server that answers what the test wants."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_status import rpc_status
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
+from drover.api.coordinator.v1 import coordinator_service_pb2 as group_pb
+from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as group_grpc
+from drover.cli.main import app
+from drover.cli.state import ClusterState, ProcessState, write_state
+from drover.errors import (
+    AlreadyExistsError,
+    DroverError,
+    InvalidArgumentError,
+    NotFoundError,
+    Reason,
+    Violation,
+)
+from drover.rpc.status import to_rpc_status
+
+WORKER = "127.0.0.1:7411"
+STATUS = pb.ConnectorStatus(
+    name="flights",
+    type=pb.CONNECTOR_TYPE_SINK,
+    connector=pb.ConnectorState(state=pb.RUN_STATE_RUNNING, worker_id=WORKER),
+    tasks=[
+        pb.TaskState(task=0, state=pb.RUN_STATE_RUNNING, worker_id=WORKER),
+        pb.TaskState(
+            task=1,
+            state=pb.RUN_STATE_FAILED,
+            worker_id=WORKER,
+            trace="Traceback:\n  File x\nOSError: no space\n",
+        ),
+    ],
+)
+CONNECTOR = pb.Connector(
+    name="flights",
+    config={"name": "flights", "connector.class": "FileStreamSink"},
+    type=pb.CONNECTOR_TYPE_SINK,
+    target_state=pb.TARGET_STATE_STARTED,
+    task_indexes=[0, 1],
+    revision=7,
+)
+DEFINITION = '{"name": "flights", "config": {"connector.class": "FileStreamSink", "tasks.max": 1}}'
+
+
+class FakeCluster(pb_grpc.ConnectServiceServicer, group_grpc.CoordinatorServiceServicer):
+    """Answers from ``answers`` by RPC name (a message, messages, or an error), keeps requests."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Any] = {}
+        self.requests: list[Any] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name[:1].isupper():
+            return super().__getattribute__(name)
+
+        def unary(request: Any, context: grpc.ServicerContext) -> Any:
+            self.requests.append(request)
+            answer = self.answers[name]
+            if isinstance(answer, DroverError):
+                context.abort_with_status(rpc_status.to_status(to_rpc_status(answer, "x.drover")))
+            return answer
+
+        def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+            self.requests.append(request)
+            yield from self.answers[name]
+            context.abort_with_status(
+                rpc_status.to_status(
+                    to_rpc_status(NotFoundError(Reason.CONNECTOR_NOT_FOUND, "gone"), "x.drover")
+                )
+            )
+
+        return stream if name.startswith("Watch") else unary
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCluster]:
+    fake = FakeCluster()  # type: ignore[abstract]  # its RPCs come from __getattribute__
+    server = grpc.server(ThreadPoolExecutor(max_workers=2))
+    pb_grpc.add_ConnectServiceServicer_to_server(fake, server)
+    group_grpc.add_CoordinatorServiceServicer_to_server(fake, server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DROVER_ADDRESS", address)
+    monkeypatch.setenv("DROVER_COORDINATOR_ADDRESS", address)
+    monkeypatch.setenv("COLUMNS", "200")
+    yield fake
+    server.stop(None).wait()
+
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def drover(capsys: pytest.CaptureFixture[str]) -> Run:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = app(arguments)
+        output = capsys.readouterr()
+        assert "Traceback (most recent" not in output.out + output.err
+        return code, output.out, output.err
+
+    return run
+
+
+def definition_file(tmp_path: Path, text: str = DEFINITION) -> str:
+    path = tmp_path / "flights.json"
+    path.write_text(text)
+    return str(path)
+
+
+def test_list_shows_every_connector(cluster: FakeCluster, drover: Run) -> None:
+    entry = pb.ListConnectorsResponse.Entry(name="flights", connector=CONNECTOR, status=STATUS)
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse(connectors=[entry])
+    code, out, _ = drover("connector", "list")
+    assert code == 0
+    assert "flights  sink  FileStreamSink  RUNNING  1 RUNNING, 1 FAILED" in " ".join(
+        out.splitlines()[1].split("   ")
+    )
+    code, out, _ = drover("connector", "list", "-o", "json")
+    (document,) = json.loads(out)
+    assert document["config"]["connector.class"] == "FileStreamSink"
+    assert document["status"]["tasks"][0] == {"task": 0, "state": "RUNNING", "worker_id": WORKER}
+
+
+def test_an_empty_list_says_so(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse()
+    assert drover("connector", "list")[:2] == (0, "no connectors\n")
+    assert drover("connector", "list", "--output", "json")[:2] == (0, "[]\n")
+
+
+def test_get_shows_the_config(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["GetConnector"] = pb.GetConnectorResponse(connector=CONNECTOR)
+    code, out, _ = drover("connector", "get", "flights", "-o", "json")
+    assert code == 0
+    assert json.loads(out) == {
+        "name": "flights",
+        "type": "sink",
+        "target_state": "STARTED",
+        "revision": 7,
+        "tasks": [0, 1],
+        "config": {"connector.class": "FileStreamSink", "name": "flights"},
+    }
+    assert "flights: sink, STARTED, 2 tasks, revision 7" in drover("connector", "get", "flights")[1]
+
+
+def test_create_sends_the_definition(cluster: FakeCluster, drover: Run, tmp_path: Path) -> None:
+    cluster.answers["CreateConnector"] = pb.CreateConnectorResponse(connector=CONNECTOR)
+    assert drover("connector", "create", "-f", definition_file(tmp_path))[:2] == (
+        0,
+        "created flights\n",
+    )
+    (request,) = cluster.requests
+    assert request.name == "flights"
+    assert dict(request.config) == {"connector.class": "FileStreamSink", "tasks.max": "1"}
+    assert request.initial_state == pb.TARGET_STATE_UNSPECIFIED
+
+
+def test_create_takes_an_initial_state(cluster: FakeCluster, drover: Run, tmp_path: Path) -> None:
+    cluster.answers["CreateConnector"] = pb.CreateConnectorResponse(connector=CONNECTOR)
+    text = '{"name": "a", "config": {}, "initial_state": "paused"}'
+    assert drover("connector", "create", "-f", definition_file(tmp_path, text))[0] == 0
+    assert cluster.requests[0].initial_state == pb.TARGET_STATE_PAUSED
+    text = '{"name": "a", "config": {}, "initial_state": "asleep"}'
+    code, _, err = drover("connector", "create", "-f", definition_file(tmp_path, text))
+    assert code == 2
+    assert "must be one of STARTED, PAUSED, STOPPED" in err
+
+
+def test_apply_says_what_it_did(cluster: FakeCluster, drover: Run, tmp_path: Path) -> None:
+    file = definition_file(tmp_path)
+    for created, said in ((True, "created flights\n"), (False, "updated flights\n")):
+        cluster.answers["PutConnectorConfig"] = pb.PutConnectorConfigResponse(
+            connector=CONNECTOR, created=created
+        )
+        assert drover("connector", "apply", "-f", file)[:2] == (0, said)
+
+
+@pytest.mark.parametrize(
+    ("verb", "rpc", "said"),
+    [
+        ("pause", "PauseConnector", "paused"),
+        ("resume", "ResumeConnector", "resumed"),
+        ("stop", "StopConnector", "stopped"),
+        ("delete", "DeleteConnector", "deleted"),
+    ],
+)
+def test_verbs_call_their_rpc(
+    cluster: FakeCluster, drover: Run, verb: str, rpc: str, said: str
+) -> None:
+    cluster.answers[rpc] = getattr(pb, f"{rpc}Response")()
+    assert drover("connector", verb, "flights")[:2] == (0, f"{said} flights\n")
+    assert cluster.requests[0].name == "flights"
+    _, out, _ = drover("connector", verb, "flights", "-o", "json")
+    assert json.loads(out) == {"name": "flights", "result": said}
+
+
+def test_restart_of_one_task_and_of_all(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["RestartTask"] = pb.RestartTaskResponse()
+    cluster.answers["RestartConnector"] = pb.RestartConnectorResponse(planned_status=STATUS)
+    assert drover("connector", "restart", "flights", "--task", "1")[:2] == (
+        0,
+        "restarted flights-1\n",
+    )
+    code, out, _ = drover("connector", "restart", "flights", "--include-tasks", "-o", "json")
+    assert code == 0
+    assert json.loads(out)["name"] == "flights"
+    assert cluster.requests[1].include_tasks
+    assert drover("connector", "restart", "flights", "--task", "1", "--only-failed")[0] == 2
+
+
+def test_status_shows_the_cause_and_the_trace(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["GetConnectorStatus"] = pb.GetConnectorStatusResponse(status=STATUS)
+    code, out, _ = drover("connector", "status", "flights")
+    assert code == 0
+    assert "OSError: no space" in out
+    assert "task 1 failed:" in out
+    document = json.loads(drover("connector", "status", "flights", "-o", "json")[1])
+    assert document["tasks"][1]["trace"].startswith("Traceback:")
+    assert "trace" not in document["tasks"][0]
+
+
+def test_watch_prints_what_changed(cluster: FakeCluster, drover: Run) -> None:
+    moved = pb.ConnectorStatus()
+    moved.CopyFrom(STATUS)
+    moved.tasks[0].worker_id = "127.0.0.1:7412"
+    gone = pb.ConnectorStatus(name="flights")
+    cluster.answers["WatchStatuses"] = [
+        pb.WatchStatusesResponse(status=STATUS),
+        pb.WatchStatusesResponse(synced=True),
+        pb.WatchStatusesResponse(status=moved),
+        pb.WatchStatusesResponse(status=gone, removed=True),
+    ]
+    code, out, _ = drover("connector", "watch", "flights")
+    assert code == 1
+    assert [line.split("  ", 1)[1] for line in out.splitlines()] == [
+        f"flights  connector  RUNNING  {WORKER}",
+        f"flights  task 0  RUNNING  {WORKER}",
+        f"flights  task 1  FAILED  {WORKER}  OSError: no space",
+        "flights  task 0  RUNNING  127.0.0.1:7412",
+        "flights  removed",
+    ]
+    lines = drover("connector", "watch", "-o", "json")[1].splitlines()
+    assert [json.loads(line)["removed"] for line in lines] == [False, False, True]
+
+
+def test_plugins_are_listed_and_described(cluster: FakeCluster, drover: Run) -> None:
+    plugin = pb.Plugin(class_name="a.B", aliases=["B"], type=pb.CONNECTOR_TYPE_SOURCE, version="1")
+    key = pb.ConfigKey(name="file", type="STRING", required=True, documentation="Where.")
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=[plugin])
+    cluster.answers["GetPlugin"] = pb.GetPluginResponse(plugin=plugin, config_keys=[key])
+    assert "a.B" in drover("plugin", "list")[1]
+    assert json.loads(drover("plugin", "list", "-o", "json")[1])[0]["aliases"] == ["B"]
+    assert "required" in drover("plugin", "describe", "B")[1]
+    document = json.loads(drover("plugin", "describe", "B", "-o", "json")[1])
+    assert document["settings"][0]["default"] is None
+
+
+def test_validate_shows_every_fault_and_fails(
+    cluster: FakeCluster, drover: Run, tmp_path: Path
+) -> None:
+    faults = [
+        pb.ConfigViolation(field='config["tasks.max"]', description="must be at least 1, not 0"),
+        pb.ConfigViolation(field='config["file"]', description="is required"),
+    ]
+    cluster.answers["ValidateConfig"] = pb.ValidateConfigResponse(error_count=2, violations=faults)
+    code, out, _ = drover("config", "validate", "-f", definition_file(tmp_path))
+    assert code == 1
+    assert "must be at least 1, not 0" in out
+    assert "is required" in out
+    assert cluster.requests[0].config["name"] == "flights"
+    code, out, _ = drover("config", "validate", "-f", definition_file(tmp_path), "-o", "json")
+    assert (code, json.loads(out)["error_count"]) == (1, 2)
+    cluster.answers["ValidateConfig"] = pb.ValidateConfigResponse()
+    assert drover("config", "validate", "-f", definition_file(tmp_path))[:2] == (0, "no faults\n")
+
+
+def test_groups_are_listed_and_described(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["ListGroups"] = group_pb.ListGroupsResponse(
+        groups=[
+            group_pb.ListGroupsResponse.Group(
+                group_id="drover", state=group_pb.GROUP_STATE_STABLE, member_count=2
+            )
+        ]
+    )
+    member = group_pb.GroupMember(member_id="m-1", client_id="worker")
+    cluster.answers["DescribeGroup"] = group_pb.DescribeGroupResponse(
+        group_id="drover", state=group_pb.GROUP_STATE_STABLE, leader_id="m-1", members=[member]
+    )
+    assert "STABLE" in drover("group", "list")[1]
+    assert "drover: STABLE" in drover("group", "describe", "drover")[1]
+    document = json.loads(drover("group", "describe", "drover", "-o", "json")[1])
+    assert document["members"][0]["member_id"] == "m-1"
+    cluster.answers["DescribeGroup"] = group_pb.DescribeGroupResponse(
+        group_id="x", state=group_pb.GROUP_STATE_DEAD
+    )
+    code, _, err = drover("group", "describe", "x")
+    assert (code, err) == (
+        1,
+        "drover: there is no group 'x'; `drover group list` shows them\n",
+    )
+
+
+def test_cluster_info_shows_who_runs_what(cluster: FakeCluster, drover: Run) -> None:
+    worker = pb.WorkerInfo(worker_id=WORKER, leader=True, tasks=["flights-0"])
+    cluster.answers["GetClusterInfo"] = pb.GetClusterInfoResponse(
+        version="1", group_id="drover", generation=3, workers=[worker]
+    )
+    out = drover("cluster", "info")[1]
+    assert "generation 3" in out
+    assert "flights-0" in out
+    assert json.loads(drover("cluster", "info", "-o", "json")[1])["workers"][0]["leader"] is True
+
+
+def test_a_refusal_shows_its_reason_and_every_violation(
+    cluster: FakeCluster, drover: Run, tmp_path: Path
+) -> None:
+    cluster.answers["CreateConnector"] = InvalidArgumentError(
+        Reason.INVALID_CONFIG,
+        "the config has 2 faults",
+        violations=[Violation("tasks.max", "must be 1"), Violation("file", "is required")],
+    )
+    code, out, err = drover("connector", "create", "-f", definition_file(tmp_path))
+    assert (code, out) == (1, "")
+    lines = err.splitlines()
+    assert lines[0] == "drover: the config has 2 faults (INVALID_CONFIG)"
+    assert lines[2].split() == ["tasks.max", "must", "be", "1"]
+    assert lines[3].split() == ["file", "is", "required"]
+    cluster.answers["CreateConnector"] = AlreadyExistsError(
+        Reason.CONNECTOR_ALREADY_EXISTS, "flights exists"
+    )
+    code, _, err = drover("connector", "create", "-f", definition_file(tmp_path))
+    assert (code, err) == (1, "drover: flights exists (CONNECTOR_ALREADY_EXISTS)\n")
+
+
+def test_text_from_the_server_cannot_steer_the_terminal(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["GetConnector"] = NotFoundError(
+        Reason.CONNECTOR_NOT_FOUND, "no connector \x1b[2J[bold]x[/bold]"
+    )
+    _, _, err = drover("connector", "get", "x")
+    assert "\x1b" not in err
+    assert "[bold]x[/bold]" in err
+
+
+@pytest.mark.parametrize("text", ["[]", '{"name": "a", "name": "b"}', '{"config": {}}', "{"])
+def test_a_bad_file_is_misuse(cluster: FakeCluster, drover: Run, tmp_path: Path, text: str) -> None:
+    for verb in ("create", "apply"):
+        code, out, err = drover("connector", verb, "-f", definition_file(tmp_path, text))
+        assert (code, out) == (2, "")
+        assert "flights.json" in err
+        assert len(err.splitlines()) == 1
+    assert cluster.requests == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["bogus"],
+        ["connector", "get"],
+        ["connector", "get", "x", "-o", "xml"],
+        ["connector", "restart", "x", "--task", "-1"],
+        ["connector", "list", "--address", "nowhere"],
+    ],
+)
+def test_misuse_exits_with_2(drover: Run, arguments: list[str]) -> None:
+    code, out, err = drover(*arguments)
+    assert (code, out) == (2, "")
+    assert err
+
+
+def test_a_server_that_cannot_be_reached_is_one_line_with_its_address(drover: Run) -> None:
+    code, _, err = drover("connector", "list", "-a", "127.0.0.1:1")
+    assert (code, err) == (
+        1,
+        "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here\n",
+    )
+
+
+def test_the_cluster_of_this_directory_is_found(
+    cluster: FakeCluster, drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = os.environ["DROVER_ADDRESS"]
+    monkeypatch.delenv("DROVER_ADDRESS")
+    directory = tmp_path / ".drover" / "up"
+    directory.mkdir(parents=True)
+    processes = {
+        # the first worker does not answer, the second one does
+        "worker-1": ProcessState(1, "127.0.0.1:1", "x"),
+        "worker-2": ProcessState(2, address, "x"),
+    }
+    write_state(directory, ClusterState(1, 1.0, processes))
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse()
+    assert drover("connector", "list")[:2] == (0, "no connectors\n")
+
+
+def test_down_without_a_cluster_says_so(
+    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = drover("down")
+    assert (code, out) == (0, "nothing to stop: there is no cluster in .drover/up\n")
+
+
+def test_down_leaves_a_directory_alone_that_no_cluster_made(drover: Run, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("x")
+    assert drover("down", "--dir", str(tmp_path))[0] == 0
+    assert (tmp_path / "precious").exists()
+
+
+def test_version(drover: Run) -> None:
+    assert drover("version")[:2] == (0, "drover 0.1.0\n")
+    assert json.loads(drover("version", "-o", "json")[1]) == {"version": "0.1.0"}

@@ -1,0 +1,101 @@
+"""docker-compose.yml and the Dockerfiles against the code they start."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drover.rpc.settings import ServiceSettings, split_address
+
+ROOT = Path(__file__).parents[3]
+SERVICES = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
+WORKERS = ["worker-1", "worker-2"]
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    loaded = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def settings_fields(module: str) -> set[str]:
+    """The names of the variables that a service reads."""
+    found = __import__(f"services.{module}.settings", fromlist=["settings"])
+    return {
+        f"DROVER_{field.upper()}"
+        for value in vars(found).values()
+        if isinstance(value, type) and issubclass(value, ServiceSettings)
+        for field in value.model_fields
+    }
+
+
+def test_the_cluster_is_three_services_and_two_workers(compose: dict[str, Any]) -> None:
+    assert set(compose["services"]) == {*SERVICES, *WORKERS}
+    for service in compose["services"].values():
+        assert "data:/var/drover" in service["volumes"]
+        assert (ROOT / service["build"]["dockerfile"]).is_file()
+
+
+def test_each_is_healthy_when_its_own_port_serves(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        listen = {k: v for k, v in service["environment"].items() if k.endswith("_LISTEN")}
+        ((_, address),) = listen.items()
+        _, port = split_address(address)
+        assert port == SERVICES.get(name, 7411)
+        assert service["healthcheck"]["test"] == [
+            *("CMD", "python", "-m", "drover.cli.health", f"127.0.0.1:{port}")
+        ]
+
+
+def test_the_addresses_lead_to_the_services(compose: dict[str, Any]) -> None:
+    for name in WORKERS:
+        environment = compose["services"][name]["environment"]
+        for service, port in SERVICES.items():
+            variable = f"DROVER_{service.upper().replace('-', '_')}_ADDRESS"
+            assert environment[variable] == f"{service}:{port}"
+        assert environment["DROVER_WORKER_ADVERTISED"] == f"{name}:7411"
+
+
+def test_workers_wait_for_healthy_services(compose: dict[str, Any]) -> None:
+    for name in WORKERS:
+        assert compose["services"][name]["depends_on"] == {
+            service: {"condition": "service_healthy"} for service in SERVICES
+        }
+
+
+@pytest.mark.parametrize("name", [*SERVICES, *WORKERS])
+def test_every_variable_is_a_setting_of_the_service(compose: dict[str, Any], name: str) -> None:
+    service = compose["services"][name]
+    module = service["build"].get("args", {}).get("SERVICE", "worker")
+    assert (ROOT / "services" / module / "__main__.py").is_file()
+    own = settings_fields(module)
+    everyone = own | settings_fields("worker")
+    for variable in service["environment"]:
+        assert variable in everyone, f"{variable} is no setting"
+        assert variable in own or variable.endswith("_ADDRESS"), f"{variable} is not for {name}"
+
+
+def test_the_images_hold_what_they_start() -> None:
+    service = (ROOT / "deploy/service.Dockerfile").read_text(encoding="utf-8")
+    worker = (ROOT / "deploy/worker.Dockerfile").read_text(encoding="utf-8")
+    for text in (service, worker):
+        for source in re.findall(r"^COPY ([^-$][^ $]*) ", text, re.MULTILINE):
+            assert (ROOT / source).exists(), f"{source} is copied but not there"
+        pinned = re.search(r"grpcio-tools==\S+", text)
+        assert pinned is not None
+        assert pinned[0] in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert "services.$DROVER_SERVICE" in service
+    assert '"services.worker"' in worker
+
+
+def test_the_settings_that_the_deploy_guide_lists_exist() -> None:
+    guide = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(DROVER_[A-Z_]+)`", guide, re.MULTILINE))
+    known: set[str] = set()
+    for module in ("coordinator", "config_store", "status_store", "worker"):
+        known |= settings_fields(module)
+    assert listed <= known
+    assert len(listed) > 15
