@@ -1,0 +1,85 @@
+"""Drives a log-backed machine by hand, through the bytes of its log: no loop, no clock."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from drover.errors import DroverError
+from drover.machine import Complete, Fail, Instruction, LogBackedMachine, Notify, Replayed
+
+RecordT = TypeVar("RecordT")
+MachineT = TypeVar("MachineT", bound=LogBackedMachine[Any, Any])
+
+
+class LogMachineDriver(Generic[MachineT, RecordT]):
+    """A machine and its log as a list of (key, value, request id).
+
+    Args:
+        make: A fresh machine.
+        encode: Key and value of a record.
+        decode: The way back.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], MachineT],
+        encode: Callable[[RecordT], tuple[bytes, bytes | None]],
+        decode: Callable[[bytes, bytes | None], RecordT],
+    ) -> None:
+        self._make = make
+        self._encode = encode
+        self._decode = decode
+        self.machine = make()
+        self.log: list[tuple[bytes, bytes | None, str]] = []
+        self.epochs: list[int | None] = []
+        self.notified: list[Notify] = []
+
+    def submit(self, event: Any) -> Any:
+        """What the machine answers to ``event``; raises what it fails with."""
+        outcome = self.machine.handle(event, 0)
+        instructions: list[Instruction] = []
+        if outcome.records:
+            self.epochs.append(outcome.writer_epoch)
+        for record in outcome.records:
+            instructions += self._append(*self._encode(record), outcome.request_id)
+        instructions += outcome.instructions
+        self.machine.validate()
+        return self._answer(event.call_id, instructions)
+
+    def append_foreign(self, *records: tuple[str, str | None]) -> None:
+        """Append records that another program wrote: key and JSON."""
+        for key, value in records:
+            self._append(key.encode(), None if value is None else value.encode(), "")
+        self.machine.validate()
+
+    def restart(self) -> None:
+        """A fresh machine, loaded from the log."""
+        self.machine = self._make()
+        for offset, (key, value, request_id) in enumerate(self.log):
+            self.machine.replay(Replayed(offset, self._decode(key, value), request_id))
+        self.machine.loaded(0, len(self.log))
+        self.machine.validate()
+
+    def _append(self, key: bytes, value: bytes | None, request_id: str) -> Sequence[Instruction]:
+        offset = len(self.log)
+        self.log.append((key, value, request_id))
+        return self.machine.replay(Replayed(offset, self._decode(key, value), request_id))
+
+    def _answer(self, call_id: str, instructions: Sequence[Instruction]) -> Any:
+        answers: list[object] = []
+        failures: list[DroverError] = []
+        for instruction in instructions:
+            match instruction:
+                case Complete(answered, response):
+                    assert answered == call_id
+                    answers.append(response)
+                case Fail(answered, error):
+                    assert answered == call_id
+                    failures.append(error)
+                case Notify():
+                    self.notified.append(instruction)
+                case _:
+                    raise AssertionError(f"unexpected {instruction}")
+        assert len(answers) + len(failures) == 1, instructions
+        if failures:
+            raise failures[0]
+        return answers[0]
