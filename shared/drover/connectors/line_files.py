@@ -2,7 +2,7 @@
 
 A file is told by its inode: a renamed file is the same, a new file of the same name is another.
 The first bytes that were read are remembered by their checksum, so that a file that was truncated
-and has grown again is not taken for its former self. Standard library only.
+and has grown again, or that got a removed file's inode, is not taken for it. Standard library only.
 """
 
 import logging
@@ -10,7 +10,7 @@ import os
 import stat
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,26 @@ class FileVanishedError(FileError):
 
 
 @dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """How a file is known again; inodes are used anew, so the checksum of its head counts too."""
+
+    inode: int
+    head_bytes: int = 0
+    head_crc32: int = 0
+
+    def matches(self, descriptor: int) -> bool:
+        """Whether the open file is this one."""
+        if os.fstat(descriptor).st_ino != self.inode:
+            return False
+        return _checksum(descriptor, self.head_bytes) == self.head_crc32
+
+
+@dataclass(frozen=True, slots=True)
 class ByteRange:
     """Whole lines of a file: bytes ``start`` to ``end`` - 1."""
 
     path: str
-    inode: int
+    identity: FileIdentity
     start: int
     end: int
 
@@ -46,28 +61,34 @@ class ByteRange:
         return self.end - self.start
 
 
-def open_file(path: str, inode: int) -> int:
-    """Open the file that has this inode: at its path, or renamed in its directory.
+def open_file(path: str, identity: FileIdentity) -> int:
+    """Open the file of this identity: at its path, or renamed in its directory.
 
     Raises:
         FileError: there is no such file, or it cannot be read; the message says why.
     """
-    for candidate in (path, find_renamed(path, inode)):
-        descriptor = _open_if(candidate, inode) if candidate is not None else None
-        if descriptor is not None:
-            return descriptor
-    raise FileVanishedError(f"{path} was removed or replaced while it was read")
+    descriptor = _open_if(path, identity)
+    if descriptor is None:
+        renamed = find_renamed(path, identity)
+        descriptor = _open_if(renamed, identity) if renamed is not None else None
+    if descriptor is None:
+        raise FileVanishedError(f"{path} was removed or replaced while it was read")
+    return descriptor
 
 
-def find_renamed(path: str, inode: int) -> str | None:
-    """The path in the same directory of the file with this inode, or None."""
+def find_renamed(path: str, identity: FileIdentity) -> str | None:
+    """Where in the directory of ``path`` the file of this identity is now, or None."""
     try:
         with os.scandir(Path(path).parent) as entries:
             for entry in entries:
                 if not entry.is_file(follow_symlinks=False):
                     continue
                 # not entry.inode(): overlay file systems give another number there
-                if entry.stat(follow_symlinks=False).st_ino == inode:
+                if entry.stat(follow_symlinks=False).st_ino != identity.inode:
+                    continue
+                descriptor = _open_if(entry.path, identity)
+                if descriptor is not None:
+                    os.close(descriptor)
                     return entry.path
     except OSError:
         return None
@@ -80,12 +101,15 @@ class TailedFile:
     def __init__(self, path: str, offset: Mapping[str, Any] | None = None) -> None:
         self.path = path
         self._position = 0
-        self._inode: int | None = None
-        self._head = (0, 0)
+        self._identity: FileIdentity | None = None
         if offset is not None:
             self._position = int(offset["position"])
-            self._inode = int(offset["inode"]) if "inode" in offset else None
-            self._head = (int(offset.get("head_bytes", 0)), int(offset.get("head_crc32", 0)))
+            if "inode" in offset:
+                self._identity = FileIdentity(
+                    int(offset["inode"]),
+                    int(offset.get("head_bytes", 0)),
+                    int(offset.get("head_crc32", 0)),
+                )
         #: No line ends between position and here.
         self._scanned = self._position
         self._seen: tuple[int, int] | None = None
@@ -97,12 +121,8 @@ class TailedFile:
 
     def offset(self) -> dict[str, Any]:
         """How far it was read, and how to know the file again."""
-        return {
-            "position": self._position,
-            "inode": self._inode,
-            "head_bytes": self._head[0],
-            "head_crc32": self._head[1],
-        }
+        assert self._identity is not None
+        return {"position": self._position, **asdict(self._identity)}
 
     def plan(self, *, max_bytes: int, max_lines: int, range_bytes: int) -> list[ByteRange]:
         """The next whole lines, in ranges of about ``range_bytes``; empty when there are none.
@@ -113,11 +133,11 @@ class TailedFile:
             FileError: the file vanished, cannot be read, or has a line that is too long.
         """
         status = _status(self.path)
-        if self._inode is None:
+        if self._identity is None:
             if status is None:
                 return []
-            self._begin(status.st_ino)
-        if status is not None and status.st_ino == self._inode:
+            self._identity = FileIdentity(status.st_ino)
+        if status is not None and status.st_ino == self._identity.inode:
             return self._plan_from(self.path, status, max_bytes, max_lines, range_bytes)
         return self._plan_renamed(status, max_bytes, max_lines, range_bytes)
 
@@ -125,10 +145,10 @@ class TailedFile:
         self, successor: os.stat_result | None, max_bytes: int, max_lines: int, range_bytes: int
     ) -> list[ByteRange]:
         """The old file's rest first; then its successor, once that has data."""
-        assert self._inode is not None
-        renamed = find_renamed(self.path, self._inode)
+        assert self._identity is not None
+        renamed = find_renamed(self.path, self._identity)
         status = _status(renamed) if renamed is not None else None
-        if renamed is None or status is None or status.st_ino != self._inode:
+        if renamed is None or status is None:
             if successor is None:
                 raise FileVanishedError(
                     f"{self.path} has vanished (it was read up to byte {self._position}): put it "
@@ -143,11 +163,19 @@ class TailedFile:
         if planned or not finished or successor is None or successor.st_size == 0:
             return planned
         if self._position < status.st_size:  # nobody will end the last line any more
-            tail = ByteRange(renamed, self._inode, self._position, status.st_size)
-            self._advance(renamed, status.st_size)
-            return [tail]
+            return self._take_tail(renamed, status.st_size)
         self._begin(successor.st_ino)
         return self._plan_from(self.path, successor, max_bytes, max_lines, range_bytes)
+
+    def _take_tail(self, path: str, size: int) -> list[ByteRange]:
+        assert self._identity is not None
+        descriptor = _open_if(path, self._identity)
+        if descriptor is None:
+            return []
+        try:
+            return self._advance(descriptor, path, size, size)
+        finally:
+            os.close(descriptor)
 
     def _plan_from(
         self,
@@ -160,15 +188,15 @@ class TailedFile:
         seen = (status.st_size, status.st_mtime_ns)
         if seen == self._seen and status.st_size <= self._scanned:
             return []
-        inode = status.st_ino
-        descriptor = _open_if(path, inode)
+        descriptor = _open_if(path, FileIdentity(status.st_ino))
         if descriptor is None:
             return []  # renamed this moment: the next look finds it
         try:
+            assert self._identity is not None
             size = os.fstat(descriptor).st_size
-            if size < self._position or _checksum(descriptor, self._head[0]) != self._head[1]:
-                _log.warning("%s was truncated; reading it from its start", path)
-                self._begin(inode)
+            if size < self._position or not self._identity.matches(descriptor):
+                _log.warning("%s was truncated or replaced; reading it from its start", path)
+                self._begin(status.st_ino)
             self._seen = seen
             if max_lines < max_bytes:
                 max_bytes = min(max_bytes, self._estimate_bytes(descriptor, max_lines))
@@ -176,11 +204,8 @@ class TailedFile:
             if end is None:
                 return []
             if end < size:
-                self._seen = None  # more lines are waiting
-            ranges = _cut(descriptor, path, inode, self._position, end, range_bytes)
-            self._head = _head(descriptor, end)
-            self._position = self._scanned = end
-            return ranges
+                self._seen = None  # perhaps more lines are waiting
+            return self._advance(descriptor, path, end, range_bytes)
         except FileError:
             raise
         except OSError as error:
@@ -209,21 +234,26 @@ class TailedFile:
         return max(1, len(sample) * max_lines // lines) if lines else _SAMPLE_BYTES
 
     def _begin(self, inode: int) -> None:
-        self._inode = inode
+        self._identity = FileIdentity(inode)
         self._position = self._scanned = 0
-        self._head = (0, 0)
         self._seen = None
 
-    def _advance(self, path: str, end: int) -> None:
-        assert self._inode is not None
-        descriptor = _open_if(path, self._inode)
-        if descriptor is None:
-            raise FileVanishedError(f"{path} was removed while it was read")
-        try:
-            self._head = _head(descriptor, end)
-        finally:
-            os.close(descriptor)
-        self._position = self._scanned = end
+    def _advance(self, descriptor: int, path: str, end: int, range_bytes: int) -> list[ByteRange]:
+        assert self._identity is not None
+        head_bytes = min(end, HEAD_BYTES)
+        self._identity = FileIdentity(
+            self._identity.inode, head_bytes, _checksum(descriptor, head_bytes)
+        )
+        ranges = []
+        while self._position < end:
+            cut = end
+            if end - self._position > range_bytes:
+                wanted = self._position + range_bytes
+                cut = _next_newline(descriptor, wanted - 1, end) or end
+            ranges.append(ByteRange(path, self._identity, self._position, cut))
+            self._position = cut
+        self._scanned = end
+        return ranges
 
 
 def _status(path: str) -> os.stat_result | None:
@@ -239,23 +269,21 @@ def _status(path: str) -> os.stat_result | None:
     return status
 
 
-def _open_if(path: str, inode: int) -> int | None:
-    """A descriptor of the file at ``path`` if it has this inode; the caller closes it."""
+def _open_if(path: str, identity: FileIdentity) -> int | None:
+    """A descriptor of the file at ``path`` if it has this identity; the caller closes it."""
+    descriptor = -1
+    matches = False
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        matches = identity.matches(descriptor)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error}") from error
-    if os.fstat(descriptor).st_ino == inode:
-        return descriptor
-    os.close(descriptor)
-    return None
-
-
-def _head(descriptor: int, position: int) -> tuple[int, int]:
-    length = min(position, HEAD_BYTES)
-    return length, _checksum(descriptor, length)
+    finally:
+        if descriptor >= 0 and not matches:
+            os.close(descriptor)
+    return descriptor if matches else None
 
 
 def _checksum(descriptor: int, length: int) -> int:
@@ -284,16 +312,3 @@ def _next_newline(descriptor: int, start: int, end: int) -> int | None:
             return start + found + 1
         start += len(block)
     return None
-
-
-def _cut(
-    descriptor: int, path: str, inode: int, start: int, end: int, range_bytes: int
-) -> list[ByteRange]:
-    ranges = []
-    while start < end:
-        cut = end
-        if end - start > range_bytes:
-            cut = _next_newline(descriptor, start + range_bytes - 1, end) or end
-        ranges.append(ByteRange(path, inode, start, cut))
-        start = cut
-    return ranges

@@ -49,7 +49,7 @@ def split_lines(data: bytes) -> Any:
 
 
 def _read(wanted: ByteRange) -> bytes:
-    descriptor = open_file(wanted.path, wanted.inode)
+    descriptor = open_file(wanted.path, wanted.identity)
     try:
         parts = []
         position = wanted.start

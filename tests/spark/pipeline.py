@@ -1,0 +1,201 @@
+"""Runs source and sink tasks over an embedded store, batch by batch, as an engine would."""
+
+import itertools
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from drover.connector import (
+    Connector,
+    ConnectorContext,
+    OffsetRange,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
+    SourceConnector,
+    SourceTask,
+    SourceTaskContext,
+    TopicPartition,
+)
+from drover.connector.offsets import parse_sink_offsets, sink_offset, source_offsets
+from drover.connector.settings import parse_config, task_config
+from drover.dataplane.frames import stage_frame, topic_frame
+from drover.dataplane.staging import Stager
+from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.values import PublishResult, ReadPlan
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommitOutcome, TaskOffsets
+
+
+class RunningSource:
+    """One source task under a claim."""
+
+    def __init__(self, pipeline: "Pipeline", task: TaskId, claim: Term, source: SourceTask) -> None:
+        self._pipeline = pipeline
+        self._task = task
+        self.claim = claim
+        self.source = source
+        self.partition_count = 1
+        self.spread_keyless = False
+
+    def step(self) -> PublishResult | None:
+        """Move one batch; None when idle."""
+        batch = self.source.poll()
+        if batch is None:
+            return None
+        store = self._pipeline.store
+        stager = Stager(
+            store.path,
+            self._task,
+            self.claim,
+            topic=batch.topic,
+            partition_count=self.partition_count,
+            spread_keyless=self.spread_keyless,
+        )
+        staged = stage_frame(batch.frame, stager)
+        return store.publish(self._task, self.claim, staged, source_offsets(batch.offsets))
+
+    def run_until_idle(self, max_steps: int = 1000) -> int:
+        """Move batches until there are none; returns the records moved."""
+        moved = 0
+        for _ in range(max_steps):
+            result = self.step()
+            if result is None:
+                return moved
+            moved += result.record_count
+        raise AssertionError(f"still busy after {max_steps} batches")
+
+
+class RunningSink:
+    """One sink task under a claim."""
+
+    def __init__(
+        self,
+        pipeline: "Pipeline",
+        task: TaskId,
+        claim: Term,
+        sink: SinkTask,
+        starts: dict[tuple[str, int], int],
+    ) -> None:
+        self._pipeline = pipeline
+        self._task = task
+        self.claim = claim
+        self.sink = sink
+        self._starts: Mapping[tuple[str, int], int] = starts
+
+    def plan(self, max_records: int = 500_000) -> ReadPlan:
+        return self._pipeline.store.plan_read(self._starts, max_records=max_records)
+
+    def write(self, plan: ReadPlan) -> str:
+        """Write a plan's records without committing them."""
+        ranges: dict[tuple[str, int], OffsetRange] = {}
+        for each in plan.ranges:
+            key = (each.topic, each.partition)
+            start = ranges[key].start_offset if key in ranges else each.start_offset
+            ranges[key] = OffsetRange(each.topic, each.partition, start, each.end_offset)
+        frame = topic_frame(self._pipeline.spark, self._pipeline.store.path, plan)
+        return self.sink.write(SinkBatch(frame, list(ranges.values())))
+
+    def commit(self, plan: ReadPlan, metadata: str) -> CommitOutcome:
+        touched = {(each.topic, each.partition) for each in plan.ranges}
+        offsets = [
+            sink_offset(topic, partition, plan.next_offsets[topic, partition], metadata)
+            for topic, partition in sorted(touched)
+        ]
+        commit = TaskOffsets(self._task, self.claim, offsets)
+        outcome = self._pipeline.store.commit_offsets([commit])[0].outcome
+        if outcome is CommitOutcome.COMMITTED:
+            self._starts = plan.next_offsets
+        return outcome
+
+    def run_until_idle(self, max_steps: int = 1000, max_records: int = 500_000) -> int:
+        moved = 0
+        for _ in range(max_steps):
+            plan = self.plan(max_records)
+            if not plan.ranges:
+                return moved
+            assert self.commit(plan, self.write(plan)) is CommitOutcome.COMMITTED
+            moved += plan.record_count
+        raise AssertionError(f"still busy after {max_steps} batches")
+
+
+class Pipeline:
+    """A store and the tasks over it."""
+
+    def __init__(self, spark: SparkSession, directory: Path) -> None:
+        self.spark = spark
+        self.directory = directory
+        self.store = EmbeddedStore(directory / "data.db")
+        self._requests = itertools.count()
+        self._stops: list[SourceTask | SinkTask] = []
+
+    def start_source(
+        self,
+        connector_class: type[SourceConnector],
+        raw: Mapping[str, str],
+        *,
+        index: int = 0,
+        max_tasks: int = 1,
+    ) -> RunningSource:
+        config, own = self._task_config(connector_class, raw, index, max_tasks)
+        task = TaskId(raw["name"], index)
+        claim = self.claim(task)
+        source = connector_class.task_class()
+        context = SourceTaskContext(
+            task=task,
+            claim=claim,
+            config=task_config(connector_class, config, own),
+            spark=self.spark,
+            committed=self.store.fetch_offsets(task.connector),
+        )
+        source.start(context)
+        self._stops.append(source)
+        return RunningSource(self, task, claim, source)
+
+    def start_sink(
+        self, connector_class: type[SinkConnector], raw: Mapping[str, str]
+    ) -> RunningSink:
+        config, own = self._task_config(connector_class, raw, 0, 1)
+        task = TaskId(raw["name"], 0)
+        claim = self.claim(task)
+        committed = parse_sink_offsets(self.store.fetch_offsets(task.connector))
+        parsed = task_config(connector_class, config, own)
+        sink = connector_class.task_class()
+        context = SinkTaskContext(
+            task=task, claim=claim, config=parsed, spark=self.spark, committed=committed
+        )
+        sink.start(context)
+        self._stops.append(sink)
+        starts: dict[tuple[str, int], int] = {}
+        for topic in parsed["topics"]:
+            for partition in self.store.end_offsets(topic):
+                known = committed.get(TopicPartition(topic, partition))
+                starts[topic, partition] = known.offset if known is not None else 0
+        return RunningSink(self, task, claim, sink, starts)
+
+    def claim(self, task: TaskId) -> Term:
+        return self.store.claim_task(
+            task, generation=1, owner="test", request_id=f"request-{next(self._requests)}"
+        )
+
+    def close(self) -> None:
+        for task in self._stops:
+            task.stop()
+        self.store.close()
+
+    def _task_config(
+        self,
+        connector_class: type[Connector],
+        raw: Mapping[str, str],
+        index: int,
+        max_tasks: int,
+    ) -> tuple[dict[str, str], Mapping[str, str]]:
+        config = {"connector.class": connector_class.__name__, **raw}
+        values = parse_config(connector_class, config).require_valid()
+        connector = connector_class()
+        connector.start(ConnectorContext(raw["name"]), values)
+        own = connector.task_configs(max_tasks)[index]
+        connector.stop()
+        return config, own
