@@ -29,6 +29,7 @@ class _Draft:
     def __init__(self, state: StatusState) -> None:
         self._state = state
         self._changed: dict[StatusKey, Status | None] = {}
+        self._changed_tasks: dict[str, set[TaskId]] = {}
         self.records: list[AnyRecord] = []
 
     def write(self, write: StatusWrite) -> WriteOutcome:
@@ -52,6 +53,8 @@ class _Draft:
 
     def _put(self, key: StatusKey, status: Status | None) -> None:
         self._changed[key] = status
+        if isinstance(key, TaskId):
+            self._changed_tasks.setdefault(key.connector, set()).add(key)
         self.records.append(StatusRecord(key, status))
 
     def _destroy(self, key: StatusKey) -> None:
@@ -60,8 +63,7 @@ class _Draft:
         """
         keys: list[StatusKey] = [key]
         if isinstance(key, str):
-            added = {task for task in self._changed if isinstance(task, TaskId)}
-            tasks = self._state.tasks(key) | {task for task in added if task.connector == key}
+            tasks = self._state.tasks(key) | self._changed_tasks.get(key, set())
             keys = [*sorted(tasks), key]
         for gone in keys:
             if self._get(gone) is not None:

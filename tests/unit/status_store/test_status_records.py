@@ -1,0 +1,107 @@
+"""The bytes of the status log: equal to Kafka Connect's, both ways."""
+
+import pytest
+
+from drover.log.connect_json import UnreadableRecordError
+from drover.model.ids import TaskId
+from drover.model.status import RunState, Status
+from services.status_store.core.records import (
+    IGNORED,
+    AnyRecord,
+    StatusRecord,
+    decode,
+    encode,
+)
+from services.status_store.core.validate import TRACE_MAX_BYTES
+
+#: each kind of record as Kafka Connect's JsonConverter writes it without schemas
+GOLDEN: list[tuple[StatusRecord, str, str | None]] = [
+    (
+        StatusRecord("flights", Status("flights", RunState.RUNNING, "10.0.0.1:7411", 3)),
+        "status-connector-flights",
+        '{"state":"RUNNING","trace":null,"worker_id":"10.0.0.1:7411","generation":3}',
+    ),
+    (
+        StatusRecord(
+            TaskId("my-conn-12.x", 34),
+            Status(TaskId("my-conn-12.x", 34), RunState.FAILED, "w:1", 0, 'ü\n"x"'),
+        ),
+        "status-task-my-conn-12.x-34",
+        '{"state":"FAILED","trace":"ü\\n\\"x\\"","worker_id":"w:1","generation":0}',
+    ),
+    (StatusRecord("flights", None), "status-connector-flights", None),
+    (StatusRecord(TaskId("c", 0), None), "status-task-c-0", None),
+    *(
+        (
+            StatusRecord("c", Status("c", state, "w:1", 1)),
+            "status-connector-c",
+            f'{{"state":"{state}","trace":null,"worker_id":"w:1","generation":1}}',
+        )
+        for state in RunState
+        if state is not RunState.DESTROYED
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "key", "value"), GOLDEN)
+def test_golden_records_round_trip(record: StatusRecord, key: str, value: str | None) -> None:
+    data = None if value is None else value.encode()
+    assert encode(record) == (key.encode(), data)
+    assert decode(key.encode(), data) == record
+
+
+def _decoded(key: str, value: str) -> AnyRecord:
+    return decode(key.encode(), value.encode())
+
+
+def test_topic_statuses_are_ignored() -> None:
+    assert _decoded("status-topic-t:connector-c", '{"topic":{"name":"t"}}') == IGNORED
+    assert decode(b"status-topic-t:connector-c", None) == IGNORED
+
+
+def test_fields_that_connect_may_leave_out() -> None:
+    record = _decoded("status-connector-c", '{"state":"RUNNING","generation":1,"worker_id":null}')
+    assert record == StatusRecord("c", Status("c", RunState.RUNNING, "", 1))
+
+
+def test_destroyed_as_a_value_removes() -> None:
+    value = '{"state":"DESTROYED","trace":null,"worker_id":"w","generation":1}'
+    assert _decoded("status-connector-c", value) == StatusRecord("c", None)
+
+
+def test_a_trace_of_another_writer_is_cut_when_it_is_read() -> None:
+    value = f'{{"state":"FAILED","trace":"{"x" * 200_000}","worker_id":"w","generation":1}}'
+    record = _decoded("status-connector-c", value)
+    assert isinstance(record, StatusRecord)
+    assert record.status is not None
+    assert len(record.status.trace.encode()) <= TRACE_MAX_BYTES
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("", "{}"),
+        ("status-", "{}"),
+        ("status-connector-", '{"state":"RUNNING","generation":1}'),
+        ("status-task-0", '{"state":"RUNNING","generation":1}'),
+        ("status-task-c-x", '{"state":"RUNNING","generation":1}'),
+        ("status-connector-c", "nonsense"),
+        ("status-connector-c", '"RUNNING"'),
+        ("status-connector-c", '{"generation":1}'),
+        ("status-connector-c", '{"state":"SLEEPING","generation":1}'),
+        ("status-connector-c", '{"state":7,"generation":1}'),
+        ("status-connector-c", '{"state":"RUNNING"}'),
+        ("status-connector-c", '{"state":"RUNNING","generation":"1"}'),
+        ("status-connector-c", '{"state":"RUNNING","generation":99999999999}'),
+        ("status-connector-c", '{"state":"RUNNING","generation":1,"trace":7}'),
+        ("status-connector-c", '{"state":"RUNNING","generation":1,"worker_id":"\\ud800"}'),
+    ],
+)
+def test_unreadable_records_say_so(key: str, value: str) -> None:
+    with pytest.raises(UnreadableRecordError):
+        _decoded(key, value)
+
+
+def test_ignored_records_are_never_written() -> None:
+    with pytest.raises(ValueError, match="never written"):
+        encode(IGNORED)
