@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,7 +19,12 @@ import drover
 import services
 from drover.api.engine.v1 import engine_pb2
 from services.worker.engine import framing, process_tree
-from services.worker.engine.settings import SETTINGS_VARIABLE, TREE_VARIABLE, EngineSettings
+from services.worker.engine.settings import (
+    DIRECTORY_VARIABLE,
+    SETTINGS_VARIABLE,
+    TREE_VARIABLE,
+    EngineSettings,
+)
 
 _OUTGOING_MAX = 1024
 _TAIL_LINES = 60
@@ -59,6 +66,7 @@ class EngineChild:
         self._guard_command = guard_command or (python, "-m", "services.worker.engine")
         self._engine_command = engine_command or (python, "-m", "services.worker.engine.process")
         self._tree_id = uuid.uuid4().hex
+        self._directory = Path(tempfile.gettempdir()) / f"drover-engine-{self._tree_id}"
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(_OUTGOING_MAX)
         self._process: asyncio.subprocess.Process | None = None
@@ -150,9 +158,7 @@ class EngineChild:
         assert self._process is not None
         code = await self._process.wait()
         reports, commands, stderr = self._pumps
-        await asyncio.to_thread(
-            process_tree.kill_marked, TREE_VARIABLE, self._tree_id, _SWEEP_LIMIT_S
-        )
+        await asyncio.to_thread(self._sweep)
         await asyncio.wait([reports, stderr], timeout=_STDERR_LIMIT_S)
         for pump in (reports, commands, stderr):
             pump.cancel()
@@ -179,6 +185,11 @@ class EngineChild:
                 force()
         await self._process.wait()
 
+    def _sweep(self) -> None:
+        """Clear away what a guard that was killed could not."""
+        process_tree.kill_marked(TREE_VARIABLE, self._tree_id, _SWEEP_LIMIT_S)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
     def _kill_guard(self) -> None:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
@@ -195,6 +206,7 @@ class EngineChild:
             "PYTHONUNBUFFERED": "1",
             SETTINGS_VARIABLE: self._settings.to_json(),
             TREE_VARIABLE: self._tree_id,
+            DIRECTORY_VARIABLE: str(self._directory),
         }
 
     async def _pump_reports(self, reader: asyncio.StreamReader) -> None:

@@ -13,12 +13,14 @@ parent-death signal, and the herder sweeps by the tree's mark.
 import contextlib
 import os
 import select
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from services.worker.engine import process_tree
-from services.worker.engine.settings import ExitCode
+from services.worker.engine.settings import DIRECTORY_VARIABLE, ExitCode
 
 _KILL_LIMIT_S = 5.0
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -42,12 +44,18 @@ def main(arguments: Sequence[str]) -> int:
     if os.getppid() != herder_pid:
         return ExitCode.ORPHANED
     command = list(arguments[3:])
+    directory = os.environ[DIRECTORY_VARIABLE]
+    Path(directory).mkdir(mode=0o700)
     engine = os.posix_spawn(
-        command[0], command, dict(os.environ), setsigdef=[*_FORWARDED, signal.SIGCHLD]
+        command[0],
+        command,
+        {**os.environ, "TMPDIR": directory},
+        setsigdef=[*_FORWARDED, signal.SIGCHLD],
     )
     os.close(inherited)
     code = _watch(engine, herder, lifeline, wakeup)
     process_tree.kill_descendants(_KILL_LIMIT_S)
+    shutil.rmtree(directory, ignore_errors=True)
     return code
 
 

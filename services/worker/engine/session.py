@@ -2,11 +2,8 @@
 
 import os
 import secrets
-import select
-import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -55,14 +52,12 @@ class SparkEngine:
 
     session: SparkSession
     jvm: "subprocess.Popen[bytes]"
-    directory: Path
 
     def stop(self) -> None:
-        """End the session and its JVM, and remove what they kept on disk."""
+        """End the session and its JVM."""
         self.session.stop()
         if self.jvm.stdin is not None:
             self.jvm.stdin.close()  # the gateway ends with its standard input
-        shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def is_local_master(master: str) -> bool:
@@ -86,26 +81,40 @@ def check_settings(settings: EngineSettings) -> None:
         )
 
 
-def start_spark(settings: EngineSettings, *, on_lost: Callable[[int], None]) -> SparkEngine:
+def start_spark(
+    settings: EngineSettings,
+    directory: Path,
+    *,
+    stop: threading.Event,
+    on_lost: Callable[[int], None],
+) -> SparkEngine | None:
     """Start a JVM and a session; call it from the main thread, whose end the JVM is bound to.
 
     Args:
         settings: The engine's settings.
+        directory: For Spark's temporary files; whoever made it removes it.
+        stop: Ends the start early; None is returned then.
         on_lost: Called on a thread of its own with the exit code when the JVM ended.
 
     Raises:
         EngineStartError: There is no usable Java, or Spark refused its settings.
     """
     check_settings(settings)
-    directory = Path(tempfile.mkdtemp(prefix="drover-engine-"))
+    info = directory / f"gateway-{secrets.token_hex(8)}"
+    jvm = _launch_gateway(settings, directory, info)
     try:
-        jvm = _launch_gateway(settings, directory)
-        threading.Thread(target=lambda: on_lost(jvm.wait()), name="jvm-watch", daemon=True).start()
-        session = _build_session()
+        up = _wait_for_gateway(jvm, info, stop)
     except BaseException:
-        shutil.rmtree(directory, ignore_errors=True)
+        jvm.kill()
         raise
-    return SparkEngine(session, jvm, directory)
+    if not up:
+        return None
+    with info.open("rb") as stream:
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(read_int(stream))  # type: ignore[no-untyped-call]
+        os.environ["PYSPARK_GATEWAY_SECRET"] = UTF8Deserializer().loads(stream)  # type: ignore[no-untyped-call]
+    os.environ["PYSPARK_PYTHON"] = settings.python_executable
+    threading.Thread(target=lambda: on_lost(jvm.wait()), name="jvm-watch", daemon=True).start()
+    return SparkEngine(_build_session(), jvm)
 
 
 def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
@@ -142,15 +151,20 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
     return {**conf, **settings.spark_conf, "spark.master": settings.spark_master}
 
 
-def _launch_gateway(settings: EngineSettings, directory: Path) -> "subprocess.Popen[bytes]":
-    """Start the JVM that pyspark will connect to, as pyspark does, but bound to this process."""
+def _launch_gateway(
+    settings: EngineSettings, directory: Path, info: Path
+) -> "subprocess.Popen[bytes]":
+    """Start the JVM that pyspark will connect to, as pyspark does, but bound to this process.
+
+    It writes its port and secret to ``info``.
+    """
     log4j = directory / "log4j2.properties"
     log4j.write_text(_LOG4J)
-    info = directory / f"gateway-{secrets.token_hex(8)}"
     conf = spark_conf(settings, directory)
     java_options = conf.get("spark.driver.extraJavaOptions", "")
     conf["spark.driver.extraJavaOptions"] = (
-        f"-Dlog4j2.configurationFile=file:{log4j} {java_options}".strip()
+        f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory} "
+        f"-XX:-UsePerfData {java_options}".strip()
     )
     command = [sys.executable, "-m", "services.worker.engine.bound_exec", str(os.getpid())]
     command.append(str(Path(_find_spark_home()) / "bin" / "spark-submit"))
@@ -164,21 +178,11 @@ def _launch_gateway(settings: EngineSettings, directory: Path) -> "subprocess.Po
         "SPARK_CONNECT_MODE": "0",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
     }
-    jvm = subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
-    try:
-        _wait_for_gateway(jvm, info)
-    except BaseException:
-        jvm.kill()
-        raise
-    with info.open("rb") as stream:
-        os.environ["PYSPARK_GATEWAY_PORT"] = str(read_int(stream))  # type: ignore[no-untyped-call]
-        os.environ["PYSPARK_GATEWAY_SECRET"] = UTF8Deserializer().loads(stream)  # type: ignore[no-untyped-call]
-    os.environ["PYSPARK_PYTHON"] = settings.python_executable
-    return jvm
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
 
 
-def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path) -> None:
-    """Wait until the JVM told its port."""
+def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path, stop: threading.Event) -> bool:
+    """Wait until the JVM told its port; False when ``stop`` was set before."""
     deadline = time.monotonic() + _GATEWAY_TIMEOUT_S
     while not info.exists():
         code = jvm.poll()
@@ -197,7 +201,9 @@ def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path) -> None:
                 ExitCode.SPARK_NOT_STARTED,
                 f"Spark's JVM was not up within {_GATEWAY_TIMEOUT_S:.0f} s",
             )
-        select.select([], [], [], _GATEWAY_POLL_S)
+        if stop.wait(_GATEWAY_POLL_S):
+            return False
+    return True
 
 
 def _escape_property(value: str) -> str:

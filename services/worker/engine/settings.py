@@ -11,6 +11,8 @@ from enum import IntEnum
 SETTINGS_VARIABLE = "DROVER_ENGINE_SETTINGS"
 #: Marks every process of one engine's tree, so that a sweep finds what outlived its guard.
 TREE_VARIABLE = "DROVER_ENGINE_TREE"
+#: Names the directory of an engine's temporary files; its guard makes and removes it.
+DIRECTORY_VARIABLE = "DROVER_ENGINE_DIRECTORY"
 
 
 class ExitCode(IntEnum):

@@ -1,0 +1,79 @@
+"""The engine process from its first message to its last."""
+
+import os
+import socket
+import sys
+import threading
+from pathlib import Path
+from typing import cast
+
+import structlog
+
+from drover.errors import DroverError
+from drover.log.directory import storage_directory
+from drover.rpc.logs import LogFormat, LogLevel, configure_logging
+from services.worker.engine import answers
+from services.worker.engine.engine import Engine
+from services.worker.engine.link import HerderLink
+from services.worker.engine.plugins import PluginRegistry
+from services.worker.engine.session import EngineStartError, SparkEngine, start_spark
+from services.worker.engine.settings import DIRECTORY_VARIABLE, EngineSettings, ExitCode
+
+_DATA_FILE = "data.db"
+
+log = structlog.get_logger(__name__)
+
+
+def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) -> int:
+    """Serve the herder until ``stop`` is set; returns the exit code.
+
+    Must be called from the main thread.
+    """
+    configure_logging(
+        "engine", cast("LogLevel", settings.log_level), cast("LogFormat", settings.log_format)
+    )
+    link = HerderLink(sock)
+    engine = Engine(settings.limits, link.send, PluginRegistry())
+    threading.Thread(target=_serve, args=(link, engine), name="commands", daemon=True).start()
+    try:
+        spark = _start(settings, engine, stop)
+    except EngineStartError as error:
+        # the herder tells it to whoever asks; the log is for who reads the engine's
+        link.send(answers.failed(0, str(error)))
+        print(f"drover engine: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    if spark is None:
+        return ExitCode.STOPPED
+    stop.wait()
+    log.info("the engine stops")
+    engine.close()
+    spark.stop()
+    return ExitCode.STOPPED
+
+
+def _serve(link: HerderLink, engine: Engine) -> None:
+    while True:
+        engine.handle(link.receive())
+
+
+def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> SparkEngine | None:
+    """Start Spark and let tasks run; None when ``stop`` was set meanwhile."""
+
+    def lost(exit_code: int) -> None:
+        if not stop.is_set():
+            log.error("the JVM ended under the engine", exit_code=exit_code)
+            os._exit(ExitCode.SPARK_LOST)
+
+    try:
+        directory = storage_directory(settings.storage_url)
+    except DroverError as error:
+        raise EngineStartError(ExitCode.BAD_SETTINGS, error.message) from error
+    temporary = Path(os.environ[DIRECTORY_VARIABLE])
+    spark = start_spark(settings, temporary, stop=stop, on_lost=lost)
+    if spark is None:
+        return None
+    try:
+        engine.spark_ready(spark.session, directory / _DATA_FILE)
+    except DroverError as error:
+        raise EngineStartError(ExitCode.FAILED, error.message) from error
+    return spark
