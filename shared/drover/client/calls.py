@@ -115,14 +115,9 @@ async def server_stream(
     Raises:
         DroverError: How the stream broke.
     """
-    call = method(request, timeout=timeout_s, metadata=_metadata())
-    try:
-        async for message in call:
+    async with aclosing(_stream(method, request, timeout_s, _metadata())) as messages:
+        async for message in messages:
             yield message
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
-    finally:
-        call.cancel()
 
 
 async def snapshot(
@@ -136,12 +131,13 @@ async def snapshot(
     Raises:
         DroverError: As ``unary``.
     """
+    metadata = _metadata()
     deadline = asyncio.get_running_loop().time() + timeout_s
     async for attempt in _retrying(timeout_s):
         with attempt:
             chunks: list[ChunkT] = []
             left_s = _left_s(deadline)
-            async with aclosing(server_stream(method, request, timeout_s=left_s)) as stream:
+            async with aclosing(_stream(method, request, left_s, metadata)) as stream:
                 async for chunk in stream:
                     chunks.append(chunk)
                     if chunk.complete:
@@ -160,6 +156,22 @@ async def _attempt(
         return await method(request, timeout=timeout_s, metadata=metadata)
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
+
+
+async def _stream(
+    method: "grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT]",
+    request: RequestT,
+    timeout_s: float | None,
+    metadata: tuple[tuple[str, str], ...],
+) -> AsyncGenerator[ResponseT, None]:
+    call = method(request, timeout=timeout_s, metadata=metadata)
+    try:
+        async for message in call:
+            yield message
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None
+    finally:
+        call.cancel()
 
 
 def _retrying(timeout_s: float) -> AsyncRetrying:

@@ -72,6 +72,10 @@ async def _run(
 def _explain(service: str, error: BaseException) -> int:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else EXIT_FAILED
+    if isinstance(error, KeyboardInterrupt):  # before the signal handlers were there
+        return 128 + signal.SIGINT
     if isinstance(error, InvalidArgumentError):
         _complain(service, error.message)
         return EXIT_BAD_SETTINGS

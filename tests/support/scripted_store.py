@@ -1,0 +1,82 @@
+"""A real server on a free port whose servicer does what a test wants."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc.aio
+
+from drover.api.status_store.v1 import status_store_service_pb2 as pb
+from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
+from drover.client import channel
+from drover.rpc.interceptors import Context, ended_by_server
+from drover.rpc.server import RpcServer
+
+SERVICE = "drover.api.status_store.v1.StatusStoreService"
+
+
+@dataclass
+class ScriptedStore(pb_grpc.StatusStoreServiceServicer):
+    """A status store that does what a test puts into ``behaviors``, by method name."""
+
+    behaviors: dict[str, Callable[[Any, Context], Any]] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    watch_ends: list[bool] = field(default_factory=list)
+    watching: int = 0
+
+    async def PutStatuses(self, request: Any, context: Any) -> Any:
+        self.calls.append("PutStatuses")
+        behavior = self.behaviors.get("PutStatuses")
+        return await behavior(request, context) if behavior else pb.PutStatusesResponse()
+
+    async def Flush(self, request: Any, context: Any) -> Any:
+        self.calls.append("Flush")
+        behavior = self.behaviors.get("Flush")
+        return await behavior(request, context) if behavior else pb.FlushResponse()
+
+    async def GetSnapshot(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self.calls.append("GetSnapshot")
+        async for chunk in self.behaviors["GetSnapshot"](request, context):
+            yield chunk
+
+    async def WatchStatuses(self, request: Any, context: Any) -> AsyncIterator[Any]:
+        self.calls.append("WatchStatuses")
+        behavior = self.behaviors.get("WatchStatuses")
+        if behavior:
+            async for message in behavior(request, context):
+                yield message
+            return
+        self.watching += 1
+        try:
+            yield pb.WatchStatusesResponse(created=True, end_offset=request.start_offset)
+            await asyncio.Event().wait()
+        finally:
+            self.watching -= 1
+            self.watch_ends.append(ended_by_server())
+
+
+@dataclass
+class Running:
+    server: RpcServer
+    store: ScriptedStore
+    address: str
+    channel: grpc.aio.Channel
+
+    @property
+    def stub(self) -> "pb_grpc.StatusStoreServiceAsyncStub":
+        return pb_grpc.StatusStoreServiceStub(self.channel)
+
+
+async def start(**options: Any) -> Running:
+    server = RpcServer(**{"listen": "127.0.0.1:0", "internal": True, **options})
+    store = ScriptedStore()  # type: ignore[abstract]  # what is left out is not built
+    server.add(pb_grpc.add_StatusStoreServiceServicer_to_server, store, SERVICE)
+    address = await server.start()
+    await server.set_serving(True)
+    return Running(server, store, address, channel(address))
+
+
+async def stop(running: Running) -> None:
+    await running.channel.close()
+    await running.server.drain(0)
