@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TypeVar, overload
 
 T = TypeVar("T")
 
@@ -31,6 +31,24 @@ def wait_until(
         if time.monotonic() >= deadline:
             raise AssertionError(_timed_out(timeout_s, describe, value))
         pause.wait(POLL_INTERVAL_S)
+
+
+@overload
+async def wait_until_async(
+    predicate: Callable[[], Awaitable[T]],
+    *,
+    timeout_s: float = ...,
+    describe: str | Callable[[], object] = ...,
+) -> T: ...
+
+
+@overload
+async def wait_until_async(
+    predicate: Callable[[], T],
+    *,
+    timeout_s: float = ...,
+    describe: str | Callable[[], object] = ...,
+) -> T: ...
 
 
 async def wait_until_async(
