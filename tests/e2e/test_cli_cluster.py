@@ -1,0 +1,144 @@
+"""The drover command, the supervisor and a real cluster together."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from drover.cli.process import descendants, wait_until_gone
+from drover.cli.state import read_state
+from tests.support.cluster import embedded_cluster, run_drover
+from tests.support.waiting import wait_until_async
+
+pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+
+ROOT = Path(__file__).parents[2]
+
+
+@asynccontextmanager
+async def drover_up(cwd: Path, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """``drover up`` as a process of its own, until it says that the cluster is up."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "drover.cli.main", "up", "--workers", "1", *options),
+        cwd=cwd,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(120):
+            while b"the cluster is up" not in (line := await process.stdout.readline()):
+                assert line, f"drover up ended with {await process.wait()}"
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.communicate()
+
+
+async def test_up_serves_the_command_and_down_ends_it(tmp_path: Path) -> None:
+    async with drover_up(tmp_path) as up:
+        tree = [psutil.Process(up.pid), *descendants(up.pid)]
+        assert len(tree) >= 5
+        info = await run_drover("cluster", "info", "-o", "json", cwd=tmp_path)
+        assert info.exit_code == 0, info.err
+        assert json.loads(info.out)["group_id"] == "drover"
+        groups = await run_drover("group", "list", "-o", "json", cwd=tmp_path)
+        assert groups.exit_code == 0, groups.err
+
+        second = await run_drover("up", cwd=tmp_path)
+        assert second.exit_code == 1
+        assert f"a cluster (pid {up.pid}) already runs in .drover/up" in second.err
+        assert len(second.err.splitlines()) == 1
+
+        down = await run_drover("down", cwd=tmp_path)
+        assert (down.exit_code, down.err) == (0, "")
+        assert "stopped the cluster in .drover/up\n" in down.out
+        assert await up.wait() == 0
+    assert await wait_until_gone(tree, 5) == []
+    assert not (tmp_path / ".drover" / "up").exists()
+
+
+async def test_ctrl_c_stops_up_in_good_order_and_keeps_the_data(tmp_path: Path) -> None:
+    async with drover_up(tmp_path, "--dir", "here") as up:
+        tree = descendants(up.pid)
+        up.send_signal(signal.SIGINT)
+        assert await up.wait() == 0
+    assert await wait_until_gone(tree, 5) == []
+    assert (tmp_path / "here" / "data").is_dir()
+    assert read_state(tmp_path / "here") is None
+
+
+async def test_a_directory_that_cannot_be_used_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = await run_drover("up", "--dir", "file/below", cwd=tmp_path)
+    assert done.exit_code == 1
+    assert done.err.startswith("drover: cannot use ")
+    assert len(done.err.splitlines()) == 1
+
+
+async def test_without_java_up_says_what_to_install(tmp_path: Path) -> None:
+    done = await run_drover("up", cwd=tmp_path, env={"JAVA_HOME": str(tmp_path)})
+    assert done.exit_code == 1
+    assert "install Java 17 or newer" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+def readme_connector() -> str:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- run by .* as json_files.py -->\n```python\n(.*?)```", text, re.S)
+    assert found is not None
+    return found[1]
+
+
+def test_the_connector_of_the_readme_has_at_most_40_lines() -> None:
+    lines = [line for line in readme_connector().splitlines() if line.strip()]
+    assert len(lines) <= 40
+
+
+async def test_the_connector_of_the_readme_works(tmp_path: Path) -> None:
+    (tmp_path / "json_files.py").write_text(readme_connector())
+    incoming = tmp_path / "incoming"
+    incoming.mkdir()
+    (incoming / "1.json").write_text('{"n": 1}\n{"n": 2}\n')
+    output = tmp_path / "out.txt"
+    source = {"connector.class": "json_files.JsonFiles", "directory": str(incoming), "topic": "t"}
+    sink = {"connector.class": "FileStreamSink", "topics": "t", "file": str(output)}
+    async with embedded_cluster(
+        tmp_path / "cluster", workers=1, env={"PYTHONPATH": str(tmp_path)}
+    ) as cluster:
+        env = {"DROVER_ADDRESS": cluster.workers[0]}
+        await cluster.wait_until_members()
+        for name, config in (("numbers", source), ("copy", sink)):
+            definition = json.dumps({"name": name, "config": config}).encode()
+            done = await run_drover(
+                *("connector", "create", "-f", "-"), cwd=tmp_path, stdin=definition, env=env
+            )
+            assert (done.exit_code, done.err) == (0, "")
+        await wait_until_async(
+            lambda: output.exists() and output.read_text() == '{"n":1}\n{"n":2}\n', timeout_s=60
+        )
+        (incoming / "2.json").write_text('{"n": 3}\n')
+        await wait_until_async(
+            lambda: output.read_text() == '{"n":1}\n{"n":2}\n{"n":3}\n', timeout_s=60
+        )
+        offsets = json.loads(
+            (await run_drover("connector", "list", "-o", "json", cwd=tmp_path, env=env)).out
+        )
+        assert [each["name"] for each in offsets] == ["copy", "numbers"]
+        faulty = json.dumps({"name": "x", "connector.class": "FileStreamSink", "tasks.max": 0})
+        done = await run_drover(
+            *("connector", "create", "-f", "-"), cwd=tmp_path, stdin=faulty.encode(), env=env
+        )
+        assert done.exit_code == 1
+        for setting in ("tasks.max", "file", "topics"):
+            assert setting in done.err

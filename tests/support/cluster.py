@@ -1,0 +1,154 @@
+"""A real embedded cluster for end-to-end tests: the five processes, supervised."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import psutil
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.cluster import ClusterOptions, cluster_stages
+from drover.cli.process import SupervisedProcess, descendants, wait_until_gone
+from drover.cli.supervisor import Supervisor
+from drover.cli.views import run_state
+from drover.client import ConnectClient, channel
+from drover.errors import DroverError
+from tests.support.waiting import wait_until_async
+
+READY_TIMEOUT_S = 180.0
+GONE_TIMEOUT_S = 10.0
+#: Two engines and the tests share small machines.
+TEST_ENVIRONMENT = {
+    "DROVER_INITIAL_REBALANCE_DELAY_MS": "200",
+    "DROVER_LOG_LEVEL": "INFO",
+}
+
+
+class EmbeddedCluster:
+    """A running cluster; ``process`` gives what to kill, suspend, hold down and release."""
+
+    def __init__(self, supervisor: Supervisor, directory: Path) -> None:
+        self.supervisor = supervisor
+        self.directory = directory
+        self.workers = supervisor.addresses("worker")
+        self._seen: dict[int, psutil.Process] = {}
+
+    def process(self, name: str) -> SupervisedProcess:
+        """A process by its name: "coordinator", "worker-1"…"""
+        return self.supervisor.process(name)
+
+    def worker_name(self, worker_id: str) -> str:
+        """The name of the worker with that id (its address)."""
+        return self.supervisor.process_at(worker_id).spec.name
+
+    def log(self, name: str) -> str:
+        """What a process has written so far."""
+        return self.process(name).log.read_text(errors="replace")
+
+    @asynccontextmanager
+    async def client(self, worker: str = "worker-1") -> AsyncIterator[ConnectClient]:
+        """The admin API of a worker."""
+        async with channel(self.process(worker).spec.address) as connection:
+            yield ConnectClient(connection)
+
+    async def wait_until_members(self, *names: str) -> None:
+        """Wait until these workers (all by default) are members with a warm engine."""
+        for name in names or [self.worker_name(address) for address in self.workers]:
+            await wait_until_async(
+                partial(self._is_member, name),
+                timeout_s=READY_TIMEOUT_S,
+                describe=f"{name} is a member",
+            )
+        self.note_processes()
+
+    async def wait_for_task(
+        self, connector: str, task: int = 0, *, state: str = "RUNNING", ask: str = "worker-1"
+    ) -> pb.TaskState:
+        """Wait until a task is in a state as the worker ``ask`` says, and return its status."""
+
+        async def found() -> pb.TaskState | None:
+            async with self.client(ask) as client:
+                with suppress(DroverError):
+                    status = await client.get_connector_status(connector, timeout_s=5)
+                    for each in status.tasks:
+                        if each.task == task and run_state(each.state) == state:
+                            return each
+            return None
+
+        status = await wait_until_async(
+            found, timeout_s=READY_TIMEOUT_S, describe=f"{connector}-{task} is {state}"
+        )
+        assert status is not None
+        return status
+
+    def note_processes(self) -> None:
+        """Remember every process of the cluster, so that its end can look for what is left."""
+        for process in self.supervisor.processes.values():
+            if process.pid is not None:
+                with suppress(psutil.NoSuchProcess):
+                    own = psutil.Process(process.pid)
+                    self._seen |= {p.pid: p for p in (own, *descendants(own.pid))}
+
+    async def left_over(self) -> list[psutil.Process]:
+        """Processes that were seen and still run; empty after the end of a good cluster."""
+        return await wait_until_gone(list(self._seen.values()), GONE_TIMEOUT_S)
+
+    async def _is_member(self, name: str) -> bool:
+        address = self.process(name).spec.address
+        async with self.client(name) as client:
+            with suppress(DroverError):
+                info = await client.get_cluster_info(timeout_s=5)
+                members = {worker.worker_id for worker in info.workers}
+                return address in members and bool(info.spark_version)
+        return False
+
+
+@asynccontextmanager
+async def embedded_cluster(
+    directory: Path, *, workers: int = 2, env: Mapping[str, str] | None = None
+) -> AsyncIterator[EmbeddedCluster]:
+    """Start a cluster in ``directory``; at its end nothing of it may be left running."""
+    stages = cluster_stages(
+        ClusterOptions(directory, worker_count=workers, env={**TEST_ENVIRONMENT, **(env or {})})
+    )
+    supervisor = Supervisor(directory, stages)
+    await supervisor.start()
+    cluster = EmbeddedCluster(supervisor, directory)
+    try:
+        yield cluster
+    finally:
+        cluster.note_processes()
+        await supervisor.stop()
+    left = await cluster.left_over()
+    assert not left, f"left over: {left}"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What a command said."""
+
+    exit_code: int
+    out: str
+    err: str
+
+
+async def run_drover(
+    *arguments: str, cwd: Path, stdin: bytes = b"", env: Mapping[str, str] | None = None
+) -> Finished:
+    """Run the ``drover`` command as a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "drover.cli.main", *arguments),
+        cwd=cwd,
+        env={**os.environ, "COLUMNS": "200", **(env or {})},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(stdin), 120)
+    assert process.returncode is not None
+    return Finished(process.returncode, out.decode(), err.decode())
