@@ -53,6 +53,7 @@ _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
     ("grpc.enable_retries", 0),  # retries are decided below, by what each call allows
+    ("grpc.enable_http_proxy", 0),  # a proxy for web pages is no way to a cluster
 )
 _ASCII_ID = re.compile(r"[!-~]{1,128}")
 
