@@ -15,7 +15,7 @@ check-python:
 	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	  || { echo "Drover needs Python 3.11 or newer with venv; found: $$($(PYTHON) --version 2>&1 || echo none)"; exit 1; }
 
-check-java:
+check-java: setup
 	@$(BIN)/python -m drover.cli.java_check
 
 $(VENV)/.installed: pyproject.toml | check-python
