@@ -21,7 +21,7 @@ from drover.connector import (
 )
 from drover.connector.offsets import parse_sink_offsets, sink_offset, source_offsets
 from drover.connector.settings import parse_config, task_config
-from drover.dataplane.frames import stage_frame, topic_frame
+from drover.dataplane.frames import stage_frame, topic_rows
 from drover.dataplane.staging import Stager
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import PublishResult, ReadPlan
@@ -95,8 +95,8 @@ class RunningSink:
             key = (each.topic, each.partition)
             start = ranges[key].start_offset if key in ranges else each.start_offset
             ranges[key] = OffsetRange(each.topic, each.partition, start, each.end_offset)
-        frame = topic_frame(self._pipeline.spark, self._pipeline.store.path, plan)
-        return self.sink.write(SinkBatch(frame, list(ranges.values())))
+        rows = topic_rows(self._pipeline.spark, self._pipeline.store.path, plan)
+        return self.sink.write(SinkBatch(rows, list(ranges.values())))
 
     def commit(self, plan: ReadPlan, metadata: str) -> CommitOutcome:
         touched = {(each.topic, each.partition) for each in plan.ranges}

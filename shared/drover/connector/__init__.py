@@ -23,12 +23,14 @@ from drover.connector.sink import (
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
 from drover.connector.task import TaskContext
 from drover.connector.validators import All, Check, InRange, Matches, NonEmpty, OneOf, Validator
+from drover.dataplane.arrow_rows import ArrowRows
 from drover.errors import Violation
 
 __all__ = [
     "REQUIRED",
     "TOPIC_NAME",
     "All",
+    "ArrowRows",
     "Check",
     "ConfigDef",
     "ConfigKey",

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, ClassVar
 from drover.connector.connector import Connector
 from drover.connector.offsets import SinkOffset, TopicPartition
 from drover.connector.task import TaskContext
+from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -65,13 +66,27 @@ class SinkTaskContext(TaskContext):
 class SinkBatch:
     """Records of topics.
 
-    ``frame`` has the columns topic, partition, offset, key, value, headers and timestamp, in the
-    order of topic, partition and offset (Spark partition, then row). ``ranges`` says which offsets
-    it holds, one range for each topic partition, in the same order; it is never empty.
+    ``ranges`` says which offsets it holds, one range for each topic partition, in the order of the
+    records; it is never empty. ``records`` is for the engine: take ``frame`` or ``map_in_arrow``.
     """
 
-    frame: "DataFrame"
+    records: "DataFrame | ArrowRows"
     ranges: Sequence[OffsetRange]
+
+    @property
+    def frame(self) -> "DataFrame":
+        """The records as a frame with the columns topic, partition, offset, key, value, headers and
+        timestamp, in the order of topic, partition and offset (Spark partition, then row).
+        """
+        return self.records.frame() if isinstance(self.records, ArrowRows) else self.records
+
+    def map_in_arrow(self, function: ArrowFunction, ddl: str) -> "DataFrame":
+        """What ``frame.mapInArrow(function, ddl)`` gives, but faster when the records come straight
+        from their topic: they do not pass through the JVM.
+        """
+        if isinstance(self.records, ArrowRows):
+            return self.records.map_in_arrow(function, ddl)
+        return self.records.mapInArrow(function, ddl)
 
 
 class SinkTask(ABC):

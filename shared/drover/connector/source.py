@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drover.connector.connector import Connector
 from drover.connector.offsets import offset_key, parse_offsets
 from drover.connector.task import TaskContext
+from drover.dataplane.arrow_rows import ArrowRows
 from drover.model.offsets import CommittedOffset
 
 if TYPE_CHECKING:
@@ -81,11 +82,14 @@ class SourceBatch:
     ``partitioner.keyless`` says otherwise. The order of records is the frame's: Spark partition,
     then row.
 
+    Rows that a Python function makes on executors may come as ``ArrowRows`` instead of a frame:
+    they are staged in the same pass.
+
     ``offsets`` are (partition, offset) pairs of JSON objects, committed together with the records
     or not at all; an offset of None forgets its partition.
     """
 
-    frame: "DataFrame"
+    frame: "DataFrame | ArrowRows"
     offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
     topic: str | None = None
 

@@ -60,9 +60,7 @@ class FileStreamSinkTask(SinkTask):
         directory = self._file.parts_directory / str(self._batch_count)
         directory.mkdir(parents=True, exist_ok=True)
         try:
-            rows = (
-                batch.frame.select("value").mapInArrow(PartWriter(str(directory)), PARTS_DDL)
-            ).collect()
+            rows = batch.map_in_arrow(PartWriter(str(directory)), PARTS_DDL).collect()
             rows.sort(key=lambda row: row["spark_partition"])
             self._length = self._file.append(self._length, [Path(row["path"]) for row in rows])
         finally:

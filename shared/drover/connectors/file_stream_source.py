@@ -13,6 +13,7 @@ from typing import Any
 from drover.connector import (
     TOPIC_NAME,
     All,
+    ArrowRows,
     Check,
     ConfigDef,
     ConfigKey,
@@ -77,9 +78,8 @@ class FileStreamSourceTask(SourceTask):
         if not ranges:
             return None
         groups = _group(ranges, range_bytes)
-        numbers = spark.range(0, len(groups), 1, len(groups))
-        frame = numbers.mapInArrow(LineReader(groups), LINES_DDL)
-        return SourceBatch(frame, offsets, topic=config[TOPIC])
+        rows = ArrowRows(spark, LineReader(groups), len(groups), LINES_DDL)
+        return SourceBatch(rows, offsets, topic=config[TOPIC])
 
     def _plan(self, file: TailedFile, max_bytes: int, range_bytes: int) -> list[ByteRange]:
         try:

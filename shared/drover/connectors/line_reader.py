@@ -2,7 +2,7 @@
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +17,14 @@ _SCHEMA = pa.schema([("value", pa.binary())])
 
 @dataclass(frozen=True)
 class LineReader:
-    """Reads groups of ranges by their number; a function for mapInArrow over a frame of numbers."""
+    """Reads groups of ranges by their number; for ArrowRows."""
 
     groups: tuple[tuple[ByteRange, ...], ...]
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The lines of the groups whose numbers come in."""
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for each in self.groups[number]:
-                    yield pa.RecordBatch.from_arrays([read_lines(each)], schema=_SCHEMA)
+    def __call__(self, number: int) -> Iterator[Any]:
+        """The lines of a group, a batch for each range."""
+        for each in self.groups[number]:
+            yield pa.RecordBatch.from_arrays([read_lines(each)], schema=_SCHEMA)
 
 
 def read_lines(wanted: ByteRange) -> Any:

@@ -38,7 +38,7 @@ class PartWriter:
                     continue
                 if file is None:
                     file = path.open("wb")
-                size += file.write(join_lines(batch.column(0)))
+                size += file.write(join_lines(batch.column("value")))
         finally:
             if file is not None:
                 file.close()

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drover.dataplane.arrow_rows import ArrowRows
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.reading import RangeReader
 from drover.dataplane.staging import STAGED_DDL, Stager, staged_blobs
@@ -12,17 +13,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-def topic_frame(spark: "SparkSession", path: Path, plan: ReadPlan) -> "DataFrame":
+def topic_rows(spark: "SparkSession", path: Path, plan: ReadPlan) -> ArrowRows:
     """The records of a plan: topic, partition, offset, key, value, headers, timestamp.
 
-    One Spark partition for each range, in the plan's order. Nothing runs before the frame is used.
+    One Spark partition for each range, in the plan's order.
     """
     ranges = tuple(plan.ranges)
-    count = max(1, len(ranges))
-    numbers = spark.range(0, len(ranges), 1, count)
-    return numbers.mapInArrow(RangeReader(path, ranges), READ_DDL)
+    return ArrowRows(spark, RangeReader(path, ranges), len(ranges), READ_DDL)
 
 
-def stage_frame(frame: "DataFrame", stager: Stager) -> list[StagedBlob]:
+def topic_frame(spark: "SparkSession", path: Path, plan: ReadPlan) -> "DataFrame":
+    """``topic_rows`` as a frame."""
+    return topic_rows(spark, path, plan).frame()
+
+
+def stage_frame(frame: "DataFrame | ArrowRows", stager: Stager) -> list[StagedBlob]:
     """Run the frame on the executors, which stage its records; what to publish, in order."""
-    return staged_blobs(frame.mapInArrow(stager, STAGED_DDL).collect())
+    if isinstance(frame, ArrowRows):
+        staged = frame.map_in_arrow(stager, STAGED_DDL)
+    else:
+        staged = frame.mapInArrow(stager, STAGED_DDL)
+    return staged_blobs(staged.collect())

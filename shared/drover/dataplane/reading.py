@@ -1,6 +1,6 @@
 """Reading ranges of topics as Arrow batches, on executors."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,21 +16,14 @@ from drover.errors import OutOfRangeError, Reason
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Reads ranges by their number; a function for mapInArrow over a frame of numbers.
-
-    ``spark.range(0, n, 1, n).mapInArrow(RangeReader(path, ranges), READ_DDL)`` reads n ranges side
-    by side and keeps their order.
-    """
+    """Reads ranges by their number; for ArrowRows."""
 
     path: Path
     ranges: tuple[ReadRange, ...]
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The records of the ranges whose numbers come in."""
-        store = open_store(self.path)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from read_range(store, self.ranges[number])
+    def __call__(self, number: int) -> Iterator[Any]:
+        """The records of a range."""
+        return read_range(open_store(self.path), self.ranges[number])
 
 
 def read_range(store: EmbeddedStore, wanted: ReadRange) -> Iterator[Any]:

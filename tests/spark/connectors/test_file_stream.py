@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 
+from drover.connector import ArrowRows
 from drover.connectors.file_stream_sink import FileStreamSink
 from drover.connectors.file_stream_source import FileStreamSource
 from drover.dataplane.frames import topic_frame
@@ -185,10 +186,11 @@ def test_a_file_that_vanishes_under_the_executors_is_named(pipeline: Pipeline) -
     running = start_source(pipeline, source)
     batch = running.source.poll()
     assert batch is not None
+    assert isinstance(batch.frame, ArrowRows)
     source.unlink()
     source.write_bytes(b"another file of the same name\n")
     with pytest.raises(PySparkException, match=re.escape(f"{source} was removed or replaced")):
-        batch.frame.collect()
+        batch.frame.frame().collect()
 
 
 def test_an_uncommitted_write_is_undone_by_the_next_owner(pipeline: Pipeline) -> None:
