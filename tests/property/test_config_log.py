@@ -1,0 +1,391 @@
+"""Any interleaving of config writes, faults, crashes and compaction, against a plain model."""
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from drover.errors import (
+    AbortedError,
+    DroverError,
+    FailedPreconditionError,
+    NotFoundError,
+    OutOfRangeError,
+    UnavailableError,
+)
+from drover.log import memory
+from drover.log.log import LogRecord
+from drover.log.memory import MemoryLog
+from drover.model.config import (
+    ConfigMap,
+    ConfigSnapshot,
+    ConnectorConfigRemoved,
+    ConnectorConfigUpdated,
+    ConnectorEntry,
+    TargetState,
+    TargetStateChanged,
+    TaskConfigsUpdated,
+)
+from drover.model.ids import TaskId, Term
+from drover.rpc.log_service import skipping_unreadable
+from drover.runtime.history import EventHistory
+from drover.runtime.runtime import Runtime
+from drover.testing import ManualClock
+from services.config_store.core import records
+from services.config_store.core.events import (
+    ConfigRequest,
+    DeleteConnector,
+    PutConnectorConfig,
+    PutRestartRequest,
+    PutTargetState,
+    PutTaskConfigs,
+    WriteAnswer,
+)
+from services.config_store.core.machine import ConfigMachine
+from tests.support.waiting import wait_until_async
+
+#: names that could be taken for each other's tasks
+NAMES = st.sampled_from(["a", "a-0", "a-0-1"])
+CONFIGS = st.dictionaries(st.sampled_from("kl"), st.sampled_from(["1", "ü"]), max_size=2)
+TASK_CONFIGS = st.lists(CONFIGS, max_size=3)
+STATES = st.sampled_from(TargetState)
+
+
+@dataclasses.dataclass
+class ModelConnector:
+    """What a user would expect of a connector."""
+
+    config: ConfigMap
+    state: TargetState
+    tasks: list[ConfigMap] | None = None
+    applied: ConfigMap | None = None
+
+
+class Mirror:
+    """A watcher: what a worker knows by changes alone."""
+
+    def __init__(self) -> None:
+        self.position = -1
+        self.connectors: dict[str, ConnectorEntry] = {}
+        self.task_configs: dict[str, dict[TaskId, ConfigMap]] = {}
+
+    def follow(self, machine: ConfigMachine) -> None:
+        if self.position < 0:
+            self._take(machine.snapshot())
+        try:
+            events = machine.history.read(self.position)
+        except OutOfRangeError:
+            self._take(machine.snapshot())
+            return
+        for event in events:
+            self._apply(event.change)
+        self.position = machine.end_offset
+
+    def _take(self, snapshot: ConfigSnapshot) -> None:
+        self.position = snapshot.end_offset
+        self.connectors = {
+            name: entry for name, entry in snapshot.connectors.items() if entry.config is not None
+        }
+        self.task_configs = {name: {} for name in self.connectors}
+        for task, config in snapshot.task_configs.items():
+            self.task_configs[task.connector][task] = config
+
+    def _apply(self, change: object) -> None:
+        match change:
+            case ConnectorConfigUpdated(entry):
+                self.connectors[entry.name] = entry
+                self.task_configs.setdefault(entry.name, {})
+            case ConnectorConfigRemoved(name):
+                self.connectors.pop(name, None)
+                self.task_configs.pop(name, None)
+            case TaskConfigsUpdated(entry, task_configs):
+                self.connectors[entry.name] = entry
+                self.task_configs[entry.name] = dict(task_configs)
+            case TargetStateChanged(name, state):
+                self.connectors[name] = dataclasses.replace(
+                    self.connectors[name], target_state=state
+                )
+
+
+class ConfigLogMachine(RuleBasedStateMachine):
+    """The real machine and runtime on a log with faults."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.patch = pytest.MonkeyPatch()
+        # compaction may take all but a few records, so that it matters in a short run
+        self.patch.setattr(memory, "KEPT_RECORD_COUNT", 5)
+        self.ids = itertools.count()
+        self.log = MemoryLog()
+        self.model: dict[str, ModelConnector] = {}
+        self.mirror = Mirror()
+        self.last: tuple[ConfigRequest, WriteAnswer] | None = None
+        self.revisions: dict[str, int] = {}
+        self.term = 0
+
+    @initialize()
+    def start(self) -> None:
+        self._load()
+        self.epoch = self._run(self.log.claim("w", Term(0, 0)))
+
+    def teardown(self) -> None:
+        if hasattr(self, "runtime"):
+            self._run(self.runtime.close())
+        self.runner.close()
+        self.patch.undo()
+
+    # writes
+
+    @rule(name=NAMES, config=CONFIGS, initial=st.none() | STATES, revision=st.integers(0, 2))
+    def put_config(
+        self, name: str, config: ConfigMap, initial: TargetState | None, revision: int
+    ) -> None:
+        known = self.model.get(name)
+        current = self.revisions.get(name, 0)
+        expected = {0: None, 1: current, 2: current + 1}[revision]
+        event = PutConnectorConfig(
+            **self._ids(),
+            name=name,
+            config=config,
+            initial_state=initial if known is None else None,
+            expected_revision=expected,
+        )
+        if revision == 2:
+            with pytest.raises(AbortedError):
+                self._submit(event)
+            return
+        answer = self._write(event)
+        assert answer.revision > current
+
+    @rule(name=NAMES)
+    def delete(self, name: str) -> None:
+        self._write_existing(DeleteConnector(**self._ids(), name=name), name)
+
+    @rule(name=NAMES, configs=TASK_CONFIGS)
+    def put_tasks(self, name: str, configs: list[ConfigMap]) -> None:
+        tasks = [(TaskId(name, index), config) for index, config in enumerate(configs)]
+        event = PutTaskConfigs(**self._ids(), connector=name, task_configs=tasks)
+        self._write_existing(event, name)
+
+    @rule(name=NAMES, state=STATES)
+    def put_state(self, name: str, state: TargetState) -> None:
+        ids = self._ids()
+        del ids["writer_epoch"]
+        self._write_existing(PutTargetState(**ids, name=name, target_state=state), name)
+
+    @rule(name=NAMES, flag=st.booleans())
+    def restart(self, name: str, flag: bool) -> None:
+        event = PutRestartRequest(**self._ids(), name=name, only_failed=flag, include_tasks=flag)
+        self._write_existing(event, name)
+
+    @precondition(lambda self: self.last is not None)
+    @rule()
+    def repeat_the_last_request(self) -> None:
+        assert self.last is not None
+        event, answer = self.last
+        end_offset = self.machine.end_offset
+        again = dataclasses.replace(event, call_id=f"again-{next(self.ids)}")
+        assert self._submit(again) == answer
+        assert self.machine.end_offset == end_offset
+
+    @rule(name=NAMES, config=CONFIGS)
+    def write_as_a_former_leader(self, name: str, config: ConfigMap) -> None:
+        former, self.term = self.epoch, self.term + 1
+        self.epoch = self._run(self.log.claim("w2", Term(self.term, 0)))
+        ids = {**self._ids(), "writer_epoch": former}
+        with pytest.raises(FailedPreconditionError):
+            self._submit(PutConnectorConfig(**ids, name=name, config=config))
+
+    # faults
+
+    @rule(name=NAMES, config=CONFIGS)
+    def the_disk_refuses_a_write(self, name: str, config: ConfigMap) -> None:
+        self.log.fail_next_append()
+        event = PutConnectorConfig(**self._ids(), name=name, config=config)
+        with pytest.raises(UnavailableError):
+            self._submit(event)
+
+    @rule()
+    def crash_and_load(self) -> None:
+        self._crash()
+
+    @rule(name=NAMES, configs=TASK_CONFIGS, survives=st.booleans())
+    def crash_in_the_middle_of_a_write(
+        self, name: str, configs: list[ConfigMap], survives: bool
+    ) -> None:
+        """Nobody hears an answer; after the restart the write is there as a whole or not at all."""
+        if name in self.model:
+            tasks = [(TaskId(name, index), config) for index, config in enumerate(configs)]
+            event: ConfigRequest = PutTaskConfigs(**self._ids(), connector=name, task_configs=tasks)
+        else:
+            event = PutConnectorConfig(
+                **self._ids(), name=name, config={}, initial_state=TargetState.STOPPED
+            )
+        self._run(self._torn(event, survives))
+        if survives:
+            end_offset = self.machine.end_offset
+            self._write(dataclasses.replace(event, call_id=f"again-{next(self.ids)}"))
+            assert self.machine.end_offset == end_offset
+
+    @rule()
+    def compact(self) -> None:
+        self._run(self._compact())
+
+    @rule(key=st.sampled_from([b"nonsense", b"session-key", b"connector-x", b"task-a-\xff"]))
+    def another_program_writes_rubbish(self, key: bytes) -> None:
+        self._run(self.log.append([LogRecord(key, b"rubbish")]))
+        self.last = None
+        self._crash()
+
+    # what must hold
+
+    @invariant()
+    def the_store_holds_what_the_model_says(self) -> None:
+        if not hasattr(self, "machine"):
+            return
+        self.machine.validate()
+        snapshot = self.machine.snapshot()
+        present = {
+            name: entry for name, entry in snapshot.connectors.items() if entry.config is not None
+        }
+        assert set(present) == set(self.model)
+        for name, expected in self.model.items():
+            entry = present[name]
+            assert entry.config == expected.config
+            assert entry.target_state is expected.state
+            assert entry.config_revision == self.revisions[name]
+            assert not entry.inconsistent
+            assert entry.applied_config == expected.applied
+            assert entry.task_count == (-1 if expected.tasks is None else len(expected.tasks))
+        assert snapshot.task_configs == {
+            TaskId(name, index): config
+            for name, connector in self.model.items()
+            for index, config in enumerate(connector.tasks or ())
+        }
+
+    @invariant()
+    def a_watcher_knows_the_same(self) -> None:
+        if not hasattr(self, "machine"):
+            return
+        self.mirror.follow(self.machine)
+        snapshot = self.machine.snapshot()
+        generation_apart = {
+            name: dataclasses.replace(entry, task_config_generation=0)
+            for name, entry in snapshot.connectors.items()
+            if entry.config is not None
+        }
+        # the count of generations starts again at a load from a compacted log
+        assert {
+            name: dataclasses.replace(entry, task_config_generation=0)
+            for name, entry in self.mirror.connectors.items()
+        } == generation_apart
+        assert {
+            task: config
+            for tasks in self.mirror.task_configs.values()
+            for task, config in tasks.items()
+        } == snapshot.task_configs
+
+    # helpers
+
+    def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.runner.run(work)
+
+    def _ids(self) -> dict[str, Any]:
+        number = next(self.ids)
+        return {
+            "call_id": f"call-{number}",
+            "request_id": f"request-{number}",
+            "writer_epoch": self.epoch,
+        }
+
+    def _load(self) -> None:
+        self._reopen()
+        self._run(self.runtime.load())
+
+    def _reopen(self) -> None:
+        # a small history, so that watchers fall out of it
+        self.machine = ConfigMachine(EventHistory(max_events=8))
+        self.runtime: Runtime[records.ConfigRecord] = Runtime(
+            self.machine,
+            self.log,
+            encode=lambda record: LogRecord(*records.encode(record)),
+            decode=skipping_unreadable(records.decode, records.IGNORED, "test"),
+            clock=ManualClock(),
+            name="config-store",
+        )
+
+    def _crash(self) -> None:
+        self.log = self.log.crash()
+        self._run(self.runtime.close())
+        self._load()
+
+    async def _compact(self) -> None:
+        end_offset = await self.log.end_offset()
+        await self.log.compact(keep_offsets=self.machine.needed_offsets(), below_offset=end_offset)
+
+    async def _torn(self, event: ConfigRequest, survives: bool) -> None:
+        self.log.tear_next_append(survives=survives)
+        call = asyncio.create_task(self.runtime.submit(event, call_id=event.call_id))
+        await wait_until_async(lambda: self.log.torn)
+        self.log = self.log.crash()
+        with pytest.raises(DroverError):
+            await call
+        await self.runtime.close()
+        self._reopen()
+        await self.runtime.load()
+
+    def _submit(self, event: ConfigRequest) -> WriteAnswer:
+        answer = self._run(self.runtime.submit(event, call_id=event.call_id))
+        assert isinstance(answer, WriteAnswer)
+        return answer
+
+    def _write(self, event: ConfigRequest) -> WriteAnswer:
+        answer = self._submit(event)
+        assert answer.end_offset == self.machine.end_offset
+        self.last = (event, answer)
+        self._apply(event, answer)
+        return answer
+
+    def _write_existing(self, event: ConfigRequest, name: str) -> None:
+        if name not in self.model:
+            with pytest.raises(NotFoundError):
+                self._submit(event)
+        else:
+            self._write(event)
+
+    def _apply(self, event: ConfigRequest, answer: WriteAnswer) -> None:
+        match event:
+            case PutConnectorConfig():
+                self.revisions[event.name] = answer.revision
+                known = self.model.get(event.name)
+                if known is None:
+                    state = event.initial_state or TargetState.STARTED
+                    self.model[event.name] = ModelConnector(event.config, state)
+                else:
+                    known.config = event.config
+            case DeleteConnector():
+                del self.model[event.name]
+                del self.revisions[event.name]
+            case PutTaskConfigs():
+                connector = self.model[event.connector]
+                connector.tasks = [config for _, config in event.task_configs]
+                connector.applied = connector.config
+            case PutTargetState():
+                self.model[event.name].state = event.target_state
+
+
+TestConfigLog = ConfigLogMachine.TestCase
+TestConfigLog.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
