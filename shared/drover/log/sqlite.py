@@ -228,6 +228,7 @@ class SqliteLog:
         self._writer = _Writer(connection, path)
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix=f"log {path.name}")
         self._compacting = asyncio.Lock()
+        self._queries: set[_Query] = set()
         self._closed = False
 
     @classmethod
@@ -318,28 +319,32 @@ class SqliteLog:
     async def close(self) -> None:
         """Finish the appends under way and close the file; idempotent."""
         self._closed = True
-        await asyncio.to_thread(self._writer.stop)
-        self._readers.shutdown(wait=False)
+        await asyncio.to_thread(self._release)
+
+    def _release(self) -> None:
+        for query in list(self._queries):
+            query.close()
+        self._readers.shutdown()
+        self._writer.stop()
 
     async def _rows(
         self, query: _Query, max_rows: int
     ) -> AsyncGenerator[list[tuple[Any, ...]], None]:
         loop = asyncio.get_running_loop()
+        self._queries.add(query)
         try:
-            while True:
-                if self._closed:
-                    raise closed_error()
+            while not self._closed:
                 rows = await loop.run_in_executor(
                     self._readers, query.fetch, max_rows, READ_BATCH_BYTES
                 )
                 if not rows:
                     return
                 yield rows
+            raise closed_error()
         finally:
-            try:
-                self._readers.submit(query.close)  # it may have to wait for a fetch
-            except RuntimeError:  # the log was closed
-                query.close()
+            self._queries.discard(query)
+            with contextlib.suppress(RuntimeError):  # the log is closed, and so is the query
+                self._readers.submit(query.close)  # in a thread: it may have to wait for a fetch
 
 
 def _delete(offsets: Sequence[tuple[int]], connection: sqlite3.Connection) -> int:

@@ -59,6 +59,8 @@ def open_log_file(path: Path) -> sqlite3.Connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT_BYTES}")
+            # opens the WAL now and keeps it: no reader is ever the last one, who would remove it
+            read_end_offset(connection)
         except BaseException:
             connection.close()
             raise

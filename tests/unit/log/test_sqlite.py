@@ -181,6 +181,17 @@ async def test_a_path_with_special_characters(tmp_path: Path) -> None:
     await log.close()
 
 
+async def test_readers_leave_the_wal_alone(path: Path, log: SqliteLog) -> None:
+    wal = path.with_name("log.db-wal")
+    assert wal.exists()
+    inode = wal.stat().st_ino
+    for index in range(3):
+        assert await log.end_offset() == index
+        await read_all(log)
+        await log.append([record(index)])
+    assert wal.stat().st_ino == inode
+
+
 # full and read-only disks
 
 
@@ -316,12 +327,10 @@ async def test_files_of_a_closed_log_are_released(path: Path) -> None:
     reading = log.read()
     await anext(reading)
     await log.close()
+    assert [link for link in open_files() if link.startswith(str(path))] == []
+    assert [entry.name for entry in path.parent.iterdir()] == ["log.db"]
     with raises_reason(Reason.STORAGE_UNAVAILABLE, "closed"):
         await anext(reading)
-    await wait_until_async(
-        lambda: not [link for link in open_files() if link.startswith(str(path))],
-        describe=open_files,
-    )
 
 
 def open_files() -> list[str]:
