@@ -15,7 +15,7 @@ from drover.codec.coordinator import encode_task_offsets
 from drover.connector import OffsetRange, SinkBatch, SinkTask, SinkTaskContext
 from drover.connector.offsets import parse_sink_offsets, sink_offset
 from drover.connector.settings import BATCH_MAX_BYTES, BATCH_MAX_RECORDS, TOPICS
-from drover.dataplane.frames import topic_frame
+from drover.dataplane.frames import topic_rows
 from drover.dataplane.values import ReadPlan
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset, TaskOffsets
@@ -118,8 +118,8 @@ class SinkRunner(TaskRunner):
         # when it fails nobody knows how far the write came: it starts again from the offsets
         self._restart_wanted = True
         with self._spark_jobs():
-            frame = topic_frame(self._tools.spark, self._tools.store.path, plan)
-            metadata = task.write(SinkBatch(frame, joined_ranges(plan)))
+            rows = topic_rows(self._tools.spark, self._tools.store.path, plan)
+            metadata = task.write(SinkBatch(rows, joined_ranges(plan)))
         self._restart_wanted = False
         if not isinstance(metadata, str):
             raise TypeError(f"write() must return text, not {type(metadata).__name__}")
