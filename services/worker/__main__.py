@@ -1,0 +1,16 @@
+"""``python -m services.worker``."""
+
+import asyncio
+
+from drover.rpc.service import run_service
+from services.worker.settings import WorkerSettings
+from services.worker.worker import Worker
+
+
+async def serve(settings: WorkerSettings, stopping: asyncio.Event) -> None:
+    """Run a worker until it shall stop."""
+    await Worker(settings).run(stopping)
+
+
+if __name__ == "__main__":
+    run_service("worker", WorkerSettings, serve)

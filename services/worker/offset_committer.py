@@ -1,0 +1,105 @@
+"""Brings the engine's sink commits to the coordinator: batched, tried again while it is away."""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from drover.errors import (
+    DeadlineExceededError,
+    DroverError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from drover.model.offsets import CommitOutcome, CommitResult, TaskOffsets
+
+BATCH_COUNT_MAX = 500
+BATCH_BYTES_MAX = 1024 * 1024
+WAITING_MAX = 10_000
+_BACKOFF_FIRST_S = 0.1
+_BACKOFF_MAX_S = 2.0
+
+_log = structlog.get_logger("drover.worker")
+
+#: Tells the engine what became of the commit under its call id.
+Answer = Callable[[int, CommitResult], Awaitable[None]]
+
+
+class CommitOffsets(Protocol):
+    """What the committer needs of the coordinator."""
+
+    async def commit_offsets(
+        self, *, group_id: str, tasks: Sequence[TaskOffsets], timeout_s: float
+    ) -> Sequence[CommitResult]:
+        """Commit offsets of tasks; a result for each, in order."""
+
+
+class OffsetCommitter:
+    """One commit call at a time; what arrives meanwhile goes together in the next one."""
+
+    def __init__(self, coordinator: CommitOffsets, group_id: str, answer: Answer) -> None:
+        self._coordinator = coordinator
+        self._group_id = group_id
+        self._answer = answer
+        self._waiting: deque[tuple[int, TaskOffsets]] = deque(maxlen=WAITING_MAX)
+        self._wake = asyncio.Event()
+        self._engine_life = 0
+
+    def commit(self, call_id: int, offsets: TaskOffsets) -> None:
+        """Have a task's offsets committed soon; the engine has at most one such call a task."""
+        self._waiting.append((call_id, offsets))
+        self._wake.set()
+
+    def forget(self) -> None:
+        """The engine ended: nobody waits for the answers; its tasks go on from what is durable."""
+        self._waiting.clear()
+        self._engine_life += 1
+
+    async def run(self) -> None:
+        """Commit for ever; cancel it to stop."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                await self._commit_batch(self._take_batch())
+
+    def _take_batch(self) -> list[tuple[int, TaskOffsets]]:
+        batch: list[tuple[int, TaskOffsets]] = []
+        size = 0
+        while self._waiting and len(batch) < BATCH_COUNT_MAX:
+            size += sum(
+                len(o.partition_json) + len(o.offset_json or "") + len(o.metadata) + 64
+                for o in self._waiting[0][1].offsets
+            )
+            if batch and size > BATCH_BYTES_MAX:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    async def _commit_batch(self, batch: Sequence[tuple[int, TaskOffsets]]) -> None:
+        life = self._engine_life
+        backoff_s = _BACKOFF_FIRST_S
+        while life == self._engine_life:
+            try:
+                results = await self._coordinator.commit_offsets(
+                    group_id=self._group_id,
+                    tasks=[offsets for _, offsets in batch],
+                    timeout_s=10.0,
+                )
+            except (UnavailableError, DeadlineExceededError, ResourceExhaustedError) as error:
+                _log.warning("commits wait", count=len(batch), why=error.message)
+                await asyncio.sleep(backoff_s)
+                backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+                continue
+            except DroverError as error:
+                _log.error("commits were refused", count=len(batch), why=error.message)
+                results = [
+                    CommitResult(offsets.task, CommitOutcome.INVALID, error.message)
+                    for _, offsets in batch
+                ]
+            if life == self._engine_life:
+                for (call_id, _), result in zip(batch, results, strict=True):
+                    await self._answer(call_id, result)
+            return

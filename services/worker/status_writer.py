@@ -1,0 +1,89 @@
+"""Brings statuses to the status store: batched, the last per key, until they are written."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+import structlog
+
+from drover.errors import DroverError, InvalidArgumentError
+from drover.model.status import StatusKey, StatusWrite
+
+BATCH_COUNT_MAX = 500
+BATCH_BYTES_MAX = 1024 * 1024
+TRACE_MAX_CHARS = 16 * 1024
+_CUT_MARK = "\n… (cut)"
+_BACKOFF_FIRST_S = 0.1
+_BACKOFF_MAX_S = 2.0
+
+_log = structlog.get_logger("drover.worker")
+
+
+class PutStatuses(Protocol):
+    """What the writer needs of the status store."""
+
+    async def put_statuses(self, writes: Sequence[StatusWrite], *, timeout_s: float) -> object:
+        """Write statuses in one append."""
+
+
+class StatusWriter:
+    """Holds at most one waiting write for each key; while the store is away the newest stays."""
+
+    def __init__(self, store: PutStatuses) -> None:
+        self._store = store
+        self._waiting: dict[StatusKey, StatusWrite] = {}
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def write(self, write: StatusWrite) -> None:
+        """Have a status written soon."""
+        trace = write.status.trace
+        if len(trace) > TRACE_MAX_CHARS:
+            cut = trace[: TRACE_MAX_CHARS - len(_CUT_MARK)] + _CUT_MARK
+            write = replace(write, status=replace(write.status, trace=cut))
+        # a later write goes to the end: what depends on it was written before
+        self._waiting.pop(write.status.key, None)
+        self._waiting[write.status.key] = write
+        self._idle.clear()
+        self._wake.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until everything is written; bound it with a timeout."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Write for ever; cancel it to stop."""
+        backoff_s = _BACKOFF_FIRST_S
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                batch = self._take_batch()
+                try:
+                    await self._store.put_statuses(batch, timeout_s=5.0)
+                    backoff_s = _BACKOFF_FIRST_S
+                except InvalidArgumentError as error:
+                    _log.error("statuses were refused", count=len(batch), why=error.message)
+                except DroverError as error:
+                    self._put_back(batch)
+                    _log.warning("statuses wait", count=len(self._waiting), why=error.message)
+                    await asyncio.sleep(backoff_s)
+                    backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+            self._idle.set()
+
+    def _take_batch(self) -> list[StatusWrite]:
+        batch: list[StatusWrite] = []
+        size = 0
+        for key in list(self._waiting):
+            size += len(self._waiting[key].status.trace) * 4 + 256
+            if batch and (size > BATCH_BYTES_MAX or len(batch) == BATCH_COUNT_MAX):
+                break
+            batch.append(self._waiting.pop(key))
+        return batch
+
+    def _put_back(self, batch: Sequence[StatusWrite]) -> None:
+        newer = self._waiting
+        older = {w.status.key: w for w in batch if w.status.key not in newer}
+        self._waiting = {**older, **newer}
