@@ -1,0 +1,359 @@
+"""Drives the group machine as the runtime does, without a runtime: decide, append, replay, release.
+
+Time stands still until ``advance``, which fires the machine's timers, each at its moment. After
+every event the machine's invariants are checked, and that ``handle`` left hard state alone.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from drover.errors import DroverError, Reason, UnavailableError
+from drover.machine import (
+    AppendFailed,
+    CancelTimer,
+    Complete,
+    Fail,
+    Instruction,
+    Notify,
+    Replayed,
+    SetTimer,
+)
+from drover.model.group import (
+    GroupDescription,
+    Joined,
+    LeavingMember,
+    MemberAssignment,
+    OfferedProtocol,
+    WatchedGroup,
+)
+from services.coordinator.core.events import (
+    CallAbandoned,
+    CheckMember,
+    DescribeGroup,
+    Event,
+    GroupChanged,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    MembersRemoved,
+    MemberStreamBroken,
+    SyncGroup,
+    WatchEnded,
+    WatchOpened,
+)
+from services.coordinator.core.machine import GroupsMachine
+from services.coordinator.core.settings import GroupSettings
+from services.coordinator.core.values import GroupMetadata, GroupRecord
+
+GROUP = "g"
+START_MS = 1_000_000
+SESSION_MS = 10_000
+REBALANCE_MS = 60_000
+DEFAULT_PROTOCOLS = (OfferedProtocol("default", b"meta"),)
+DISK_FULL = UnavailableError(Reason.STORAGE_UNAVAILABLE, "the disk is full")
+
+
+@dataclass(slots=True)
+class Call:
+    """A call that was made, and its answer once there is one."""
+
+    call_id: str
+    event: Event
+    responses: list[object] = field(default_factory=list)
+    errors: list[DroverError] = field(default_factory=list)
+
+    @property
+    def waits(self) -> bool:
+        """It is parked."""
+        return not self.responses and not self.errors
+
+    @property
+    def response(self) -> object:
+        """The answer, which must be there and be no error."""
+        assert not self.errors, f"{self.event} failed: {self.errors[0]!r}"
+        assert self.responses, f"{self.event} is not answered"
+        return self.responses[0]
+
+    @property
+    def joined(self) -> Joined:
+        """The answer to a join that made it."""
+        assert isinstance(self.response, Joined), self.response
+        return self.response
+
+    @property
+    def reason(self) -> Reason:
+        """Why it failed; it must have."""
+        assert self.errors, f"{self.event} did not fail: {self.responses}"
+        return self.errors[0].reason
+
+
+class GroupHarness:
+    """One coordinator, its log and its clock."""
+
+    def __init__(self, settings: GroupSettings | None = None, *, first_id: int = 1) -> None:
+        self.settings = settings or GroupSettings()
+        self.now_ms = START_MS
+        self.records: list[GroupRecord] = []
+        self.calls: dict[str, Call] = {}
+        self.watched: list[WatchedGroup] = []
+        self.removed: list[str] = []
+        self.fired: list[object] = []
+        self.append_error: DroverError | None = None
+        self._next_id = first_id
+        self._timers: dict[str, tuple[int, int, object]] = {}
+        self._sequence = 0
+        self.machine = GroupsMachine(self.settings)
+        self._load()
+
+    # --- the world ---------------------------------------------------------------------------
+
+    def restart(self) -> None:
+        """Crash and load the log: parked calls and timers are lost."""
+        before = self.machine.hard_state()
+        self.machine = GroupsMachine(self.settings)
+        self._timers.clear()
+        self.calls = {key: call for key, call in self.calls.items() if not call.waits}
+        self._load()
+        assert self.machine.hard_state() == before
+
+    def restart_with_log(self) -> None:
+        """Load ``records``, which a test has put there."""
+        self.machine = GroupsMachine(self.settings)
+        self._load()
+
+    def _load(self) -> None:
+        for offset, record in enumerate(self.records):
+            self.machine.replay(Replayed(offset, record))
+        self._release(self.machine.loaded(self.now_ms, len(self.records)))
+        self.machine.validate()
+
+    def advance(self, duration_ms: int) -> None:
+        """Let time pass, firing timers in order."""
+        target_ms = self.now_ms + duration_ms
+        while self._timers:
+            key = min(self._timers, key=lambda each: self._timers[each][:2])
+            deadline_ms, _, event = self._timers[key]
+            if deadline_ms > target_ms:
+                break
+            del self._timers[key]
+            self.now_ms = max(self.now_ms, deadline_ms)
+            self.fired.append(event)
+            self.handle(event)  # type: ignore[arg-type]
+        self.now_ms = target_ms
+
+    def handle(self, event: Event) -> None:
+        """Let the machine take an event, and do what it says."""
+        before = self.machine.hard_state()
+        outcome = self.machine.handle(event, self.now_ms)
+        assert self.machine.hard_state() == before, f"{event} changed hard state in handle"
+        if outcome.records and self.append_error is not None:
+            error, self.append_error = self.append_error, None
+            for instruction in outcome.instructions:
+                if isinstance(instruction, Complete | Fail):
+                    self._answer(Fail(instruction.call_id, error))
+            if outcome.on_append_failed is not None:
+                self.handle(AppendFailed(outcome.on_append_failed, error))
+        else:
+            instructions: list[Instruction] = []
+            for record in outcome.records:
+                self.records.append(record)
+                instructions += self.machine.replay(Replayed(len(self.records) - 1, record))
+            self._release([*instructions, *outcome.instructions])
+        self.machine.validate()
+
+    def _release(self, instructions: Sequence[Instruction]) -> None:
+        changes: list[GroupChanged] = []
+        for instruction in instructions:
+            if isinstance(instruction, SetTimer):
+                self._sequence += 1
+                self._timers[instruction.key] = (
+                    instruction.deadline_ms,
+                    self._sequence,
+                    instruction.event,
+                )
+            elif isinstance(instruction, CancelTimer):
+                self._timers.pop(instruction.key, None)
+            elif isinstance(instruction, Notify):
+                if isinstance(instruction.message, GroupChanged):
+                    changes.append(instruction.message)
+                elif isinstance(instruction.message, MembersRemoved):
+                    self.removed += sorted(instruction.message.member_ids)
+            else:
+                self._answer(instruction)
+        self.watched += [each.watched for each in sorted(changes, key=lambda each: each.change)]
+
+    def _answer(self, instruction: Complete | Fail) -> None:
+        call = self.calls.get(instruction.call_id)
+        assert call is not None, f"an answer to a call that nobody made: {instruction}"
+        assert call.waits, f"{call.event} is answered twice: {instruction}"
+        if isinstance(instruction, Complete):
+            call.responses.append(instruction.response)
+        else:
+            call.errors.append(instruction.error)
+
+    # --- what members do ---------------------------------------------------------------------
+
+    def call_id(self) -> str:
+        """A new call id."""
+        self._next_id += 1
+        return str(self._next_id)
+
+    def submit(self, event: Event) -> Call:
+        """Make a call."""
+        call = Call(event.call_id, event)  # type: ignore[union-attr]
+        self.calls[call.call_id] = call
+        self.handle(event)
+        return call
+
+    def join(
+        self,
+        member_id: str,
+        *,
+        new_id: str = "",
+        group_id: str = GROUP,
+        protocol_type: str = "connect",
+        protocols: tuple[OfferedProtocol, ...] = DEFAULT_PROTOCOLS,
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int = REBALANCE_MS,
+        patience_ms: int | None = None,
+    ) -> Call:
+        """Join with a member id, or without one to get ``new_id``."""
+        return self.submit(
+            JoinGroup(
+                call_id=self.call_id(),
+                group_id=group_id,
+                member_id=member_id,
+                new_member_id=new_id,
+                client_id="client",
+                client_host="host",
+                session_timeout_ms=session_ms,
+                rebalance_timeout_ms=rebalance_ms,
+                protocol_type=protocol_type,
+                protocols=protocols,
+                parked_until_ms=self.now_ms
+                + (rebalance_ms + 1 if patience_ms is None else patience_ms),
+            )
+        )
+
+    def first_join(self, new_id: str, **options: object) -> Call:
+        """A first join, which is to be answered with ``new_id``."""
+        return self.join("", new_id=new_id, **options)  # type: ignore[arg-type]
+
+    def enter(self, member_id: str, **options: object) -> Call:
+        """Both steps of a newcomer; returns the second, parked call."""
+        self.first_join(member_id, **options)
+        return self.join(member_id, **options)  # type: ignore[arg-type]
+
+    def sync(
+        self,
+        member_id: str,
+        generation: int | None = None,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group_id: str = GROUP,
+        protocol_type: str = "",
+        protocol_name: str = "",
+    ) -> Call:
+        """Sync, with assignments if it is the leader's; in the present generation if not told."""
+        if generation is None:
+            generation = self.describe(group_id).generation
+        handed_in = tuple(MemberAssignment(*each) for each in (assignments or {}).items())
+        return self.submit(
+            SyncGroup(
+                self.call_id(),
+                group_id,
+                member_id,
+                generation,
+                protocol_type,
+                protocol_name,
+                handed_in,
+            )
+        )
+
+    def heartbeat(
+        self, member_id: str, generation: int | None = None, *, group_id: str = GROUP
+    ) -> Call:
+        """A heartbeat, in the present generation if not told otherwise."""
+        if generation is None:
+            generation = self.describe(group_id).generation
+        return self.submit(Heartbeat(self.call_id(), group_id, member_id, generation))
+
+    def leave(self, *member_ids: str, group_id: str = GROUP) -> Call:
+        """Members leave together."""
+        leaving = tuple(LeavingMember(each) for each in member_ids)
+        return self.submit(LeaveGroup(self.call_id(), group_id, leaving))
+
+    def check_member(self, member_id: str, generation: int, *, group_id: str = GROUP) -> Call:
+        """Ask whether a member may claim a task."""
+        return self.submit(CheckMember(self.call_id(), group_id, member_id, generation))
+
+    def watch(self, member_id: str, *, group_id: str = GROUP) -> Call:
+        """Open a watch."""
+        return self.submit(WatchOpened(self.call_id(), group_id, member_id))
+
+    def break_watch(self, member_id: str, *, group_id: str = GROUP) -> None:
+        """A watch breaks from the member's side."""
+        self.handle(MemberStreamBroken(group_id, member_id))
+
+    def end_watch(self, member_id: str, *, group_id: str = GROUP) -> None:
+        """The server ends a watch."""
+        self.handle(WatchEnded(group_id, member_id))
+
+    def abandon(self, call: Call) -> None:
+        """The caller of a parked join or sync goes away."""
+        event = call.event
+        assert isinstance(event, JoinGroup | SyncGroup)
+        self.handle(CallAbandoned(event.group_id, event.member_id, call.call_id))
+
+    def describe(self, group_id: str = GROUP) -> GroupDescription:
+        """The group."""
+        response = self.submit(DescribeGroup(self.call_id(), group_id)).response
+        assert isinstance(response, GroupDescription)
+        return response
+
+    def list_groups(self, **options: object) -> Call:
+        """A page of groups."""
+        return self.submit(ListGroups(self.call_id(), **options))  # type: ignore[arg-type]
+
+    # --- whole groups ------------------------------------------------------------------------
+
+    def completing(self, *member_ids: str, **options: object) -> dict[str, Call]:
+        """A new group whose first generation was just told; the first id leads."""
+        calls = {each: self.enter(each, **options) for each in member_ids}
+        for _ in range(REBALANCE_MS // max(self.settings.initial_rebalance_delay_ms, 1) + 1):
+            if not any(call.waits for call in calls.values()):
+                break
+            self.advance(self.settings.initial_rebalance_delay_ms)
+        for call in calls.values():
+            assert call.joined.leader_id == member_ids[0]
+        return calls
+
+    def stable(self, *member_ids: str, **options: object) -> None:
+        """A new group whose members have their assignments: ``to-<id>``."""
+        self.completing(*member_ids, **options)
+        self.assign(*member_ids)
+
+    def assign(self, leader_id: str, *member_ids: str) -> None:
+        """Everyone syncs, the leader last."""
+        followers = [self.sync(each) for each in member_ids]
+        everyone = {each: f"to-{each}".encode() for each in (leader_id, *member_ids)}
+        leader = self.sync(leader_id, assignments=everyone)
+        for call in (leader, *followers):
+            assert call.responses, call
+
+    def rejoin(self, *member_ids: str) -> dict[str, Call]:
+        """Known members join again."""
+        return {each: self.join(each) for each in member_ids}
+
+    # --- what came of it ---------------------------------------------------------------------
+
+    def member_ids(self, group_id: str = GROUP) -> list[str]:
+        """The members, in order of their ids."""
+        return [member.member_id for member in self.describe(group_id).members]
+
+    def last_metadata(self) -> GroupMetadata:
+        """The last record's value."""
+        metadata = self.records[-1].metadata
+        assert metadata is not None
+        return metadata

@@ -1,0 +1,24 @@
+"""Every test's machine is checked once more at its end."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from services.coordinator.core.settings import GroupSettings
+from tests.support.group_harness import GroupHarness
+
+
+@pytest.fixture
+def group() -> Iterator[GroupHarness]:
+    """A coordinator with default settings."""
+    harness = GroupHarness()
+    yield harness
+    harness.machine.validate()
+
+
+@pytest.fixture
+def prompt_group() -> Iterator[GroupHarness]:
+    """A coordinator that does not wait for more first members."""
+    harness = GroupHarness(GroupSettings(initial_rebalance_delay_ms=0))
+    yield harness
+    harness.machine.validate()

@@ -1,0 +1,193 @@
+"""The asynchronous front of the store: shared transactions, pages, bounds."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from drover.dataplane.store import EmbeddedStore
+from drover.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    Reason,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
+from services.coordinator import offsets as offsets_module
+from services.coordinator.offsets import OffsetStore
+from tests.support.waiting import wait_until_async
+
+TASK = TaskId("c", 0)
+
+
+class GatedStore(EmbeddedStore):
+    """A store whose commits wait until they may go on."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, busy_timeout_ms=50)
+        self.gate = threading.Event()
+        self.gate.set()
+        self.batches: list[int] = []
+
+    def commit_offsets(self, commits: Sequence[TaskOffsets]) -> list[CommitResult]:
+        self.batches.append(len(commits))
+        assert self.gate.wait(30)
+        return super().commit_offsets(commits)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> GatedStore:
+    return await asyncio.to_thread(GatedStore, tmp_path / "data.db")
+
+
+@pytest.fixture
+async def offsets(store: GatedStore) -> AsyncIterator[OffsetStore]:
+    front = OffsetStore(store)
+    yield front
+    store.gate.set()
+    await front.close()
+
+
+async def claim(offsets: OffsetStore, task: TaskId = TASK, generation: int = 1) -> Term:
+    return await offsets.claim(
+        task,
+        generation=generation,
+        owner="m",
+        request_id=f"{task}-{generation}",
+        task_config_generation=0,
+    )
+
+
+def commit_of(term: Term, position: int, task: TaskId = TASK) -> TaskOffsets:
+    offset = CommittedOffset('{"file":"f"}', f'{{"position":{position}}}')
+    return TaskOffsets(task, term, (offset,))
+
+
+async def test_a_claim_fences_the_one_before(offsets: OffsetStore) -> None:
+    first = await claim(offsets)
+    second = await claim(offsets, generation=2)
+    assert second > first
+    results = await offsets.commit([commit_of(first, 1), commit_of(second, 2)])
+    assert [each.outcome for each in results] == [
+        CommitOutcome.STALE_CLAIM,
+        CommitOutcome.COMMITTED,
+    ]
+    page, token = await offsets.fetch("c", "")
+    assert [each.offset_json for each in page] == ['{"position":2}']
+    assert token == ""
+    with pytest.raises(FailedPreconditionError) as caught:
+        await offsets.claim(
+            TASK, generation=1, owner="m", request_id="late", task_config_generation=0
+        )
+    assert caught.value.reason is Reason.STALE_TERM
+
+
+async def test_commits_that_wait_share_a_transaction(
+    offsets: OffsetStore, store: GatedStore
+) -> None:
+    tasks = [TaskId("c", index) for index in range(6)]
+    terms = [await claim(offsets, task) for task in tasks]
+    store.gate.clear()
+    calls = [
+        asyncio.create_task(offsets.commit([commit_of(term, 1, task)]))
+        for task, term in zip(tasks, terms, strict=True)
+    ]
+    await wait_until_async(lambda: len(store.batches) == 1)
+    store.gate.set()
+    results = await asyncio.gather(*calls)
+    assert [result[0].task for result in results] == tasks
+    assert {result[0].outcome for result in results} == {CommitOutcome.COMMITTED}
+    assert sum(store.batches) == 6
+    assert len(store.batches) <= 2
+
+
+async def test_a_caller_that_goes_away_takes_nobody_with_it(
+    offsets: OffsetStore, store: GatedStore
+) -> None:
+    term = await claim(offsets)
+    store.gate.clear()
+    gone = asyncio.create_task(offsets.commit([commit_of(term, 1)]))
+    stays = asyncio.create_task(offsets.commit([commit_of(term, 2)]))
+    await wait_until_async(lambda: len(store.batches) == 1)
+    gone.cancel()
+    await asyncio.wait([gone])
+    store.gate.set()
+    assert (await stays)[0].outcome is CommitOutcome.COMMITTED
+
+
+async def test_a_busy_store_is_unavailable_and_serves_again(
+    offsets: OffsetStore, store: GatedStore
+) -> None:
+    term = await claim(offsets)
+    other = sqlite3.connect(store.path, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UnavailableError) as caught:
+            await offsets.commit([commit_of(term, 1)])
+        assert caught.value.reason is Reason.STORAGE_UNAVAILABLE
+        other.execute("ROLLBACK")
+    finally:
+        other.close()
+    assert (await offsets.commit([commit_of(term, 1)]))[0].outcome is CommitOutcome.COMMITTED
+
+
+async def test_pages_hold_every_offset_once(
+    offsets: OffsetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets_module, "PAGE_MAX_BYTES", 1_000)
+    term = await claim(offsets)
+    written = [
+        CommittedOffset(f'{{ "file": "f{index:03}" }}', '{"position":1}', "x" * 100)
+        for index in range(50)
+    ]
+    await offsets.commit([TaskOffsets(TASK, term, written)])
+    found: list[CommittedOffset] = []
+    token, pages = "", 0
+    while True:
+        page, token = await offsets.fetch("c", token)
+        found += page
+        pages += 1
+        if not token:
+            break
+    assert found == written
+    assert pages > 5
+
+
+async def test_an_offset_larger_than_a_page_still_comes(
+    offsets: OffsetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets_module, "PAGE_MAX_BYTES", 10)
+    term = await claim(offsets)
+    await offsets.commit([commit_of(term, 1)])
+    page, token = await offsets.fetch("c", "")
+    assert (len(page), token) == (1, "")
+
+
+@pytest.mark.parametrize("token", ["x", "[]", "1", '{"a":'])
+async def test_a_token_that_no_page_gave(offsets: OffsetStore, token: str) -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        await offsets.fetch("c", token)
+    assert [each.field for each in caught.value.violations] == ["page_token"]
+
+
+async def test_waiting_calls_are_bounded(
+    offsets: OffsetStore, store: GatedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offsets_module, "WAITING_MAX", 2)
+    term = await claim(offsets)
+    store.gate.clear()
+    calls = [asyncio.create_task(offsets.commit([commit_of(term, 1)]))]
+    await wait_until_async(lambda: len(store.batches) == 1)
+    calls += [asyncio.create_task(offsets.commit([commit_of(term, n)])) for n in (2, 3)]
+    await asyncio.sleep(0)
+    with pytest.raises(ResourceExhaustedError) as caught:
+        await offsets.commit([commit_of(term, 4)])
+    assert caught.value.reason is Reason.QUEUE_FULL
+    store.gate.set()
+    for call in calls:
+        assert (await call)[0].outcome is CommitOutcome.COMMITTED

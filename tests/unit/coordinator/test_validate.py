@@ -1,0 +1,178 @@
+"""Input checks: every violation at once, the reason of the first by the order of rule G1."""
+
+from dataclasses import replace
+
+import pytest
+
+from drover.errors import DroverError, InvalidArgumentError, Reason
+from drover.model.group import GroupState, LeavingMember, MemberAssignment, OfferedProtocol
+from drover.model.ids import TaskId
+from services.coordinator.core.events import JoinGroup, LeaveGroup, ListGroups, SyncGroup
+from services.coordinator.core.settings import GroupSettings
+from services.coordinator.core.validate import (
+    METADATA_MAX_BYTES,
+    check_claim,
+    check_commit,
+    check_fetch,
+    check_group,
+    check_join,
+    check_leave,
+    check_list,
+    check_member,
+    check_states,
+    check_sync,
+)
+
+GOOD = JoinGroup(
+    call_id="1",
+    group_id="g",
+    member_id="",
+    new_member_id="n",
+    client_id="worker",
+    client_host="host",
+    session_timeout_ms=10_000,
+    rebalance_timeout_ms=60_000,
+    protocol_type="connect",
+    protocols=(OfferedProtocol("default", b"x"),),
+    parked_until_ms=0,
+)
+
+
+def join_error(**changes: object) -> InvalidArgumentError | None:
+    return check_join(replace(GOOD, **changes), GroupSettings())  # type: ignore[arg-type]
+
+
+def fields(error: DroverError | None) -> list[str]:
+    assert isinstance(error, InvalidArgumentError)
+    return [violation.field for violation in error.violations]
+
+
+def test_a_good_join_passes() -> None:
+    assert join_error() is None
+    assert join_error(group_id="a" * 255, client_id="", member_id="m" * 292) is None
+    assert join_error(group_id="группа ☃") is None
+
+
+@pytest.mark.parametrize("group_id", ["", "a" * 256, "a\nb", "a\0b", "\x7f", "x" * 1_000_000])
+def test_group_ids_that_are_refused(group_id: str) -> None:
+    error = join_error(group_id=group_id)
+    assert error is not None
+    assert error.reason is Reason.INVALID_GROUP_ID
+    assert len(error.message) < 500
+
+
+def test_every_violation_is_told_and_the_first_gives_the_reason() -> None:
+    error = join_error(
+        group_id="",
+        member_id="m" * 293,
+        client_id="c" * 256,
+        session_timeout_ms=1,
+        rebalance_timeout_ms=0,
+        protocol_type="",
+        protocols=(OfferedProtocol("", b""), OfferedProtocol("p", b""), OfferedProtocol("p", b"")),
+    )
+    assert error is not None
+    assert error.reason is Reason.INVALID_GROUP_ID
+    assert fields(error) == [
+        "group_id",
+        "session_timeout",
+        "protocol_type",
+        "protocols[0].name",
+        "protocols[2].name",
+        "rebalance_timeout",
+        "member_id",
+        "client_id",
+    ]
+    assert "(and 7 more)" in error.message
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "field"),
+    [
+        ({"session_timeout_ms": -1}, Reason.INVALID_SESSION_TIMEOUT, "session_timeout"),
+        ({"session_timeout_ms": 10**15}, Reason.INVALID_SESSION_TIMEOUT, "session_timeout"),
+        ({"rebalance_timeout_ms": 0}, Reason.INVALID_REQUEST, "rebalance_timeout"),
+        ({"rebalance_timeout_ms": 3_600_001}, Reason.INVALID_REQUEST, "rebalance_timeout"),
+        ({"protocol_type": ""}, Reason.INCONSISTENT_GROUP_PROTOCOL, "protocol_type"),
+        ({"protocols": ()}, Reason.INCONSISTENT_GROUP_PROTOCOL, "protocols"),
+        (
+            {"protocols": tuple(OfferedProtocol(str(n), b"") for n in range(33))},
+            Reason.INCONSISTENT_GROUP_PROTOCOL,
+            "protocols",
+        ),
+        (
+            {"protocols": (OfferedProtocol("p", bytes(METADATA_MAX_BYTES + 1)),)},
+            Reason.INCONSISTENT_GROUP_PROTOCOL,
+            "protocols",
+        ),
+        ({"member_id": "a\tb"}, Reason.INVALID_REQUEST, "member_id"),
+        ({"client_id": "a\rb"}, Reason.INVALID_REQUEST, "client_id"),
+    ],
+)
+def test_each_fault_of_a_join(changes: dict[str, object], reason: Reason, field: str) -> None:
+    error = join_error(**changes)
+    assert error is not None
+    assert error.reason is reason
+    assert fields(error) == [field]
+
+
+def test_member_calls_check_their_ids() -> None:
+    assert check_member("Heartbeat", "g", "m") is None
+    error = check_member("Heartbeat", "", "")
+    assert fields(error) == ["group_id", "member_id"]
+    assert error is not None
+    assert error.reason is Reason.INVALID_GROUP_ID
+    assert fields(check_member("Heartbeat", "g", "m" * 10_000)) == ["member_id"]
+
+
+def test_reading_calls_take_an_empty_group_id_but_no_wild_one() -> None:
+    assert check_group("DescribeGroup", "", may_be_empty=True) is None
+    assert fields(check_group("DescribeGroup", "\n", may_be_empty=True)) == ["group_id"]
+    assert fields(check_group("FindCoordinator", "")) == ["group_id"]
+
+
+def test_sync_refuses_members_that_are_assigned_twice() -> None:
+    assignments = tuple(MemberAssignment(each, b"") for each in ("a", "b", "a", "b"))
+    event = SyncGroup("1", "g", "a", 1, assignments=assignments)
+    assert fields(check_sync(event)) == ["assignments[2].member_id", "assignments[3].member_id"]
+    assert check_sync(replace(event, assignments=assignments[:2])) is None
+    assert check_sync(replace(event, assignments=())) is None
+
+
+def test_leave_needs_members() -> None:
+    assert fields(check_leave(LeaveGroup("1", "g", ()))) == ["members"]
+    leaving = (LeavingMember("a"), LeavingMember(""))
+    assert fields(check_leave(LeaveGroup("1", "", leaving))) == [
+        "group_id",
+        "members[1].member_id",
+    ]
+    many = tuple(LeavingMember(str(index)) for index in range(10_001))
+    assert fields(check_leave(LeaveGroup("1", "g", many))) == ["members"]
+
+
+def test_lists_refuse_unknown_states_and_wild_pages() -> None:
+    assert check_states([GroupState.STABLE]) is None
+    assert fields(check_states([None, GroupState.STABLE, None])) == ["states[0]", "states[2]"]
+    assert fields(check_list(ListGroups("1", page_size=-1, page_token="\0"))) == [
+        "page_size",
+        "page_token",
+    ]
+
+
+def test_claims_commits_and_fetches() -> None:
+    assert check_claim("g", "m", TaskId("c", 0), "r") is None
+    assert fields(check_claim("", "", TaskId("", -1), "")) == [
+        "group_id",
+        "member_id",
+        "task.connector",
+        "task.task",
+        "request_id",
+    ]
+    assert check_commit("", [TaskId("c", 0)]) is None
+    assert fields(check_commit("g", [])) == ["tasks"]
+    assert fields(check_commit("g", [TaskId("c", 0), TaskId("", -1)])) == [
+        "tasks[1].task.connector",
+        "tasks[1].task.task",
+    ]
+    assert check_fetch("", "c") is None
+    assert fields(check_fetch("\0", "")) == ["group_id", "connector"]
