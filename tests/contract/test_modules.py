@@ -1,0 +1,58 @@
+"""What every module of the library and the services owes its reader."""
+
+import ast
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.repository import python_files, text_of
+
+
+def test_every_module_says_what_it_is() -> None:
+    modules = python_files("shared", "services")
+    faults = []
+    for path in modules:
+        docstring = ast.get_docstring(ast.parse(text_of(path) or "")) or ""
+        if not docstring or not (docstring[0].isupper() or docstring[0] in "`"):
+            faults.append(f"{path} begins with {docstring[:40]!r}")
+    assert len(modules) > 40
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "drover",
+        "drover.errors",
+        "drover.clock",
+        "drover.machine",
+        "drover.log",
+        "drover.runtime",
+        "drover.rpc.server",
+        "drover.rpc.service",
+        "drover.codec",
+        "drover.client",
+        "drover.connector",
+        "drover.dataplane",
+        "drover.testing",
+    ],
+)
+def test_what_a_public_package_exports_is_there(name: str) -> None:
+    module = importlib.import_module(name)
+    exported = getattr(module, "__all__", [])
+    assert [each for each in exported if not hasattr(module, each)] == []
+    assert len(set(exported)) == len(exported)
+
+
+def test_the_library_does_not_drag_spark_along() -> None:
+    """Importing what services and tools use starts neither Spark nor its bindings."""
+    program = (
+        "import sys, drover.client, drover.rpc.service, drover.runtime, drover.connector;"
+        "print([m for m in ('pyspark', 'py4j', 'pandas') if m in sys.modules])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.strip() == "[]"

@@ -1,0 +1,125 @@
+"""The repository keeps its own house: what must not be in it, and what to write instead."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import REPOSITORY, python_files, text_of, tracked_files
+
+PYTHON_MAX_LINES = 600
+FILE_MAX_BYTES = 1 << 20
+#: Fixtures and golden files are kept as they are.
+DATA = ("tests/data/", "tests/contract/golden/")
+THIS = Path("tests/contract/test_tidy.py")
+#: It states the rule about open work.
+STATES_THE_RULES = Path("CONTRIBUTING.md")
+
+#: A call that must not be made, in which files, and what to write instead.
+BANNED_CALLS = [
+    (r"\btime\.sleep\(", "wait for a condition: tests/support/waiting.py, or a timer of the loop"),
+    (r"\bassert True\b", "assert something that can be false"),
+    (r"\bget_event_loop\(", "asyncio.get_running_loop()"),
+    (r"\bos\.system\(", "subprocess.run([...])"),
+    (r"\bos\.fork\(", "subprocess.Popen: gRPC and Spark do not survive a fork"),
+    (r"\bshell=True\b", "a list of arguments"),
+    (r"\btempfile\.mktemp\(", "tempfile.mkstemp or TemporaryDirectory"),
+    (r"\byaml\.load\(", "yaml.safe_load"),
+    (r"\bdatetime\.(utcnow|utcfromtimestamp)\(", "datetime.now(UTC)"),
+    (r"\bpytest\.mark\.skip\b(?!if)", "skipif with a reason that can be false"),
+    (r"\bpytest\.mark\.xfail\b", "a test of what is so, or none"),
+    (r"^\s*except:\s*$", "except with the errors that are meant"),
+]
+
+OPEN_WORK = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
+HOME_PATH = re.compile(r"(?<![\w.~$}-])/(?:home|Users)/[A-Za-z]|(?<![\w.])/root/|/work/main\b")
+REGISTRY_HOST = re.compile(
+    r"--(?:extra-)?index-url|\bpypi\.org|\bpythonhosted\.org|\bdocker\.io/|\bghcr\.io/|\bquay\.io/"
+    r"|\bproxy\.golang\.org|\bartifactory\b|\bregistry\.[\w.-]+\.(?:com|org|io|net|dev|cloud)\b",
+    re.IGNORECASE,
+)
+
+
+def none_of(faults: Iterable[str]) -> None:
+    found = sorted(faults)
+    assert not found, "\n" + "\n".join(found)
+
+
+def texts() -> list[tuple[Path, str]]:
+    found = []
+    for path in tracked_files():
+        if not str(path).startswith(DATA) and path != THIS:
+            text = text_of(path)
+            if text is not None:
+                found.append((path, text))
+    return found
+
+
+def matches(pattern: re.Pattern[str], files: Iterable[tuple[Path, str]]) -> list[str]:
+    return [
+        f"{path}:{number}: {line.strip()[:100]}"
+        for path, text in files
+        for number, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_there_is_a_repository_to_check() -> None:
+    names = {str(path) for path in tracked_files()}
+    assert {"pyproject.toml", "Makefile", "shared/drover/errors.py"} <= names
+    assert len(python_files("shared", "services")) > 40
+
+
+def test_no_work_is_left_open() -> None:
+    files = [(path, text) for path, text in texts() if path != STATES_THE_RULES]
+    none_of(matches(OPEN_WORK, files))
+
+
+@pytest.mark.parametrize(("pattern", "instead"), BANNED_CALLS, ids=[b[0] for b in BANNED_CALLS])
+def test_banned_calls(pattern: str, instead: str) -> None:
+    files = [(path, text_of(path) or "") for path in python_files() if path != THIS]
+    none_of(f"{place}  -> {instead}" for place in matches(re.compile(pattern), files))
+
+
+def test_python_files_are_small_enough_to_read() -> None:
+    none_of(
+        f"{path} has {lines} lines: split it (at most {PYTHON_MAX_LINES})"
+        for path in python_files()
+        if (lines := len((text_of(path) or "").splitlines())) > PYTHON_MAX_LINES
+    )
+
+
+def test_no_file_is_large() -> None:
+    none_of(
+        f"{path} has {size} bytes"
+        for path in tracked_files()
+        if (size := (REPOSITORY / path).stat().st_size) > FILE_MAX_BYTES
+    )
+
+
+def test_no_path_of_one_machine() -> None:
+    none_of(matches(HOME_PATH, texts()))
+
+
+def test_no_registry_hosts() -> None:
+    """Where packages and images come from is for the machine to say."""
+    none_of(matches(REGISTRY_HOST, texts()))
+
+
+def test_text_files_are_clean() -> None:
+    faults = []
+    for path, text in texts():
+        if "\r" in text:
+            faults.append(f"{path} has carriage returns")
+        if text and not text.endswith("\n"):
+            faults.append(f"{path} lacks its last newline")
+        if re.search(r"[ \t]+$", text, re.MULTILINE) and path.suffix not in {".txt", ".md"}:
+            faults.append(f"{path} has trailing white space")
+        if "\t" in text and path.suffix in {".py", ".proto", ".toml", ".yml", ".yaml", ".json"}:
+            faults.append(f"{path} has tabs")
+    none_of(faults)
+
+
+def test_no_stubs_are_committed() -> None:
+    none_of(str(path) for path in tracked_files() if "_pb2" in path.name)
