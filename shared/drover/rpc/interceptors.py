@@ -5,6 +5,7 @@ reflection) pass untouched, since their callers set no deadlines.
 """
 
 import asyncio
+import math
 import random
 import re
 import time
@@ -38,16 +39,21 @@ _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _log = structlog.get_logger("drover.rpc")
 
 Context = grpc.aio.ServicerContext[Any, Any]
+#: On the monotonic clock, for calls whose caller set none.
+_own_deadline: ContextVar[float] = ContextVar("drover_own_deadline", default=math.inf)
 _current_watch: ContextVar["WatchCall | None"] = ContextVar("drover_current_watch", default=None)
 
 
 def remaining_s(context: Context, margin_s: float = ANSWER_MARGIN_S) -> float:
     """How long a handler may still work so that its answer arrives in time; never negative.
 
-    Without a deadline of the caller's (admin calls) it is the default of 60 s, from now on.
+    For an admin call without a deadline it is what is left of the default of 60 s; for a stream
+    without one the whole default, each time it asks.
     """
-    left = context.time_remaining()
-    return max(0.0, (ADMIN_DEADLINE_S if left is None else left) - margin_s)
+    left: float | None = context.time_remaining()
+    if left is None:
+        left = min(ADMIN_DEADLINE_S, _own_deadline.get() - time.monotonic())
+    return max(0.0, left - margin_s)
 
 
 def ended_by_server() -> bool:
@@ -156,6 +162,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                         Reason.MISSING_DEADLINE,
                         f"{_short(method)} needs a deadline: set a timeout on the call",
                     )
+                _own_deadline.set(time.monotonic() + ADMIN_DEADLINE_S)
                 try:
                     async with asyncio.timeout(ADMIN_DEADLINE_S) as limit:
                         return await behavior(request, context)

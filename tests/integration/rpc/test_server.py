@@ -72,7 +72,7 @@ async def test_an_admin_call_without_deadline_gets_one(
     error = await error_of(admin.stub.PutStatuses(pb.PutStatusesRequest()))
     assert isinstance(error, DeadlineExceededError)
     assert "PutStatuses" in error.message
-    assert seen == [pytest.approx(0.1)]
+    assert 0 < seen[0] <= 0.1 + 1e-6
 
 
 async def test_the_handler_knows_how_long_it_may_work(internal: Any) -> None:
