@@ -36,6 +36,8 @@ from drover.connector import (
     TopicPartition,
     Validator,
     Violation,
+    balanced_groups,
+    current_spark_partition,
 )
 
 __version__ = "0.1.0"
@@ -74,4 +76,6 @@ __all__ = [
     "Validator",
     "Violation",
     "__version__",
+    "balanced_groups",
+    "current_spark_partition",
 ]

@@ -23,7 +23,7 @@ from drover.connector.sink import (
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
 from drover.connector.task import TaskContext
 from drover.connector.validators import All, Check, InRange, Matches, NonEmpty, OneOf, Validator
-from drover.dataplane.arrow_rows import ArrowRows
+from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
 from drover.errors import Violation
 
 __all__ = [
@@ -59,4 +59,6 @@ __all__ = [
     "TopicPartition",
     "Validator",
     "Violation",
+    "balanced_groups",
+    "current_spark_partition",
 ]

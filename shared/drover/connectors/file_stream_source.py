@@ -26,6 +26,7 @@ from drover.connector import (
     SourceConnector,
     SourceTask,
     SourceTaskContext,
+    balanced_groups,
 )
 from drover.connectors.line_files import ByteRange, FileVanishedError, TailedFile
 from drover.connectors.line_reader import LINES_DDL, LineReader
@@ -37,8 +38,8 @@ RESCAN_INTERVAL_MS = "rescan.interval.ms"
 #: What a task is given: its files, as a JSON list.
 TASK_FILES = "task.files"
 
-RANGE_BYTES_MIN = 1024 * 1024
-RANGE_BYTES_MAX = 8 * 1024 * 1024
+#: What an executor reads at once.
+RANGE_BYTES = 4 * 1024 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -61,32 +62,32 @@ class FileStreamSourceTask(SourceTask):
         config = self._context.config
         spark = self._context.spark
         bytes_left: int = config["batch.max.bytes"]
-        range_bytes = min(
-            RANGE_BYTES_MAX,
-            max(RANGE_BYTES_MIN, bytes_left // spark.sparkContext.defaultParallelism),
-        )
         ranges: list[ByteRange] = []
         offsets = []
         for file in self._in_turn():
             if bytes_left <= 0:
                 break
-            planned = self._plan(file, bytes_left, range_bytes)
+            planned = self._plan(file, bytes_left)
             if planned:
                 ranges += planned
                 offsets.append(({"filename": file.path}, file.offset()))
                 bytes_left -= sum(each.size_bytes for each in planned)
         if not ranges:
             return None
-        groups = _group(ranges, range_bytes)
+        groups = balanced_groups(
+            ranges,
+            lambda each: each.size_bytes,
+            group_count=spark.sparkContext.defaultParallelism,
+        )
         rows = ArrowRows(spark, LineReader(groups), len(groups), LINES_DDL)
         return SourceBatch(rows, offsets, topic=config[TOPIC])
 
-    def _plan(self, file: TailedFile, max_bytes: int, range_bytes: int) -> list[ByteRange]:
+    def _plan(self, file: TailedFile, max_bytes: int) -> list[ByteRange]:
         try:
             return file.plan(
                 max_bytes=max_bytes,
                 max_lines=self._context.config["batch.max.records"],
-                range_bytes=range_bytes,
+                range_bytes=RANGE_BYTES,
             )
         except FileVanishedError:
             if self._waits_for_files or not file.read_to_end:
@@ -203,16 +204,3 @@ def _is_regular(path: str) -> bool:
         return stat.S_ISREG(Path(path).stat().st_mode)
     except OSError:
         return False
-
-
-def _group(ranges: Sequence[ByteRange], group_bytes: int) -> tuple[tuple[ByteRange, ...], ...]:
-    """Neighbours together up to about ``group_bytes``, so that many small files are few jobs."""
-    groups: list[list[ByteRange]] = []
-    size = group_bytes
-    for each in ranges:
-        if size + each.size_bytes > group_bytes:
-            groups.append([])
-            size = 0
-        groups[-1].append(each)
-        size += each.size_bytes
-    return tuple(tuple(group) for group in groups)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.dataplane.executor import current_spark_partition
+from drover.connector import current_spark_partition
 
 PARTS_DDL = "spark_partition int, path string, size_bytes bigint"
 _SCHEMA = pa.schema(

@@ -1,7 +1,6 @@
-"""What code on Spark executors shares: the store of the process, and where it runs."""
+"""What code on Spark executors shares: the store of the process."""
 
 import os
-import sys
 import threading
 from pathlib import Path
 
@@ -36,13 +35,3 @@ def open_store(path: Path) -> EmbeddedStore:
                 _stores.pop(next(iter(_stores)))
             store = _stores[key] = EmbeddedStore(path)
         return store
-
-
-def current_spark_partition() -> int:
-    """The Spark partition that this process works on; 0 outside of Spark.
-
-    Whoever runs as a Spark task has pyspark loaded; it is not imported for those who do not.
-    """
-    pyspark = sys.modules.get("pyspark")
-    context = pyspark.TaskContext.get() if pyspark is not None else None
-    return int(context.partitionId()) if context is not None else 0

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drover.dataplane.arrow_rows import ArrowRows
+from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.reading import RangeReader
 from drover.dataplane.staging import STAGED_DDL, Stager, staged_blobs
@@ -16,10 +16,14 @@ if TYPE_CHECKING:
 def topic_rows(spark: "SparkSession", path: Path, plan: ReadPlan) -> ArrowRows:
     """The records of a plan: topic, partition, offset, key, value, headers, timestamp.
 
-    One Spark partition for each range, in the plan's order.
+    At most as many Spark partitions as cores, in the plan's order.
     """
-    ranges = tuple(plan.ranges)
-    return ArrowRows(spark, RangeReader(path, ranges), len(ranges), READ_DDL)
+    groups = balanced_groups(
+        plan.ranges,
+        lambda each: each.size_bytes,
+        group_count=spark.sparkContext.defaultParallelism,
+    )
+    return ArrowRows(spark, RangeReader(path, groups), len(groups), READ_DDL)
 
 
 def topic_frame(spark: "SparkSession", path: Path, plan: ReadPlan) -> "DataFrame":

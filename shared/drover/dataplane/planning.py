@@ -8,7 +8,7 @@ from drover.dataplane.values import ReadPlan, ReadRange
 
 MAX_RECORDS = 500_000
 MAX_BYTES = 64 * 1024 * 1024
-RANGE_BYTES = 8 * 1024 * 1024
+RANGE_BYTES = 4 * 1024 * 1024
 #: One plan looks at no more stored batches than this of each partition.
 MAX_BATCHES = 5_000
 

@@ -16,14 +16,16 @@ from drover.errors import OutOfRangeError, Reason
 
 @dataclass(frozen=True)
 class RangeReader:
-    """Reads ranges by their number; for ArrowRows."""
+    """Reads groups of ranges by their number; for ArrowRows."""
 
     path: Path
-    ranges: tuple[ReadRange, ...]
+    groups: tuple[tuple[ReadRange, ...], ...]
 
     def __call__(self, number: int) -> Iterator[Any]:
-        """The records of a range."""
-        return read_range(open_store(self.path), self.ranges[number])
+        """The records of a group."""
+        store = open_store(self.path)
+        for each in self.groups[number]:
+            yield from read_range(store, each)
 
 
 def read_range(store: EmbeddedStore, wanted: ReadRange) -> Iterator[Any]:

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.dataplane import payload
-from drover.dataplane.executor import current_spark_partition, open_store
+from drover.dataplane.arrow_rows import current_spark_partition
+from drover.dataplane.executor import open_store
 from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.payload import FrameError
 from drover.dataplane.store import EmbeddedStore
