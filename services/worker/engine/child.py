@@ -213,9 +213,11 @@ class EngineChild:
         while True:
             try:
                 report = await framing.receive_async(reader, engine_pb2.EngineReport)
-            except (framing.FramingError, OSError) as error:
+            except framing.FramingError as error:
                 log.error("engine stream broken", error=str(error))
                 self.kill()
+                return
+            except OSError:  # the engine ended with commands unread
                 return
             if report is None:
                 return

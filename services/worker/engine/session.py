@@ -135,7 +135,6 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
-        "spark.local.dir": str(directory / "local"),
         "spark.sql.catalogImplementation": "in-memory",
         # plans of batches are not looked at again, and an engine makes one every few milliseconds
         "spark.sql.ui.retainedExecutions": "10",
@@ -176,6 +175,7 @@ def _launch_gateway(
         **os.environ,
         "PYSPARK_PYTHON": settings.python_executable,
         "SPARK_CONNECT_MODE": "0",
+        "SPARK_LOCAL_DIRS": str(directory / "local"),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
     }
     return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)

@@ -102,6 +102,7 @@ class EngineSupervisor:
         self._calls: dict[int, asyncio.Future[engine_pb2.EngineReport]] = {}
         self._child: EngineChild | None = None
         self._state = EngineState.STOPPED
+        self._spawned = asyncio.Event()
         self._ready = asyncio.Event()
         self._ready_report: engine_pb2.EngineReady | None = None
         self._start_failure = ""
@@ -127,9 +128,13 @@ class EngineSupervisor:
         return self._child.process_id if self._child else None
 
     async def start(self) -> None:
-        """Start the engine, and keep one running until ``close``; returns at once."""
+        """Start the engine, and keep one running until ``close``.
+
+        Returns when the first process was started, or could not be; Spark is not up by then.
+        """
         if self._run_task is None:
             self._run_task = asyncio.create_task(self._run(), name="engine-supervisor")
+        await self._spawned.wait()
 
     async def wait_ready(self) -> engine_pb2.EngineReady:
         """Wait until Spark runs, over as many engines as it takes."""
@@ -243,10 +248,12 @@ class EngineSupervisor:
         try:
             await child.start()
         except OSError as error:
+            self._spawned.set()
             message = f"the engine process cannot be started: {error}"
             return EngineExit(ExitCode.FAILED, message, "", lasting=False, requested=False)
         self._child = child
         self._state = EngineState.STARTING
+        self._spawned.set()
         if self._closing:  # close() came while the process was being made
             child.kill()
         try:

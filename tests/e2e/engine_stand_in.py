@@ -1,0 +1,56 @@
+"""An engine without Spark, for tests of its supervisor: does what validate_config tells it.
+
+Started as the real one is: below a guard, with the stream's descriptor as its last argument.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+from drover.api.engine.v1 import engine_pb2
+from services.worker.engine import framing
+
+
+def main() -> int:
+    sock = socket.socket(fileno=int(sys.argv[-1]))
+    ready = engine_pb2.EngineReady(spark_version="none", process_id=os.getpid())
+    framing.send(sock, engine_pb2.EngineReport(ready=ready))
+    while (command := framing.receive(sock, engine_pb2.EngineCommand)) is not None:
+        config = command.validate_config.config
+        todo, argument = config["do"], config.get("with", "")
+        report = engine_pb2.EngineReport(call_id=command.call_id)
+        if todo == "exit":
+            sys.stderr.write(f"{argument}\n")
+            return 7
+        if todo == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if todo == "ignore":
+            continue
+        if todo == "ignore SIGTERM":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if todo == "spawn":
+            # a child that leaves the session, the process group and its parent
+            script = "import os,signal; os.setsid(); os.fork() and os._exit(0); signal.pause()"
+            subprocess.run([sys.executable, "-c", script], check=True)
+        if todo == "fail":
+            report.failure.message = argument
+        elif todo == "garbage":
+            sock.sendall(b"\xff\xff\xff\xff")
+            continue
+        elif todo == "replace":
+            report.call_id = 0
+            report.replacement_requested.reason = argument
+        elif todo == "report":
+            report.done.SetInParent()
+            lost = engine_pb2.ConnectorFailed(connector=argument)
+            framing.send(sock, engine_pb2.EngineReport(connector_failed=lost))
+        else:
+            report.validation.values.add(value=argument)
+        framing.send(sock, report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

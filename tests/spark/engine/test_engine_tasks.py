@@ -1,0 +1,289 @@
+"""Tasks on a real engine: what they move, how they fail, who is left untouched."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from drover.model.ids import TaskId
+from tests.spark.engine.harness import CALL_TIMEOUT_S, Harness
+from tests.support.waiting import wait_until_async
+
+pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
+    harness = Harness(tmp_path_factory.mktemp("engine"))
+    await harness.start()
+    yield harness
+    await harness.close()
+    assert [each.exit_code for each in harness.exits] == [0]
+
+
+def _files(directory: Path, topic: str) -> list[str]:
+    return [path.read_text() for path in sorted(directory.glob(f"{topic}-*"))]
+
+
+async def test_a_source_publishes_every_record_once_and_goes_on_where_it_was(
+    engine: Harness,
+) -> None:
+    config: dict[str, Any] = {"plugin": "Counter", "topic": "once"}
+    assert (await engine.start_task("once", limit="120", **config)).HasField("done")
+    await engine.wait_for_records("once", 120)
+    assert (await engine.stop_task("once")).HasField("done")
+    offsets = engine.store.fetch_offsets("once")
+    assert [each.offset_json for each in offsets] == ['{"next":120}']
+    assert (await engine.start_task("once", limit="300", **config)).HasField("done")
+    await engine.wait_for_records("once", 300)
+    await engine.stop_task("once")
+
+
+async def test_a_sink_writes_what_a_source_published_and_commits_it(
+    engine: Harness, tmp_path: Path
+) -> None:
+    await engine.start_task("flow-in", plugin="Counter", topic="flow", limit="30", step="7")
+    sink: dict[str, Any] = {"plugin": "Collect", "topics": "flow", "directory": str(tmp_path)}
+    await engine.start_task("flow-out", **sink)
+    await wait_until_async(
+        lambda: _files(tmp_path, "flow") == [str(number) for number in range(30)],
+        timeout_s=CALL_TIMEOUT_S,
+        describe=lambda: _files(tmp_path, "flow"),
+    )
+    await wait_until_async(
+        lambda: (
+            [
+                (each.partition_json, each.offset_json, each.metadata)
+                for each in engine.store.fetch_offsets("flow-out")
+            ]
+            == [('{"kafka_topic":"flow","kafka_partition":0}', '{"kafka_offset":30}', "up to 30")]
+        ),
+        describe="the committed offset",
+    )
+    await engine.stop_task("flow-out")
+    assert (tmp_path / "stopped-0").exists()
+    await engine.start_task("flow-out", **sink)
+    assert (tmp_path / "started-0").read_text() == '{"flow-0": [30, "up to 30"]}'
+    await engine.stop_task("flow-out")
+    await engine.stop_task("flow-in")
+
+
+async def test_a_sink_waits_for_its_topic_and_for_a_coordinator_that_is_away(
+    engine: Harness, tmp_path: Path
+) -> None:
+    await engine.start_task(
+        "patient", plugin="Collect", topics="later,never", directory=str(tmp_path)
+    )
+    engine.coordinator_there = False
+    await engine.start_task("late", plugin="Counter", topic="later", limit="10", step="5")
+    await engine.wait_for_records("later", 10)
+    await wait_until_async(lambda: engine.waiting_commit_count, describe="a commit")
+    engine.coordinator_returns()
+    await wait_until_async(lambda: len(_files(tmp_path, "later")) == 10, timeout_s=CALL_TIMEOUT_S)
+    assert engine.reports_of("task_failed", "patient") == []
+    await engine.stop_task("patient")
+    await engine.stop_task("late")
+
+
+async def test_tasks_of_a_sink_share_its_partitions(engine: Harness, tmp_path: Path) -> None:
+    engine.store.ensure_topic("shared", 3)
+    for number in range(2):
+        await engine.start_task(
+            "sharing",
+            number,
+            own_config={"task.count": "2"},
+            plugin="Collect",
+            topics="shared",
+            directory=str(tmp_path),
+            tasks_max="2",
+        )
+    await engine.start_task(
+        "spreading",
+        plugin="Counter",
+        topic="shared",
+        limit="60",
+        step="30",
+        partitioner_keyless="spread",
+    )
+    await wait_until_async(lambda: len(_files(tmp_path, "shared")) == 60, timeout_s=CALL_TIMEOUT_S)
+    await wait_until_async(
+        lambda: (
+            sum(
+                int(each.offset_json.split(":")[1][:-1])
+                for each in engine.store.fetch_offsets("sharing")
+                if each.offset_json
+            )
+            == 60
+        ),
+        describe="all offsets committed",
+    )
+    partitions = {each.partition_json for each in engine.store.fetch_offsets("sharing")}
+    assert len(partitions) == 3
+    for number in range(2):
+        await engine.stop_task("sharing", number)
+    await engine.stop_task("spreading")
+
+
+async def test_one_task_fails_with_its_trace_and_its_neighbour_goes_on(engine: Harness) -> None:
+    await engine.start_task(
+        "pair", 0, plugin="Counter", topic="pair-bad", limit="100", step="10", fail_at="20"
+    )
+    await engine.start_task("pair", 1, plugin="Counter", topic="pair-good", limit="100", step="10")
+    await engine.wait_for_records("pair-good", 100)
+    report = await engine.wait_for_report("task_failed", "pair")
+    assert report.task_failed.task.task == 0
+    assert report.task_failed.trace.startswith("Traceback")
+    assert "RuntimeError: poll is tired" in report.task_failed.trace
+    assert engine.records("pair-bad") == 20
+    assert (await engine.stop_task("pair", 0)).HasField("done")
+    await engine.stop_task("pair", 1)
+
+
+async def test_a_fault_on_the_executors_fails_the_task_and_publishes_nothing(
+    engine: Harness,
+) -> None:
+    await engine.start_task(
+        "rows", plugin="Counter", topic="rows", fail_at="50", misbehave="raise on executors"
+    )
+    report = await engine.wait_for_report("task_failed", "rows")
+    assert "bad row" in report.task_failed.trace
+    assert engine.records("rows") == 50
+    await engine.stop_task("rows")
+
+
+async def test_a_task_that_hangs_in_start_is_abandoned_and_blocks_nobody(
+    engine: Harness,
+) -> None:
+    hung = asyncio.create_task(
+        engine.start_task("hung", plugin="Counter", topic="hung", misbehave="hang in start")
+    )
+    await engine.start_task("free", plugin="Counter", topic="free", limit="50")
+    await engine.wait_for_records("free", 50)
+    failure = (await hung).failure
+    assert failure.timed_out
+    assert failure.message == "start() of task hung-0 did not return within 2 s and was abandoned"
+    assert (await engine.stop_task("hung")).HasField("done")
+    await engine.stop_task("free")
+
+
+async def test_a_task_that_hangs_in_poll_fails_and_its_thread_is_replaced(
+    engine: Harness,
+) -> None:
+    await engine.start_task(
+        "stuck", plugin="Counter", topic="stuck", fail_at="50", misbehave="hang in poll"
+    )
+    report = await engine.wait_for_report("task_failed", "stuck")
+    assert "poll() of task stuck-0 did not return within 2 s" in report.task_failed.trace
+    assert engine.records("stuck") == 50
+    assert (await engine.stop_task("stuck")).HasField("done")
+
+
+async def test_a_task_that_raises_in_start_answers_with_its_trace(engine: Harness) -> None:
+    answer = await engine.start_task(
+        "bad", plugin="Counter", topic="bad", misbehave="raise in start"
+    )
+    assert answer.failure.message == "start() of task bad-0 raised RuntimeError: no start today"
+    assert "in start" in answer.failure.trace
+    answer = await engine.start_task("bad", plugin="Counter", topic="bad", limit="many")
+    assert "limit must be a whole number" in answer.failure.message
+    answer = await engine.start_task("bad", plugin="not.there.AtAll", topic="bad")
+    assert answer.failure.plugin_not_found
+
+
+async def test_a_source_whose_claim_was_taken_is_fenced_and_publishes_no_more(
+    engine: Harness,
+) -> None:
+    config: dict[str, Any] = {
+        "plugin": "Counter",
+        "topic": "fenced",
+        "limit": "1000000",
+        "step": "5",
+    }
+    await engine.start_task("fenced", **config)
+    await wait_until_async(lambda: engine.records("fenced") > 0, timeout_s=CALL_TIMEOUT_S)
+    engine.claim(TaskId("fenced", 0))
+    at_the_claim = engine.records("fenced")
+    report = await engine.wait_for_report("task_fenced", "fenced")
+    assert report.task_fenced.task.connector == "fenced"
+    assert engine.records("fenced") == at_the_claim
+    assert engine.reports_of("task_failed", "fenced") == []
+    assert (await engine.start_task("fenced", **config)).HasField("done")
+    await wait_until_async(
+        lambda: engine.records("fenced") > at_the_claim, timeout_s=CALL_TIMEOUT_S
+    )
+    await engine.stop_task("fenced")
+
+
+async def test_a_sink_whose_commit_is_refused_is_fenced(engine: Harness, tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    await engine.start_task("in", plugin="Counter", topic="zombie", limit="5", step="5")
+    await engine.start_task("zombie", plugin="Collect", topics="zombie", directory=str(tmp_path))
+    await wait_until_async((tmp_path / "writing").exists, timeout_s=CALL_TIMEOUT_S)
+    engine.claim(TaskId("zombie", 0))
+    (tmp_path / "gate").unlink()
+    await engine.wait_for_report("task_fenced", "zombie")
+    assert engine.store.fetch_offsets("zombie") == []
+    await engine.stop_task("zombie")
+    await engine.stop_task("in")
+
+
+async def test_a_paused_task_does_nothing_until_it_is_resumed(
+    engine: Harness, tmp_path: Path
+) -> None:
+    await engine.start_task("held", plugin="Counter", topic="held", limit="40", paused=True)
+    await engine.start_task(
+        "held-sink", plugin="Collect", topics="held", directory=str(tmp_path), paused=True
+    )
+    # a task that ran beside them shows that turns were given
+    await engine.start_task("beside", plugin="Counter", topic="beside", limit="40")
+    await engine.wait_for_records("beside", 40)
+    assert engine.records("held") == 0
+    await engine.set_paused("held", False)
+    await engine.wait_for_records("held", 40)
+    assert _files(tmp_path, "held") == []
+    await engine.set_paused("held-sink", False)
+    await wait_until_async(lambda: len(_files(tmp_path, "held")) == 40, timeout_s=CALL_TIMEOUT_S)
+    for name in ("held", "held-sink", "beside"):
+        await engine.stop_task(name)
+    assert (await engine.set_paused("held", True)).HasField("failure")
+
+
+async def test_a_stop_waits_for_the_batch_in_flight(engine: Harness, tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    await engine.start_task("gated-in", plugin="Counter", topic="gated", limit="5", step="5")
+    await engine.start_task("gated", plugin="Collect", topics="gated", directory=str(tmp_path))
+    await wait_until_async((tmp_path / "writing").exists, timeout_s=CALL_TIMEOUT_S)
+    assert (await engine.stop_task("gated")).HasField("done")
+    assert len(_files(tmp_path, "gated")) == 5
+    assert (tmp_path / "stopped-0").exists()
+    (committed,) = engine.store.fetch_offsets("gated")
+    assert committed.offset_json == '{"kafka_offset":5}'
+    await engine.stop_task("gated-in")
+
+
+async def test_a_task_cannot_be_started_twice(engine: Harness) -> None:
+    await engine.start_task("twice", plugin="Counter", topic="twice")
+    answer = await engine.start_task("twice", plugin="Counter", topic="twice")
+    assert answer.failure.message == "task twice-0 runs already: stop it first"
+    await engine.stop_task("twice")
+    assert (await engine.stop_task("twice")).HasField("done")
+
+
+async def test_progress_is_told(engine: Harness) -> None:
+    await engine.start_task("told", plugin="Counter", topic="told", limit="20", step="10")
+
+    def told() -> list[tuple[int, int]]:
+        return [
+            (entry.record_count, entry.batch_count)
+            for report in engine.reports
+            for entry in report.task_progress.entries
+            if entry.task.connector == "told"
+        ]
+
+    await wait_until_async(
+        lambda: told() and told()[-1] == (20, 2), timeout_s=CALL_TIMEOUT_S, describe=told
+    )
+    await engine.stop_task("told")
