@@ -142,18 +142,20 @@ def _show_result(console: Console, result: DemoResult) -> None:
         )
         for handover in result.handovers
     ]
-    columns = ("TASK", "KILLED", "TREE GONE AFTER", "TAKEN OVER BY", "RUNNING AFTER")
-    console.print(kills_table((*columns, "ROWS FLOW AFTER"), kills))
+    columns = ("task", "killed", "engine gone", "now on", "RUNNING", "rows flow")
+    console.print()
+    console.print(kills_table(columns, kills))
+    console.print()
     rate = result.rows / result.seconds if result.seconds else 0.0
     facts = [
-        ("rows in, rows out", f"{result.rows:,}, {result.rows:,}"),
+        ("rows in, out", f"{result.rows:,}, {result.rows:,}"),
         ("bytes", f"{result.size_bytes:,}"),
-        ("sha256 of both", result.sha256),
+        ("sha256", result.sha256),
         ("time", f"{result.seconds:.1f} s, {rate:,.0f} rows/s"),
-        ("lost, doubled, reordered", "none"),
-        ("processes left over", "none"),
+        ("lost", "none, and none doubled or reordered"),
+        ("left over", "no process"),
     ]
-    console.print(summary("Drover carried every row", facts))
+    console.print(summary("Drover carried every row; what came out is what went in", facts))
 
 
 if __name__ == "__main__":

@@ -97,17 +97,26 @@ def _bar(label: str, count: int, total: int, rate: float) -> tuple[Text, Progres
 
 def summary(title: str, rows: Sequence[tuple[str, str]]) -> Table:
     """A table of facts."""
-    table = Table(title=title, title_justify="left", show_header=False)
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.show_header = False
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
     for label, value in rows:
-        table.add_row(Text(label, style="bold"), Text(value, overflow="fold"))
+        table.add_row(label, Text(value))
     return table
 
 
 def kills_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     """A table of what was killed and how it went on."""
-    table = Table(title="kill -9", title_justify="left")
+    table = Table(
+        title="kill -9 and hand-over, times since the kill",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+    )
     for column in columns:
-        table.add_column(column)
+        table.add_column(column, header_style="dim")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table
