@@ -1,0 +1,88 @@
+"""Lines that keep coming into a file while a test does its worst, and what came out at the end."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from drover.client import ConnectClient
+from tests.support.waiting import wait_until_async
+
+FLOW_TIMEOUT_S = 180.0
+_TICK_S = 0.05
+_LINES_PER_TICK = 500
+
+
+class Flow:
+    """A source file that grows, the sink file that has to become the same, and who carries it."""
+
+    def __init__(self, directory: Path, name: str = "flow") -> None:
+        self.name = name
+        self.source = f"{name}-source"
+        self.sink = f"{name}-sink"
+        self.input = directory / f"{name}-in.txt"
+        self.output = directory / f"{name}-out.txt"
+        self._line_count = 0
+
+    async def create_connectors(self, client: ConnectClient) -> None:
+        """Create the two FileStream connectors."""
+        await client.create_connector(
+            self.source,
+            {
+                "connector.class": "FileStreamSource",
+                "file": str(self.input),
+                "topic": self.name,
+            },
+        )
+        await client.create_connector(
+            self.sink,
+            {
+                "connector.class": "FileStreamSink",
+                "file": str(self.output),
+                "topics": self.name,
+            },
+        )
+
+    @asynccontextmanager
+    async def feeding(self) -> AsyncIterator[None]:
+        """Append lines all the while."""
+        task = asyncio.create_task(self._feed())
+        try:
+            await wait_until_async(lambda: self._line_count > 0, describe="the first lines are fed")
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _feed(self) -> None:
+        with self.input.open("ab", buffering=0) as file:
+            while True:
+                lines = (
+                    f"line {number} {number * 7919 % 104729:x}\n"
+                    for number in range(self._line_count, self._line_count + _LINES_PER_TICK)
+                )
+                file.write("".join(lines).encode())
+                self._line_count += _LINES_PER_TICK
+                await asyncio.sleep(_TICK_S)
+
+    async def wait_until_passed(self, what: str) -> None:
+        """Wait until what is in the input now has come out."""
+        size = self.input.stat().st_size
+        await wait_until_async(
+            lambda: self.output.exists() and self.output.stat().st_size >= size,
+            timeout_s=FLOW_TIMEOUT_S,
+            describe=f"{size} bytes come out {what}",
+        )
+
+    async def assert_equal(self) -> None:
+        """The feed has ended: everything comes out, nothing is lost, doubled or reordered."""
+        await self.wait_until_passed("after the feed has ended")
+        assert self._line_count > 0
+        assert _sha256(self.output) == _sha256(self.input)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
