@@ -1,0 +1,228 @@
+"""Two workers, real stores and a real coordinator; only the engines do nothing."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.model.ids import TaskId
+from tests.support.fake_engine import SOURCE
+from tests.support.waiting import wait_until_async
+from tests.support.worker_cluster import RunningWorker, WorkerCluster
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
+    async with WorkerCluster(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def workers(cluster: WorkerCluster) -> list[RunningWorker]:
+    """The leader, then the follower."""
+    pair = [await cluster.add_worker(), await cluster.add_worker()]
+    await cluster.settled(*pair)
+    return sorted(pair, key=lambda worker: not worker.leads)
+
+
+def create(name: str, **settings: str) -> pb.CreateConnectorRequest:
+    config = {"connector.class": SOURCE, "tasks.max": "4", **settings}
+    return pb.CreateConnectorRequest(name=name, config=config)
+
+
+async def test_a_connector_created_through_a_follower_runs_on_both_workers(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    created = await follower.stub.CreateConnector(create("numbers"), timeout=20)
+    assert created.connector.name == "numbers"
+    assert created.connector.revision > 0
+    both = {leader.address, follower.address}
+    await cluster.state(follower, "numbers", "RUNNING", "RUNNING", 4, workers=both)
+    await cluster.running("numbers", 4, leader, follower)
+    assert (len(leader.tasks), len(follower.tasks)) == (2, 2)
+
+
+async def test_a_deleted_connector_stops_and_its_statuses_go(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    await leader.stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.running("numbers", 4, leader, follower)
+    await follower.stub.DeleteConnector(pb.DeleteConnectorRequest(name="numbers"), timeout=20)
+    await cluster.running("numbers", 0, leader, follower)
+    loop = follower.worker.loop
+    assert loop is not None
+    await wait_until_async(lambda: not loop.herder.context.statuses)
+
+
+async def test_pause_keeps_tasks_where_they_are_and_resume_goes_on(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    await leader.stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    before = {w.address: w.tasks for w in workers}
+    await follower.stub.PauseConnector(pb.PauseConnectorRequest(name="numbers"), timeout=20)
+    await cluster.state(leader, "numbers", "PAUSED", "PAUSED", 4)
+    assert {w.address: w.tasks for w in workers} == before
+    await follower.stub.ResumeConnector(pb.ResumeConnectorRequest(name="numbers"), timeout=20)
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+
+
+async def test_stop_takes_the_tasks_away_and_resume_brings_them_back(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    await leader.stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.running("numbers", 4, leader, follower)
+    await follower.stub.StopConnector(pb.StopConnectorRequest(name="numbers"), timeout=20)
+    await cluster.state(leader, "numbers", "STOPPED", "", 0)
+    await cluster.running("numbers", 0, leader, follower)
+    await follower.stub.ResumeConnector(pb.ResumeConnectorRequest(name="numbers"), timeout=20)
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+
+
+@pytest.mark.parametrize("victim", [0, 1], ids=["the leader", "the follower"])
+async def test_the_work_of_a_killed_worker_moves_to_the_other(
+    cluster: WorkerCluster, workers: list[RunningWorker], victim: int
+) -> None:
+    await workers[0].stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.running("numbers", 4, *workers)
+    dead, survivor = workers[victim], workers[1 - victim]
+    await dead.service.kill()
+    await cluster.running("numbers", 4, survivor)
+    await cluster.state(survivor, "numbers", "RUNNING", "RUNNING", 4, workers={survivor.address})
+
+
+async def test_a_stopped_worker_hands_its_work_over_and_says_so(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    await leader.stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.running("numbers", 4, leader, follower)
+    await leader.service.stop()
+    await cluster.running("numbers", 4, follower)
+    await cluster.state(follower, "numbers", "RUNNING", "RUNNING", 4)
+
+
+async def test_a_restart_through_the_worker_that_does_not_own_the_task(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    await leader.stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    assert leader.engine is not None
+    assert follower.engine is not None
+    theirs = min(leader.tasks)
+    before = leader.engine.running_tasks[theirs]
+    await follower.stub.RestartTask(
+        pb.RestartTaskRequest(name="numbers", task=theirs.task), timeout=20
+    )
+    assert leader.engine.running_tasks[theirs] > before
+    mine = min(follower.tasks)
+    before = follower.engine.running_tasks[mine]
+    await leader.stub.RestartTask(pb.RestartTaskRequest(name="numbers", task=mine.task), timeout=20)
+    assert follower.engine.running_tasks[mine] > before
+
+
+async def test_only_what_failed_restarts(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    await leader.stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    assert follower.engine is not None
+    failed = min(follower.tasks)
+    follower.engine.fail_task(failed, "Traceback: the file is gone")
+    others = {w.address: dict(w.engine.running_tasks) for w in workers if w.engine}
+
+    async def shows_failure() -> bool:
+        request = pb.GetConnectorStatusRequest(name="numbers")
+        status = (await leader.stub.GetConnectorStatus(request, timeout=10)).status
+        return status.tasks[failed.task].trace == "Traceback: the file is gone"
+
+    await wait_until_async(shows_failure)
+    restarted = await leader.stub.RestartConnector(
+        pb.RestartConnectorRequest(name="numbers", include_tasks=True, only_failed=True),
+        timeout=20,
+    )
+    states = {t.task: pb.RunState.Name(t.state) for t in restarted.planned_status.tasks}
+    expected = dict.fromkeys(range(4), "RUN_STATE_RUNNING")
+    assert states == {**expected, failed.task: "RUN_STATE_RESTARTING"}
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    for worker in workers:
+        assert worker.engine is not None
+        for task, run_id in worker.engine.running_tasks.items():
+            assert (run_id == others[worker.address][task]) == (task != failed)
+
+
+async def test_tasks_come_back_with_their_engine(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    await leader.stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    assert follower.engine is not None
+    lost = follower.tasks
+    follower.engine.die()
+
+    async def lost_tasks_failed() -> bool:
+        request = pb.GetConnectorStatusRequest(name="numbers")
+        status = (await leader.stub.GetConnectorStatus(request, timeout=10)).status
+        failed = {t.task for t in status.tasks if t.state == pb.RUN_STATE_FAILED}
+        return failed == {task.task for task in lost}
+
+    await wait_until_async(lost_tasks_failed)
+    follower.engine.come_back()
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    assert follower.tasks == lost
+
+
+async def test_sink_commits_travel_to_the_coordinator_and_back(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    await leader.stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.running("numbers", 4, leader, follower)
+    engine = follower.engine
+    assert engine is not None
+    task = min(follower.tasks)
+    partition = '{"kafka_topic":"t","kafka_partition":0}'
+    call_id = engine.commit(task, partition, '{"kafka_offset":5}')
+    await wait_until_async(lambda: call_id in engine.commit_results)
+    assert engine.commit_results[call_id].message == ""
+    offsets = await leader.stub.GetConnectorOffsets(
+        pb.GetConnectorOffsetsRequest(name="numbers"), timeout=20
+    )
+    assert [(o.partition_json, o.offset_json) for o in offsets.offsets] == [
+        (partition, '{"kafka_offset":5}')
+    ]
+
+
+async def test_workers_wait_for_stores_that_are_away(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    await leader.stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    before = {w.address: w.tasks for w in workers}
+    await cluster.config_store.stop()
+    await cluster.status_store.stop()
+    assert follower.engine is not None
+    follower.engine.fail_task(min(follower.tasks), "failed while the status store was away")
+    restart = follower.stub.PauseConnector(pb.PauseConnectorRequest(name="numbers"), timeout=30)
+    cluster.config_store.start()
+    cluster.status_store.start()
+    await restart
+    await wait_until_async(lambda: all(w.stage == "SETTLED" for w in workers))
+    assert {w.address: w.tasks for w in workers} == before
+
+    async def failure_arrived() -> bool:
+        request = pb.GetConnectorStatusRequest(name="numbers")
+        status = (await leader.stub.GetConnectorStatus(request, timeout=10)).status
+        return any(t.state == pb.RUN_STATE_FAILED for t in status.tasks)
+
+    await wait_until_async(failure_arrived)
+    assert TaskId("numbers", 0) in set().union(*before.values())

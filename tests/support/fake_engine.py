@@ -1,0 +1,176 @@
+"""An engine without Spark: plugins that do nothing, in the process of the test."""
+
+import asyncio
+import itertools
+from collections.abc import Mapping
+
+from drover.api.engine.v1 import engine_pb2 as pb
+from drover.errors import Reason, UnavailableError
+from drover.model.ids import TaskId
+from services.worker.engine.supervisor import EngineExit, ExitHandler, ReportHandler
+from services.worker.settings import WorkerSettings
+
+SOURCE = "tests.IdleSource"
+SINK = "tests.IdleSink"
+
+
+class FakeEngine:
+    """Starts, stops and fails what it is told; ``running_tasks`` maps each task to its run.
+
+    Settings of its connectors: ``tasks`` is how many task configs they make (default tasks.max),
+    ``fail.start`` makes tasks fail at their start with its value as trace.
+    """
+
+    def __init__(
+        self, settings: WorkerSettings, on_report: ReportHandler, on_exit: ExitHandler
+    ) -> None:
+        self.settings = settings
+        self._on_report = on_report
+        self._on_exit = on_exit
+        self.process_id: int | None = None
+        self.running_connectors: dict[str, int] = {}
+        self.running_tasks: dict[TaskId, int] = {}
+        self.paused: dict[TaskId, bool] = {}
+        self.started: dict[TaskId, pb.StartTask] = {}
+        self.commit_results: dict[int, pb.CommitResult] = {}
+        self._configs: dict[str, Mapping[str, str]] = {}
+        self._call_ids = itertools.count(1)
+        self.start_count = 0
+
+    async def start(self) -> None:
+        self._come_up()
+
+    def _come_up(self) -> None:
+        self.start_count += 1
+        self.process_id = self.start_count
+        ready = pb.EngineReady(spark_version="none", spark_master="none", process_id=1)
+        asyncio.get_running_loop().call_soon(self._on_report, pb.EngineReport(ready=ready))
+
+    def die(self, message: str = "killed by the test") -> None:
+        """End; everything in it is gone."""
+        self.process_id = None
+        self.running_connectors.clear()
+        self.running_tasks.clear()
+        self._on_exit(
+            EngineExit(
+                exit_code=137, message=message, stderr_tail="", lasting=False, requested=False
+            )
+        )
+
+    def come_back(self) -> None:
+        """Start again after ``die``."""
+        self._come_up()
+
+    async def close(self) -> None:
+        self.process_id = None
+
+    async def send(self, command: pb.EngineCommand) -> None:
+        self.commit_results[command.call_id] = command.commit_result
+
+    async def call(self, command: pb.EngineCommand, timeout_s: float) -> pb.EngineReport:
+        await asyncio.sleep(0)
+        if self.process_id is None:
+            raise UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine is not running")
+        match command.WhichOneof("command"):
+            case "list_plugins":
+                return pb.EngineReport(plugins=pb.PluginList(plugins=_PLUGINS))
+            case "validate_config":
+                return pb.EngineReport(validation=_validate(dict(command.validate_config.config)))
+            case "start_connector":
+                start = command.start_connector
+                self.running_connectors[start.connector] = start.run_id
+                self._configs[start.connector] = dict(start.config)
+            case "stop_connector":
+                self.running_connectors.pop(command.stop_connector.connector, None)
+            case "generate_task_configs":
+                return self._generate(command.generate_task_configs)
+            case "start_task":
+                return self._start_task(command.start_task)
+            case "stop_task":
+                task = _task_id(command.stop_task.task.connector, command.stop_task.task.task)
+                self.running_tasks.pop(task, None)
+            case "set_paused":
+                task = _task_id(command.set_paused.connector, command.set_paused.task)
+                self.paused[task] = command.set_paused.paused
+        return pb.EngineReport(done=pb.Done())
+
+    def _generate(self, command: pb.GenerateTaskConfigs) -> pb.EngineReport:
+        config = self._configs[command.connector]
+        count = int(config.get("tasks", command.max_tasks))
+        made = pb.TaskConfigList(
+            task_configs=[
+                pb.TaskConfigList.TaskConfig(config={"part": str(index)}) for index in range(count)
+            ]
+        )
+        return pb.EngineReport(task_configs=made)
+
+    def _start_task(self, start: pb.StartTask) -> pb.EngineReport:
+        trace = start.connector_config.get("fail.start")
+        if trace:
+            return pb.EngineReport(failure=pb.Failure(message="start() raised", trace=trace))
+        task = _task_id(start.task.connector, start.task.task)
+        assert task not in self.running_tasks, f"{task} runs twice in one engine"
+        self.running_tasks[task] = start.run_id
+        self.started[task] = start
+        self.paused[task] = start.paused
+        return pb.EngineReport(done=pb.Done())
+
+    # What the plugins' side may report
+
+    def fail_task(self, task: TaskId, trace: str) -> None:
+        report = pb.TaskFailed(run_id=self.running_tasks[task], trace=trace)
+        report.task.connector, report.task.task = task.connector, task.task
+        self._on_report(pb.EngineReport(task_failed=report))
+
+    def commit(self, task: TaskId, partition_json: str, offset_json: str) -> int:
+        """Ask for a commit; returns its call id, under which the result will be."""
+        call_id = next(self._call_ids)
+        report = pb.EngineReport(call_id=call_id)
+        report.commit_offsets.task.connector = task.connector
+        report.commit_offsets.task.task = task.task
+        report.commit_offsets.claim.CopyFrom(self.started[task].claim)
+        report.commit_offsets.offsets.add(partition_json=partition_json, offset_json=offset_json)
+        self._on_report(report)
+        return call_id
+
+
+def _task_id(connector: str, task: int) -> TaskId:
+    return TaskId(connector, task)
+
+
+_KEYS = [
+    pb.ConfigKey(name="name", type="STRING", required=True),
+    pb.ConfigKey(name="connector.class", type="STRING", required=True),
+    pb.ConfigKey(name="tasks.max", type="INT", default_value="1"),
+    pb.ConfigKey(name="tasks", type="INT"),
+    pb.ConfigKey(name="fail.start", type="STRING"),
+    pb.ConfigKey(name="topic", type="STRING"),
+    pb.ConfigKey(name="db.login", type="PASSWORD"),
+]
+_PLUGINS = [
+    pb.Plugin(class_name=SOURCE, aliases=["IdleSource"], type="source", config_keys=_KEYS),
+    pb.Plugin(class_name=SINK, aliases=["IdleSink"], type="sink", config_keys=_KEYS),
+]
+
+
+def _validate(config: dict[str, str]) -> pb.ConfigValidation:
+    found = {name: p for p in _PLUGINS for name in (p.class_name, *p.aliases)}
+    plugin = found.get(config.get("connector.class", ""))
+    values = []
+    for key in _KEYS:
+        value = pb.ConfigValue(key=key)
+        if key.name in config:
+            value.value = config[key.name]
+        if key.name == "connector.class" and plugin is None:
+            value.errors.append("no such plugin is installed")
+        number = config.get("tasks.max", "1")
+        if key.name == "tasks.max" and not (number.isdecimal() and int(number) > 0):
+            value.errors.append("must be a number above 0")
+        values.append(value)
+    known = {key.name for key in _KEYS}
+    values += [
+        pb.ConfigValue(key=pb.ConfigKey(name=key_name), errors=["is not a known setting"])
+        for key_name in config
+        if key_name not in known
+    ]
+    return pb.ConfigValidation(values=values, connector_type=plugin.type if plugin else "")

@@ -1,0 +1,212 @@
+"""A whole cluster in the process of a test: real services and workers, engines without Spark."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc.aio
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
+from drover.model.ids import TaskId
+from services.config_store.__main__ import serve as serve_config_store
+from services.config_store.settings import ConfigStoreSettings
+from services.coordinator.__main__ import serve as serve_coordinator
+from services.coordinator.settings import CoordinatorSettings
+from services.status_store.__main__ import serve as serve_status_store
+from services.status_store.settings import StatusStoreSettings
+from services.worker.settings import WorkerSettings
+from services.worker.worker import Worker
+from tests.support.fake_engine import FakeEngine
+from tests.support.waiting import wait_until_async
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Service:
+    """One service, running as a task; ``stop`` ends it in order, ``kill`` does not."""
+
+    make: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    task: "asyncio.Task[None] | None" = None
+
+    def start(self) -> None:
+        self.stopping = asyncio.Event()
+        self.task = asyncio.create_task(self.make(self.stopping))
+
+    async def stop(self) -> None:
+        self.stopping.set()
+        if self.task is not None:
+            await self.task
+
+    async def kill(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
+
+
+class RunningWorker:
+    """A worker with its engine and a client of its admin API."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.engine: FakeEngine | None = None
+
+        def make_engine(s: WorkerSettings, on_report: Any, on_exit: Any) -> FakeEngine:
+            self.engine = FakeEngine(s, on_report, on_exit)
+            return self.engine
+
+        self.worker = Worker(settings, make_engine=make_engine)
+        self.service = Service(self.worker.run)
+        self.channel: grpc.aio.Channel | None = None
+
+    @property
+    def address(self) -> str:
+        return self.worker.address
+
+    @property
+    def stage(self) -> str:
+        return self.worker.loop.herder.membership.stage.name if self.worker.loop else ""
+
+    @property
+    def leads(self) -> bool:
+        return self.worker.loop is not None and self.worker.loop.herder.membership.leads
+
+    @property
+    def tasks(self) -> set[TaskId]:
+        return set(self.engine.running_tasks) if self.engine else set()
+
+    @property
+    def stub(self) -> ConnectServiceStub:
+        assert self.channel is not None
+        return ConnectServiceStub(self.channel)
+
+    async def start(self) -> None:
+        self.service.start()
+        assert self.service.task is not None
+        listening = asyncio.create_task(self.worker.listening.wait())
+        await asyncio.wait({listening, self.service.task}, return_when=asyncio.FIRST_COMPLETED)
+        if not listening.done():
+            listening.cancel()
+            self.service.task.result()
+        self.channel = grpc.aio.insecure_channel(self.address)
+
+    async def close(self) -> None:
+        if self.channel is not None:
+            await self.channel.close()
+
+
+class WorkerCluster:
+    """Coordinator, stores and any number of workers on one directory; an async context."""
+
+    def __init__(self, directory: Path) -> None:
+        self._storage_url = f"sqlite://{directory}"
+        coordinator, config_store, status_store = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        self._addresses = {
+            "coordinator_address": coordinator,
+            "config_store_address": config_store,
+            "status_store_address": status_store,
+        }
+        url = self._storage_url
+        coordinator_settings = CoordinatorSettings(
+            storage_url=url,
+            coordinator_listen=coordinator,
+            initial_rebalance_delay_ms=0,
+            disconnect_grace_ms=200,
+            group_min_session_timeout_ms=500,
+        )
+        self.coordinator = Service(lambda stop: serve_coordinator(coordinator_settings, stop))
+        config_settings = ConfigStoreSettings(storage_url=url, config_store_listen=config_store)
+        self.config_store = Service(lambda stop: serve_config_store(config_settings, stop))
+        status_settings = StatusStoreSettings(storage_url=url, status_store_listen=status_store)
+        self.status_store = Service(lambda stop: serve_status_store(status_settings, stop))
+        self.workers: list[RunningWorker] = []
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        for service in (self.coordinator, self.config_store, self.status_store):
+            service.start()
+            self._stack.push_async_callback(service.kill)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stack.aclose()
+
+    async def add_worker(self, **settings: Any) -> RunningWorker:
+        own: dict[str, Any] = {
+            "storage_url": self._storage_url,
+            "worker_listen": f"127.0.0.1:{free_port()}",
+            "session_timeout_ms": 3_000,
+            "heartbeat_interval_ms": 300,
+            "rebalance_timeout_ms": 10_000,
+            **self._addresses,
+            **settings,
+        }
+        running = RunningWorker(WorkerSettings(**own))
+        self.workers.append(running)
+        self._stack.push_async_callback(running.close)
+        self._stack.push_async_callback(running.service.kill)
+        await running.start()
+        return running
+
+    async def settled(self, *workers: RunningWorker) -> None:
+        """Wait until these workers are settled in one generation."""
+
+        def in_one_generation() -> bool:
+            loops = [w.worker.loop for w in workers]
+            generations = {loop.herder.context.generation for loop in loops if loop}
+            return all(w.stage == "SETTLED" for w in workers) and len(generations) == 1
+
+        await wait_until_async(
+            in_one_generation, describe=lambda: [(w.address, w.stage) for w in workers]
+        )
+
+    async def running(self, name: str, count: int, *workers: RunningWorker) -> None:
+        """Wait until a connector's tasks all run, each once, on these workers."""
+
+        def all_run() -> bool:
+            found = [task for w in workers for task in w.tasks if task.connector == name]
+            return sorted(found) == [TaskId(name, index) for index in range(count)]
+
+        await wait_until_async(all_run, describe=lambda: [(w.stage, w.tasks) for w in workers])
+
+    async def state(
+        self,
+        via: RunningWorker,
+        name: str,
+        connector: str,
+        tasks: str,
+        count: int,
+        *,
+        workers: set[str] | None = None,
+    ) -> pb.ConnectorStatus:
+        """Wait until a connector and each of its tasks have these states (on these workers)."""
+        last: list[pb.ConnectorStatus] = []
+
+        async def reached() -> bool:
+            request = pb.GetConnectorStatusRequest(name=name)
+            status = (await via.stub.GetConnectorStatus(request, timeout=10)).status
+            last[:] = [status]
+            states = [pb.RunState.Name(task.state) for task in status.tasks]
+            return (
+                pb.RunState.Name(status.connector.state) == f"RUN_STATE_{connector}"
+                and states == [f"RUN_STATE_{tasks}"] * count
+                and workers in (None, {task.worker_id for task in status.tasks})
+            )
+
+        await wait_until_async(reached, describe=lambda: last)
+        return last[0]
