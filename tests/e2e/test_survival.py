@@ -65,6 +65,9 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
             await flow.wait_until_passed("after the freeze")
         await flow.assert_equal()
         assert cluster.process(frozen).start_count == 1, "the frozen worker went on, not anew"
+        if not whole_tree:
+            # its engine went on writing under the old claim until the new owner's took effect
+            assert '"task_fenced"' in cluster.log(frozen)
 
 
 async def _kill(cluster: EmbeddedCluster, name: str) -> None:
