@@ -136,12 +136,14 @@ class _Run:
                 raise FrameError("the frame has no column 'topic', and the batch names no topic")
             yield self._plan.topic, None
             return
+        if not (pa.types.is_string(topics.type) or pa.types.is_large_string(topics.type)):
+            raise FrameError(f"column 'topic' must be a topic's name, not {topics.type}")
         if self._plan.topic is not None:
             topics = topics.fill_null(self._plan.topic)
         names = topics.unique().to_pylist()
         for name in names:
-            if not isinstance(name, str):
-                raise FrameError(f"column 'topic' must be a topic's name, not {name!r}")
+            if name is None:
+                raise FrameError("column 'topic' is null, and the batch names no topic")
             yield name, (None if len(names) == 1 else pc.equal(topics, name).fill_null(False))
 
     def _by_partition(

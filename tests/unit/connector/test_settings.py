@@ -1,0 +1,129 @@
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from drover.connector import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    SinkConnector,
+    SourceConnector,
+    Violation,
+)
+from drover.connector.settings import (
+    connector_name_fault,
+    full_config_def,
+    parse_config,
+    task_config,
+    validate_config,
+)
+from drover.errors import InvalidArgumentError
+
+
+class Source(SourceConnector):
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef(
+            ConfigKey("low", ConfigType.INT, default=0), ConfigKey("high", ConfigType.INT)
+        )
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        if config.get("low", 0) > config.get("high", 0):
+            return [
+                Violation("high", f"must be at least low ({config['low']})"),
+                Violation("also", "something that no key defines"),
+            ]
+        return []
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{}] * max_tasks
+
+
+class Sink(SinkConnector):
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{}] * max_tasks
+
+
+SINK = {"name": "s", "connector.class": "Sink", "topics": "a"}
+SOURCE = {"name": "s", "connector.class": "Source", "high": "9"}
+
+
+def fields(raw: Mapping[str, str], of: type[SourceConnector] | type[SinkConnector]) -> list[str]:
+    return [each.field for each in parse_config(of, raw).violations]
+
+
+def test_a_config_without_faults() -> None:
+    values = parse_config(Sink, SINK).require_valid()
+    assert values["topics"] == ["a"]
+    assert values["tasks.max"] == 1
+    assert parse_config(Source, SOURCE).violations == ()
+
+
+@pytest.mark.parametrize("tasks", ["0", "-1", "many", "", "1.5", "99999999999"])
+def test_tasks_max_is_a_count(tasks: str) -> None:
+    assert fields({**SINK, "tasks.max": tasks}, Sink) == ["tasks.max"]
+
+
+@pytest.mark.parametrize("topics", ["", " ", ",", "a,,b", "a b", "a,a", "..", "a/b"])
+def test_a_sink_needs_topics(topics: str) -> None:
+    assert set(fields({**SINK, "topics": topics}, Sink)) == {"topics"}
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", "empty"),
+        ("  ", "empty"),
+        (" a", "white space"),
+        ("a/b", "slashes"),
+        ("a\\b", "slashes"),
+        ("a\nb", "control"),
+        ("a\x00", "control"),
+        ("a\x7fb", "control"),
+        ("a\u202eb", "control"),
+        ("\ud800", "control"),
+        ("a" * 250, "249"),
+    ],
+)
+def test_names_that_would_hurt_are_refused(name: str, message: str) -> None:
+    fault = connector_name_fault(name)
+    assert fault is not None
+    assert message in fault
+
+
+@pytest.mark.parametrize("name", ["a", "flights sink", "Größe-1.2_3", "連結", "a" * 249])
+def test_other_names_are_fine(name: str) -> None:
+    assert connector_name_fault(name) is None
+
+
+def test_three_faults_are_three_violations() -> None:
+    raw = {"name": "a/b", "tasks.max": "many", "low": "x"}
+    assert fields(raw, Source) == ["name", "connector.class", "tasks.max", "low", "high"]
+
+
+def test_faults_across_settings_are_found_beside_others() -> None:
+    raw = {**SOURCE, "low": "5", "high": "1", "tasks.max": "0"}
+    assert fields(raw, Source) == ["tasks.max", "high", "also"]
+    found = {each.key.name: each.errors for each in validate_config(Source, raw)}
+    assert found["high"] == ("must be at least low (5)",)
+    assert found["also"] == ("something that no key defines",)
+    assert found["tasks.max"] == ("must be at least 1, not 0",)
+
+
+def test_sources_and_sinks_have_settings_of_their_own() -> None:
+    assert "topics" in full_config_def(Sink)
+    assert "topics" not in full_config_def(Source)
+    assert "partitioner.keyless" in full_config_def(Source)
+
+
+def test_a_task_sees_its_connectors_config_overlaid_by_its_own() -> None:
+    config = task_config(Source, SOURCE, {"high": "11", "files": "[]"})
+    assert (config["high"], config["files"], config["name"]) == (11, "[]", "s")
+    with pytest.raises(InvalidArgumentError, match="high"):
+        task_config(Source, SOURCE, {"high": "x"})
