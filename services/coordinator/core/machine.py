@@ -199,9 +199,9 @@ class GroupsMachine:
         if error is not None:
             return _failed(event.call_id, error)
         group = self._groups.get(event.group_id)
-        if group is None:
-            unknown = GroupDescription(event.group_id, GroupState.DEAD)
-            return _completed(event.call_id, unknown)
+        if group is None or group.state is GroupState.DEAD:
+            dead = GroupDescription(event.group_id, GroupState.DEAD)
+            return _completed(event.call_id, dead)
         return _completed(event.call_id, group.describe())
 
     def _list(self, event: ListGroups, now_ms: int) -> Outcome[GroupRecord]:

@@ -1,0 +1,309 @@
+"""Random lives of a group against a naive model of membership.
+
+The model knows no states, timers or parked calls of the machine. It keeps, from outside, who asked
+for what and when a member was last heard of, and says what must hold:
+
+- a generation consists of exactly those whose joins were waiting when it was stored;
+- a member goes only because it left, was silent for its session, missed a rebalance or a sync;
+- generations never go back, each has one leader, and an assignment is told only under its own;
+- every call is answered at most once (the harness sees to that), also across restarts.
+"""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from drover.errors import UnavailableError
+from drover.model.group import (
+    GroupState,
+    Joined,
+    LeaveOutcome,
+    MemberIdRequired,
+    OfferedProtocol,
+    Synced,
+)
+from services.coordinator.core.events import JoinGroup, SyncGroup
+from services.coordinator.core.settings import GroupSettings
+from tests.support.group_harness import DISK_FULL, Call, GroupHarness
+
+SESSION_MS = 10_000
+REBALANCE_MS = 20_000
+GRACE_MS = 1_000
+OFFERS = tuple(
+    (OfferedProtocol("p", version), OfferedProtocol("q", version)) for version in (b"1", b"2")
+)
+picks = st.integers(0, 1_000)
+
+
+class GroupLife(RuleBasedStateMachine):
+    """Members that come and go, a coordinator that crashes, a disk that fails."""
+
+    @initialize(
+        delay_ms=st.sampled_from([0, 3_000]),
+        max_size=st.sampled_from([3, 100]),
+        member_count=st.integers(0, 3),
+    )
+    def start(self, delay_ms: int, max_size: int, member_count: int) -> None:
+        self.group = GroupHarness(
+            GroupSettings(
+                initial_rebalance_delay_ms=delay_ms,
+                disconnect_grace_ms=GRACE_MS,
+                group_max_size=max_size,
+            )
+        )
+        self.ids: list[str] = []
+        self.waiting: list[Call] = []
+        self.generation_of: dict[str, int] = {}  # as the member believes
+        self.leaders: dict[int, str] = {}
+        self.members_told: dict[int, frozenset[str]] = {}
+        self.heard_ms: dict[str, int] = {}
+        self.graced: set[str] = set()
+        self.left: set[str] = set()
+        self.highest = 0
+        self.seen_records = 0
+        for _ in range(member_count):
+            self.newcomer_joins()
+        self.settle()
+
+    # --- what members do ---------------------------------------------------------------------
+
+    @rule()
+    def newcomer(self) -> None:
+        new_id = f"m{len(self.ids)}"
+        call = self.call(self.group.first_join(new_id, session_ms=SESSION_MS, protocols=OFFERS[0]))
+        if call.responses:
+            assert call.response == MemberIdRequired(new_id)
+            self.ids.append(new_id)
+
+    @rule()
+    def newcomer_joins(self) -> None:
+        """Both steps at once, which random steps seldom bring about."""
+        known = len(self.ids)
+        self.newcomer()
+        if len(self.ids) > known:
+            self.join(known, version=0, patience_ms=60_000)
+
+    @rule()
+    def settle(self) -> None:
+        """Everyone who is there does what it should, so that a stable group comes of it."""
+        for _ in range(4):
+            members = self.group.describe()
+            waits = {call.event.member_id for call in self.waiting}  # type: ignore[union-attr]
+            for member_id in sorted({each.member_id for each in members.members} - waits):
+                if members.state is GroupState.PREPARING_REBALANCE:
+                    self.join(self.ids.index(member_id), version=0, patience_ms=60_000)
+                elif members.state is GroupState.COMPLETING_REBALANCE:
+                    self.generation_of[member_id] = members.generation
+                    self.sync(sorted(self.generation_of).index(member_id), stale=False)
+            if members.state is GroupState.PREPARING_REBALANCE:
+                self.time_passes(3_000)
+
+    @precondition(lambda self: self.ids)
+    @rule(pick=picks, version=st.integers(0, 1), patience_ms=st.sampled_from([500, 4_000, 60_000]))
+    def join(self, pick: int, version: int, patience_ms: int) -> None:
+        member_id = self.ids[pick % len(self.ids)]
+        self.call(
+            self.group.join(
+                member_id,
+                session_ms=SESSION_MS,
+                rebalance_ms=REBALANCE_MS,
+                protocols=OFFERS[version],
+                patience_ms=patience_ms,
+            )
+        )
+
+    @precondition(lambda self: self.generation_of)
+    @rule(pick=picks, stale=st.booleans())
+    def sync(self, pick: int, stale: bool) -> None:
+        member_id = self.pick_member(pick)
+        generation = self.generation_of[member_id] - stale
+        leads = self.leaders.get(generation) == member_id
+        members = self.members_told.get(generation, frozenset()) if leads else frozenset()
+        assignments = {each: f"{generation}:{each}".encode() for each in sorted(members)}
+        self.call(self.group.sync(member_id, generation, assignments))
+
+    @precondition(lambda self: self.generation_of)
+    @rule(pick=picks)
+    def heartbeat(self, pick: int) -> None:
+        member_id = self.pick_member(pick)
+        self.call(self.group.heartbeat(member_id, self.generation_of[member_id]))
+
+    @precondition(lambda self: self.ids)
+    @rule(pick=picks)
+    def leave(self, pick: int) -> None:
+        member_id = self.ids[pick % len(self.ids)]
+        call = self.call(self.group.leave(member_id))
+        if call.responses:
+            outcome = call.responses[0][0].outcome  # type: ignore[index]
+            assert outcome in (LeaveOutcome.LEFT, LeaveOutcome.UNKNOWN_MEMBER_ID)
+        self.left.add(member_id)
+
+    @precondition(lambda self: self.generation_of)
+    @rule(pick=picks)
+    def watch(self, pick: int) -> None:
+        self.call(self.group.watch(self.pick_member(pick)))
+
+    @precondition(lambda self: self.generation_of)
+    @rule(pick=picks)
+    def break_watch(self, pick: int) -> None:
+        member_id = self.pick_member(pick)
+        self.group.break_watch(member_id)
+        self.graced.add(member_id)
+        self.look()
+
+    @precondition(lambda self: self.waiting)
+    @rule(pick=picks)
+    def abandon(self, pick: int) -> None:
+        call = self.waiting[pick % len(self.waiting)]
+        self.group.abandon(call)
+        if isinstance(call.event, SyncGroup):
+            self.waiting.remove(call)  # nobody hears an answer
+        self.heard(call.event.member_id)  # type: ignore[union-attr]
+        self.look()
+
+    @precondition(lambda self: self.generation_of)
+    @rule(pick=picks)
+    def one_misses_a_rebalance(self, pick: int) -> None:
+        """It lives but does not join, until time is up."""
+        absent = self.pick_member(pick)
+        self.newcomer_joins()
+        for member_id in self.group.member_ids():
+            if member_id != absent:
+                self.join(self.ids.index(member_id), version=0, patience_ms=60_000)
+        for _ in range(4):
+            self.time_passes(REBALANCE_MS // 4)
+            self.call(self.group.heartbeat(absent, self.generation_of[absent]))
+
+    # --- what the world does -----------------------------------------------------------------
+
+    @rule(duration_ms=st.sampled_from([1, 500, 1_000, 3_000, 9_999, 20_000]))
+    def time_passes(self, duration_ms: int) -> None:
+        self.group.advance(duration_ms)
+        self.look()
+
+    @rule()
+    def append_fails_next_time(self) -> None:
+        self.group.append_error = DISK_FULL
+
+    @rule()
+    def coordinator_crashes(self) -> None:
+        before = {
+            record.group_id: record.metadata for record in self.group.records if record.metadata
+        }
+        self.group.append_error = None
+        self.group.restart()
+        self.waiting.clear()
+        description = self.group.describe()
+        metadata = before.get("g")
+        if metadata is not None and self.group.records[-1].metadata is not None:
+            assert description.generation == metadata.generation
+            assert {each.member_id for each in description.members} == {
+                each.member_id for each in metadata.members
+            }
+            for member in metadata.members:
+                self.heard_ms[member.member_id] = self.group.now_ms
+                self.left.discard(member.member_id)  # it left a generation that still stands
+        self.look()
+
+    # --- the model ---------------------------------------------------------------------------
+
+    def pick_member(self, pick: int) -> str:
+        ids = sorted(self.generation_of)
+        return ids[pick % len(ids)]
+
+    def heard(self, member_id: str) -> None:
+        self.heard_ms[member_id] = self.group.now_ms
+
+    def call(self, call: Call) -> Call:
+        self.waiting.append(call)
+        self.look()
+        return call
+
+    def look(self) -> None:
+        """Take in what has become durable and what was answered, in that order."""
+        joining = {
+            call.event.member_id
+            for call in self.waiting
+            if isinstance(call.event, JoinGroup) and (call.waits or self.is_joined(call))
+        }
+        for record in self.group.records[self.seen_records :]:
+            metadata = record.metadata
+            if metadata is None:
+                assert self.highest == 0, "a generation was forgotten"
+                continue
+            assert metadata.generation >= self.highest, "a generation went back"
+            if metadata.assigned:
+                assert metadata.generation == self.highest, "an old generation was assigned"
+                for member in metadata.members:
+                    told = f"{metadata.generation}:{member.member_id}".encode()
+                    assert member.assignment in (b"", told), "an assignment leaked"
+                continue
+            assert metadata.generation in (self.highest, self.highest + 1)
+            assert metadata.generation > self.highest or metadata.generation == 0
+            self.highest = metadata.generation
+            assert {each.member_id for each in metadata.members} <= joining
+        self.seen_records = len(self.group.records)
+        for call in [each for each in self.waiting if not each.waits]:
+            self.waiting.remove(call)
+            self.answered(call)
+
+    @staticmethod
+    def is_joined(call: Call) -> bool:
+        return bool(call.responses) and isinstance(call.responses[0], Joined)
+
+    def answered(self, call: Call) -> None:
+        member_id = getattr(call.event, "member_id", "")
+        if call.errors:
+            error = call.errors[0]
+            if isinstance(error, UnavailableError) and member_id in self.group.member_ids():
+                self.heard(member_id)  # its parked call ended
+            return
+        self.heard(member_id)
+        if isinstance(call.event, JoinGroup | SyncGroup) or call.responses[0] is not None:
+            self.graced.discard(member_id)
+        match call.responses[0]:
+            case Joined() as joined:
+                assert joined.generation <= self.highest, "told before it was durable"
+                assert joined.generation >= self.generation_of.get(member_id, 0)
+                self.generation_of[member_id] = joined.generation
+                leader = self.leaders.setdefault(joined.generation, joined.leader_id)
+                assert leader == joined.leader_id, "a generation has two leaders"
+                assert bool(joined.members) == (joined.leader_id == member_id)
+                if joined.members:
+                    told = frozenset(each.member_id for each in joined.members)
+                    assert self.members_told.setdefault(joined.generation, told) == told
+            case Synced(assignment):
+                assert isinstance(call.event, SyncGroup)
+                told_here = f"{call.event.generation}:{member_id}".encode()
+                assert assignment in (b"", told_here), "an assignment leaked"
+
+    @invariant()
+    def nobody_stays_who_left(self) -> None:
+        if hasattr(self, "group"):
+            assert not self.left & set(self.group.member_ids())
+
+    @invariant()
+    def nobody_goes_without_a_reason(self) -> None:
+        """In a stable group, whoever was in its generation and is no more was silent or left."""
+        if not hasattr(self, "group"):
+            return
+        description = self.group.describe()
+        present = {each.member_id for each in description.members}
+        if description.state is not GroupState.STABLE:
+            return
+        told = self.members_told.get(description.generation)
+        assert told is None or told == present, "a stable group is not what its leader was told"
+
+    @invariant()
+    def nobody_silent_stays(self) -> None:
+        """A member of whom nothing was heard for a session, and who waits for nothing, is out."""
+        if not hasattr(self, "group"):
+            return
+        waits = {call.event.member_id for call in self.waiting}  # type: ignore[union-attr]
+        for member_id in sorted(set(self.group.member_ids()) - waits):
+            silent_ms = self.group.now_ms - self.heard_ms.get(member_id, self.group.now_ms)
+            assert silent_ms < SESSION_MS, f"{member_id} was silent for {silent_ms} ms"
+
+
+TestGroupLife = GroupLife.TestCase
+TestGroupLife.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

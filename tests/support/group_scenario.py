@@ -1,0 +1,210 @@
+"""The commands of group scenarios, and how what happens is written down.
+
+settings initial-delay=0 grace=1000 max-size=2    (before anything else)
+first-join a [session=10000] [rebalance=60000] [protocols=p1:x,p2:y] [patience=60001]
+join a […]                  enter a […]           both joins of a newcomer
+sync a [generation=1] [a=bytes b=bytes]           the leader's hands in assignments
+heartbeat a [generation=1]  leave a b             claim a generation=1
+watch a    break-watch a    end-watch a           abandon a     (its parked call)
+advance 3000                                      time passes, timers fire
+fail-append                                       the next append is refused
+restart                     unload                kill -9 and load; stop serving
+describe                    log                   the group; its last record
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from drover.errors import DroverError, Reason, UnavailableError
+from drover.model.group import (
+    GroupDescription,
+    Joined,
+    MemberIdRequired,
+    OfferedProtocol,
+    RebalanceInProgress,
+    RetryJoin,
+    Synced,
+)
+from services.coordinator.core.events import Unloaded, WatchStarted
+from services.coordinator.core.settings import GroupSettings
+from services.coordinator.core.values import GroupRecord
+from tests.support.group_harness import DISK_FULL, GROUP, Call, GroupHarness
+from tests.support.scenario import Command
+
+
+class GroupScenario:
+    """Runs commands against one coordinator; ``execute`` returns the trace of each."""
+
+    def __init__(self) -> None:
+        self._group = GroupHarness()
+        self._open: list[tuple[str, Call]] = []
+        self._record_count = 0
+        self._watched_count = 0
+        self._removed_count = 0
+
+    def execute(self, command: Command) -> Iterable[str]:
+        """Run one command."""
+        commands: dict[str, Callable[[Command], list[str] | None]] = {
+            "settings": self._settings,
+            "first-join": lambda c: self._call(c, self._group.first_join(*c.words, **_joining(c))),
+            "join": lambda c: self._call(c, self._group.join(*c.words, **_joining(c))),
+            "enter": lambda c: self._call(c, self._group.enter(*c.words, **_joining(c))),
+            "sync": self._sync,
+            "heartbeat": lambda c: self._call(c, self._group.heartbeat(c.words[0], _generation(c))),
+            "leave": lambda c: self._call(c, self._group.leave(*c.words)),
+            "claim": lambda c: self._call(
+                c, self._group.check_member(c.words[0], c.number("generation", 0))
+            ),
+            "watch": lambda c: self._call(c, self._group.watch(*c.words)),
+            "break-watch": lambda c: self._group.break_watch(*c.words),
+            "end-watch": lambda c: self._group.end_watch(*c.words),
+            "abandon": self._abandon,
+            "advance": lambda c: self._group.advance(int(c.words[0])),
+            "fail-append": self._fail_append,
+            "restart": self._restart,
+            "unload": self._unload,
+            "describe": lambda _: [_describe(self._group.describe())],
+            "log": lambda _: [_record(self._group.records[-1])],
+        }
+        said = commands[command.name](command) or []
+        return [*said, *self._news()]
+
+    def _settings(self, command: Command) -> None:
+        default = GroupSettings()
+        self._group = GroupHarness(
+            GroupSettings(
+                initial_rebalance_delay_ms=command.number(
+                    "initial-delay", default.initial_rebalance_delay_ms
+                ),
+                disconnect_grace_ms=command.number("grace", default.disconnect_grace_ms),
+                group_max_size=command.number("max-size", default.group_max_size),
+            )
+        )
+
+    def _call(self, command: Command, call: Call) -> None:
+        self._open.append((" ".join(command.words), call))
+
+    def _sync(self, command: Command) -> None:
+        assignments = {
+            key: value.encode() for key, value in command.options.items() if key != "generation"
+        }
+        call = self._group.sync(command.words[0], _generation(command), assignments)
+        self._call(command, call)
+
+    def _abandon(self, command: Command) -> None:
+        for name, call in self._open:
+            if name == command.words[0] and call.waits:
+                self._group.abandon(call)
+
+    def _fail_append(self, command: Command) -> None:
+        assert not command.words
+        self._group.append_error = DISK_FULL
+
+    def _restart(self, command: Command) -> list[str]:
+        assert not command.words
+        lost = [name for name, call in self._open if call.waits]
+        self._open = [(name, call) for name, call in self._open if not call.waits]
+        self._group.restart()
+        return [f"calls lost: {' '.join(lost)}"] if lost else []
+
+    def _unload(self, command: Command) -> None:
+        assert not command.words
+        self._group.handle(Unloaded(UnavailableError(Reason.DRAINING, "shutting down")))
+
+    def _news(self) -> list[str]:
+        """What happened since the last command: records, notifications, answers."""
+        group = self._group
+        news = [f"log < {_record(each)}" for each in group.records[self._record_count :]]
+        self._record_count = len(group.records)
+        for watched in group.watched[self._watched_count :]:
+            rejoin = ", join again" if watched.rejoin_needed else ""
+            news.append(f"watchers: {watched.state} at generation {watched.generation}{rejoin}")
+        self._watched_count = len(group.watched)
+        if removed := group.removed[self._removed_count :]:
+            news.append(f"removed: {' '.join(removed)}")
+        self._removed_count = len(group.removed)
+        waiting = []
+        for name, call in self._open:
+            if call.waits:
+                waiting.append((name, call))
+            else:
+                news.append(f"{name}: {_answer(call)}")
+        self._open = waiting
+        return news
+
+
+def _joining(command: Command) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for key, name in (
+        ("session", "session_ms"),
+        ("rebalance", "rebalance_ms"),
+        ("patience", "patience_ms"),
+    ):
+        if key in command.options:
+            options[name] = int(command.options[key])
+    if "protocols" in command.options:
+        offers = (each.partition(":") for each in command.options["protocols"].split(","))
+        options["protocols"] = tuple(
+            OfferedProtocol(name, data.encode()) for name, _, data in offers
+        )
+    return options
+
+
+def _generation(command: Command) -> int | None:
+    return int(command.options["generation"]) if "generation" in command.options else None
+
+
+def _record(record: GroupRecord) -> str:
+    assert record.group_id == GROUP
+    metadata = record.metadata
+    if metadata is None:
+        return "the group is removed"
+    if not metadata.members:
+        return f"generation {metadata.generation}, empty"
+    members = " ".join(
+        f"{each.member_id}={each.assignment.decode()}" if metadata.assigned else each.member_id
+        for each in metadata.members
+    )
+    stage = "assigned" if metadata.assigned else "told"
+    return (
+        f"generation {metadata.generation} {stage}, protocol {metadata.protocol_name}, "
+        f"leader {metadata.leader_id}, members {members}"
+    )
+
+
+def _describe(group: GroupDescription) -> str:
+    members = " ".join(each.member_id for each in group.members) or "nobody"
+    return f"{group.state} at generation {group.generation}, members: {members}"
+
+
+def _answer(call: Call) -> str:
+    if call.errors:
+        return _error(call.errors[0])
+    match call.response:
+        case MemberIdRequired(member_id):
+            return f"join with the id {member_id}"
+        case RetryJoin(member_id):
+            return f"join again as {member_id}, this took too long"
+        case Joined() as joined if joined.members:
+            offers = " ".join(f"{m.member_id}:{m.metadata.decode()}" for m in joined.members)
+            return f"leads generation {joined.generation}, {joined.protocol_name} of {offers}"
+        case Joined() as joined:
+            return f"follows {joined.leader_id} in generation {joined.generation}"
+        case Synced(assignment):
+            return f"is assigned {assignment.decode() or 'nothing'}"
+        case RebalanceInProgress() | True:
+            return "a rebalance is under way, join again"
+        case False:
+            return "all is well"
+        case None:
+            return "is a member"
+        case WatchStarted(watched):
+            rejoin = ", join again" if watched.rejoin_needed else ""
+            return f"watches, {watched.state} at generation {watched.generation}{rejoin}"
+        case tuple(results):
+            return ", ".join(f"{each.member_id} {each.outcome}" for each in results)
+    raise AssertionError(f"no words for {call.response}")
+
+
+def _error(error: DroverError) -> str:
+    return f"{error.code} {error.reason}"
