@@ -5,7 +5,8 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from drover.log.log import LogRecord
 from drover.log.sqlite import SqliteLog
 from drover.log.sqlite_file import APPLICATION_ID, SCHEMA_VERSION
 from drover.model.ids import Term
-from drover.testing import ManualClock, raises_reason, read_all
+from drover.testing import ManualClock, latest_values, raises_reason, read_all
 from tests.support.waiting import wait_until_async
 
 
@@ -319,6 +320,95 @@ async def test_appends_that_wait_are_bounded(
     outcomes = await asyncio.gather(*appends, return_exceptions=True)
     assert outcomes[:5] == [1, 2, 3, 4, 5]
     assert [getattr(outcome, "reason", None) for outcome in outcomes[5:]] == [Reason.QUEUE_FULL] * 3
+
+
+async def test_a_compaction_cut_short_brings_nothing_back(
+    log: SqliteLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_log, "DELETE_BATCH_RECORDS", 1)
+    await log.append([LogRecord(b"a", b"1"), LogRecord(b"a", b"2"), LogRecord(b"a", None)])
+    await log.append([record(index) for index in range(1_500)])
+    before = await latest_values(log)
+    do = log._writer.do
+    changes = 0
+
+    async def cut_short(change: Callable[[sqlite3.Connection], int]) -> int:
+        nonlocal changes
+        changes += 1
+        if changes % 2 == 0:
+            raise UnavailableError(Reason.STORAGE_UNAVAILABLE, "scripted")
+        return await do(change)
+
+    monkeypatch.setattr(log._writer, "do", cut_short)
+    for removed in (1, 2):
+        with raises_reason(Reason.STORAGE_UNAVAILABLE):
+            await log.compact()
+        assert len(await read_all(log)) == 1_503 - removed
+        assert await latest_values(log) == before
+    assert await log.compact() == 1
+    assert await latest_values(log) == before
+
+
+class GatedConnection:
+    """A connection whose COMMITs wait until they are let through."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self.gate = threading.Event()
+        self.waiting = threading.Event()
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> sqlite3.Cursor:
+        if sql == "COMMIT":
+            self.waiting.set()
+            assert self.gate.wait(30)
+        return self._connection.execute(sql, parameters)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._connection, name)
+
+
+@pytest.fixture
+def gated(log: SqliteLog, monkeypatch: pytest.MonkeyPatch) -> Iterator[GatedConnection]:
+    connection = GatedConnection(log._writer._connection)
+    monkeypatch.setattr(log._writer, "_connection", connection)
+    yield connection
+    connection.gate.set()
+
+
+async def test_an_append_is_answered_only_when_it_is_committed(
+    log: SqliteLog, gated: GatedConnection
+) -> None:
+    append = asyncio.ensure_future(log.append([record(0)]))
+    await wait_until_async(gated.waiting.is_set)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not append.done()
+    assert await read_all(log) == []
+    gated.gate.set()
+    assert await append == 1
+    assert len(await read_all(log)) == 1
+
+
+async def test_close_finishes_what_was_queued_before_it(
+    path: Path, log: SqliteLog, gated: GatedConnection
+) -> None:
+    appends = [asyncio.ensure_future(log.append([record(0)]))]
+    await wait_until_async(gated.waiting.is_set)
+    appends += [asyncio.ensure_future(log.append([record(n)])) for n in range(1, 4)]
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(log.close())
+    await asyncio.sleep(0)
+    gated.gate.set()
+    assert await asyncio.gather(*appends) == [1, 2, 3, 4]
+    await closing
+    again = await open_log(path)
+    assert len(await read_all(again)) == 4
+    await again.close()
+
+
+async def test_commits_wait_for_the_disk(log: SqliteLog) -> None:
+    full = 2
+    assert log._writer._connection.execute("PRAGMA synchronous").fetchone() == (full,)
 
 
 async def test_files_of_a_closed_log_are_released(path: Path) -> None:
