@@ -8,6 +8,7 @@ Every call takes ``timeout_s``, a limit for the call with all its retries, and r
 ``drover.errors``. Calls that are safe to repeat are retried while the server is unavailable.
 """
 
+import drover.rpc  # noqa: F401 - its settings for gRPC come before gRPC itself
 from drover.client.calls import channel
 from drover.client.config_store import ConfigStoreClient, ConfigWritten, WriterClaim
 from drover.client.connect import ConnectClient

@@ -1,7 +1,8 @@
 """What happens around every call: request id, deadline, errors, access log, the end of watches.
 
 It is one interceptor, not four: each call is wrapped once. gRPC's own services (health,
-reflection) pass untouched, since their callers set no deadlines.
+reflection) pass as they are, since their callers set no deadlines; only health watches are ended
+when the server drains.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ ADMIN_DEADLINE_S = 60.0
 ANSWER_MARGIN_S = 0.1
 
 _FOREIGN_PREFIX = "/grpc."
+_LAST_WORD_S = 0.1
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _log = structlog.get_logger("drover.rpc")
 
@@ -113,6 +115,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._internal = internal
         self._watch_max_age_s = watch_max_age_s
         self._watches: set[WatchCall] = set()
+        self._foreign_streams: set[asyncio.Task[Any]] = set()
         self._wrapped: dict[str, Any] = {}
         self.draining = False
 
@@ -121,6 +124,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self.draining = True
         for watch in list(self._watches):
             watch.end()
+        for task in self._foreign_streams:
+            # health watchers shall still hear NOT_SERVING
+            asyncio.get_running_loop().call_later(_LAST_WORD_S, task.cancel)
 
     async def intercept_service(
         self,
@@ -132,17 +138,19 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         wrapped = self._wrapped.get(method)
         if wrapped is None:
             handler = await continuation(handler_call_details)
-            if handler is None or method.startswith(_FOREIGN_PREFIX):
-                return handler
+            if handler is None:
+                return None
             wrapped = self._wrapped[method] = self._wrap(handler, method)
         return wrapped
 
     def _wrap(self, handler: Any, method: str) -> Any:
-        if handler.request_streaming:
+        foreign = method.startswith(_FOREIGN_PREFIX)
+        if handler.request_streaming or (foreign and not handler.response_streaming):
             return handler  # no RPC of Drover's streams its requests
         if handler.response_streaming:
+            wrap_stream = self._wrap_foreign_stream if foreign else self._wrap_stream
             return grpc.unary_stream_rpc_method_handler(
-                self._wrap_stream(handler.unary_stream, method),
+                wrap_stream(handler.unary_stream, method),
                 request_deserializer=handler.request_deserializer,
                 response_serializer=handler.response_serializer,
             )
@@ -191,6 +199,23 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                         await context.write(response)
 
             await _guarded(call, method, context)
+
+        return handle
+
+    def _wrap_foreign_stream(self, behavior: Callable[..., Awaitable[Any]], _method: str) -> Any:
+        async def handle(request: Any, context: Context) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            self._foreign_streams.add(task)
+            try:
+                await behavior(request, context)
+            except asyncio.CancelledError:
+                # gRPC sends no status for a handler that ends so, unless its client cancelled
+                if not self.draining or context.cancelled():
+                    raise
+                task.uncancel()
+            finally:
+                self._foreign_streams.discard(task)
 
         return handle
 
