@@ -249,7 +249,12 @@ async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Con
         return await call()
     except asyncio.CancelledError:
         code = "CANCELLED"
-        raise
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        # something that the handler waited for was cancelled; gRPC would leave the caller waiting
+        gone = UnavailableError(Reason.DRAINING, f"{_short(method)} was given up by the server")
+        await abort_with(context, gone, domain_of(method), trailers)
     except DroverError as error:
         code = error.code
         if isinstance(error, InternalError):

@@ -304,3 +304,15 @@ async def test_a_cancelled_call_is_cancelled_at_the_server(internal: Any) -> Non
     await wait_until_async(lambda: "PutStatuses" in internal.store.calls)
     call.cancel()
     await asyncio.wait_for(cancelled.wait(), 30)
+
+
+async def test_a_call_whose_work_was_given_up_is_answered(internal: Any) -> None:
+    async def give_up(_request: Any, _context: Any) -> Any:
+        work: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        work.cancel()
+        await work
+
+    internal.store.behaviors["PutStatuses"] = give_up
+    error = await error_of(internal.stub.PutStatuses(pb.PutStatusesRequest(), timeout=30))
+    assert isinstance(error, UnavailableError)
+    assert "given up" in error.message
