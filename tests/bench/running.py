@@ -1,0 +1,46 @@
+"""What the figures of a whole cluster share: the connectors of a file copy, and waiting for it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from drover.client import ConnectClient
+
+_POLL_S = 0.02
+
+
+async def wait_for(condition: Callable[[], bool], *, timeout_s: float, what: str) -> float:
+    """Poll until a condition holds; returns when it did (monotonic seconds)."""
+    end_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > end_s:
+            raise TimeoutError(f"{what}: not within {timeout_s:g} s")
+        await asyncio.sleep(_POLL_S)
+    return time.monotonic()
+
+
+def size_of(path: Path) -> int:
+    """A file's size; 0 while it is not there."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+async def create_copy(client: ConnectClient, name: str, source: Path, sink: Path) -> None:
+    """Create the connectors that copy a file through a topic."""
+    await client.create_connector(
+        f"{name}-sink",
+        {"connector.class": "FileStreamSink", "topics": name, "file": str(sink)},
+    )
+    await client.create_connector(
+        f"{name}-source",
+        {"connector.class": "FileStreamSource", "topic": name, "file": str(source)},
+    )
+
+
+async def delete_copy(client: ConnectClient, name: str) -> None:
+    """Delete them."""
+    for kind in ("source", "sink"):
+        await client.delete_connector(f"{name}-{kind}")
