@@ -26,6 +26,7 @@ def tracked_files() -> tuple[Path, ...]:
     )
 
 
+@cache
 def text_of(path: Path) -> str | None:
     """A file's text; None when it is not UTF-8 or holds NUL bytes."""
     data = (REPOSITORY / path).read_bytes()
