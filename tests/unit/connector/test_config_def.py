@@ -77,9 +77,7 @@ def test_every_fault_is_found_at_once() -> None:
         ConfigKey("number", ConfigType.INT, validator=InRange(1, 9)),
         ConfigKey("mode", ConfigType.STRING, validator=OneOf("fast", "safe")),
         ConfigKey("names", ConfigType.LIST, validator=All(NonEmpty(), Matches("[a-z]+", "a word"))),
-        ConfigKey(
-            "even", ConfigType.INT, validator=Check(lambda n: "must be even" if n % 2 else None)
-        ),
+        ConfigKey("even", ConfigType.INT, validator=even),
         ConfigKey("empty", ConfigType.STRING, validator=NonEmpty()),
         ConfigKey("fine", ConfigType.STRING),
     )
