@@ -4,7 +4,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from drover.errors import DroverError
-from drover.machine import Complete, Fail, Instruction, LogBackedMachine, Notify, Replayed
+from drover.machine import (
+    Complete,
+    Fail,
+    Instruction,
+    LogBackedMachine,
+    NeedsOldRecords,
+    Notify,
+    Replayed,
+)
 
 RecordT = TypeVar("RecordT")
 MachineT = TypeVar("MachineT", bound=LogBackedMachine[Any, Any])
@@ -29,7 +37,9 @@ class LogMachineDriver(Generic[MachineT, RecordT]):
         self._encode = encode
         self._decode = decode
         self.machine = make()
+        #: every record ever written, at the index of its offset
         self.log: list[tuple[bytes, bytes | None, str]] = []
+        self.compacted: set[int] = set()
         self.epochs: list[int | None] = []
         self.notified: list[Notify] = []
 
@@ -55,9 +65,24 @@ class LogMachineDriver(Generic[MachineT, RecordT]):
         """A fresh machine, loaded from the log."""
         self.machine = self._make()
         for offset, (key, value, request_id) in enumerate(self.log):
+            if offset in self.compacted:
+                continue
             self.machine.replay(Replayed(offset, self._decode(key, value), request_id))
         self.machine.loaded(0, len(self.log))
         self.machine.validate()
+
+    def compact(self) -> None:
+        """Remove every superseded record and tombstone that the machine does not need."""
+        spared: set[int] = set()
+        machine: object = self.machine
+        if isinstance(machine, NeedsOldRecords):
+            spared.update(machine.needed_offsets())
+        last = {key: offset for offset, (key, _, _) in enumerate(self.log)}
+        self.compacted |= {
+            offset
+            for offset, (key, value, _) in enumerate(self.log)
+            if offset not in spared and (value is None or last[key] != offset)
+        }
 
     def _append(self, key: bytes, value: bytes | None, request_id: str) -> Sequence[Instruction]:
         offset = len(self.log)
