@@ -37,10 +37,11 @@ def test_setting_again_replaces_deadline_and_event() -> None:
     timers.set("later", 10, "old")
     timers.set("later", 50, "new")
     timers.set("earlier", 40, "old")
+    timers.set("between", 30, "")
     timers.set("earlier", 20, "new")
-    assert len(timers) == 2
+    assert len(timers) == 3
     assert timers.next_deadline_ms() == 20
-    assert drained(timers, 49) == [("earlier", "new")]
+    assert drained(timers, 49) == [("earlier", "new"), ("between", "")]
     assert drained(timers, 50) == [("later", "new")]
 
 
