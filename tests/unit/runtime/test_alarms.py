@@ -1,5 +1,7 @@
 """Clocks that ring: the one that tests move, and the event loop's."""
 
+from functools import partial
+
 import pytest
 
 from drover.clock import SystemClock
@@ -11,8 +13,12 @@ from tests.support.waiting import wait_until, wait_until_async
 def test_alarms_ring_in_order_each_at_its_time() -> None:
     clock = ManualClock(start_ms=0)
     rung: list[tuple[str, int]] = []
+
+    def ring(name: str) -> None:
+        rung.append((name, clock.now_ms()))
+
     for name, deadline_ms in (("b", 20), ("a", 10), ("c", 20), ("never", 41)):
-        call_at(clock, deadline_ms, lambda name=name: rung.append((name, clock.now_ms())))
+        call_at(clock, deadline_ms, partial(ring, name))
     clock.advance(40)
     assert rung == [("a", 10), ("b", 20), ("c", 20)]
     assert clock.now_ms() == 40
