@@ -1,6 +1,6 @@
 """Plays the world around a herder: time, timers, and whatever answers its instructions."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from drover.errors import DroverError
@@ -83,6 +83,9 @@ class HerderDriver:
         self.offset = 0
         self.status_offset = 0
         self.member_id = ""
+        self.watched_member_id = ""
+        #: Sees every instruction as it is emitted.
+        self.observer: Callable[[HerderInstruction], None] | None = None
 
     # Stepping
 
@@ -90,6 +93,8 @@ class HerderDriver:
         emitted = list(self.herder.step(event, self.now_ms))
         self.herder.validate()
         for instruction in emitted:
+            if self.observer is not None:
+                self.observer(instruction)
             self._take_in(instruction)
         return emitted
 
@@ -108,6 +113,8 @@ class HerderDriver:
             case instructions.WriteStatus(write):
                 self.statuses[write.status.key] = write.status
                 self.status_log.append((write.status.key, write.status.state))
+            case instructions.WatchGroup(member_id):
+                self.watched_member_id = member_id
             case _:
                 self.todo.append(instruction)
 
@@ -256,7 +263,7 @@ class HerderDriver:
             JoinedMember(member_id, call.metadata),
             *(JoinedMember(m, encode_metadata(data)) for m, data in (others or {}).items()),
         ]
-        leader_id = member_id if leader else next(iter(others or {"member-b": None}))
+        leader_id = member_id if leader else next(iter(others or {}), "member-b")
         self.step(
             events.JoinAnswered(
                 call.cause_id,

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import grpc.aio
 
@@ -24,6 +24,9 @@ from services.worker.settings import WorkerSettings
 from services.worker.worker import Worker
 from tests.support.fake_engine import FakeEngine
 from tests.support.waiting import wait_until_async
+
+if TYPE_CHECKING:
+    from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceAsyncStub
 
 
 def free_port() -> int:
@@ -86,7 +89,7 @@ class RunningWorker:
         return set(self.engine.running_tasks) if self.engine else set()
 
     @property
-    def stub(self) -> ConnectServiceStub:
+    def stub(self) -> "ConnectServiceAsyncStub":
         assert self.channel is not None
         return ConnectServiceStub(self.channel)
 

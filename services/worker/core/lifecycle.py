@@ -16,7 +16,7 @@ class Phase(StrEnum):
     """Where a connector or task is on this worker.
 
     Connectors go IDLE → STARTING → RUNNING → STOPPING → IDLE; tasks take CLAIMING and FETCHING
-    before STARTING. A failed start leads back to IDLE, as does an engine that ends, from anywhere.
+    before STARTING. An engine that ends leads back to IDLE from anywhere.
     """
 
     #: Nothing of it is in the engine.
@@ -27,7 +27,7 @@ class Phase(StrEnum):
     FETCHING = "FETCHING"
     #: The engine starts it.
     STARTING = "STARTING"
-    #: It is in the engine; it may have failed there.
+    #: It is in the engine; it may have failed there, also at its start.
     RUNNING = "RUNNING"
     #: The engine stops it.
     STOPPING = "STOPPING"
@@ -120,9 +120,9 @@ class Lifecycle(ABC):
             return False
         if self.failure is not None:
             return False
-        if self.phase is not Phase.RUNNING:
-            self.phase = Phase.IDLE
-            self.finished_version = self._begun_version
+        # what failed is stopped before its next run: a start given up on may still be under way
+        self.phase = Phase.RUNNING if self.phase in IN_ENGINE else Phase.IDLE
+        self.finished_version = self._begun_version
         self._restarting = False
         self.failure = trace
         self._report(context, RunState.FAILED, trace=trace, safe=True)
