@@ -1,0 +1,144 @@
+"""Finding connector classes; a broken entry point is told, and stands in nobody's way."""
+
+import sys
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import EntryPoint
+from typing import ClassVar
+
+import pytest
+
+from drover.connector import ConfigDef, SourceConnector, SourceTask
+from services.worker.engine.plugins import (
+    GROUP,
+    PluginNotFoundError,
+    PluginRegistry,
+    class_name,
+    connector_type,
+)
+from services.worker.engine.validation import encode_plugins
+
+MODULE = "plugins_of_this_test"
+
+
+class Task(SourceTask):
+    def poll(self) -> None:
+        return None
+
+
+class Good(SourceConnector):
+    """Does good.
+
+    And more.
+    """
+
+    version = "2.0"
+    aliases: ClassVar[Sequence[str]] = ("good", "fine")
+    task_class = Task
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return []
+
+
+class Silent(Good):
+    aliases = ()
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        raise OSError("no definition\nhere")
+
+
+class Abstract(SourceConnector):
+    task_class = Task
+
+
+@pytest.fixture(autouse=True)
+def module() -> Iterator[types.ModuleType]:
+    made = types.ModuleType(MODULE)
+    for each in (Good, Silent, Abstract):
+        copy = type(each.__name__, (each,), {"__module__": MODULE, "__doc__": each.__doc__})
+        setattr(made, each.__name__, copy)
+    made.number = 7  # type: ignore[attr-defined]
+    sys.modules[MODULE] = made
+    yield made
+    del sys.modules[MODULE]
+
+
+def _registry(**points: str) -> PluginRegistry:
+    return PluginRegistry(
+        lambda: [EntryPoint(name, value, GROUP) for name, value in points.items()]
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Shown", "Good", f"{MODULE}.Good", f"{MODULE}:Good", "good", "fine", " Shown "],
+)
+def test_a_connector_is_found_by_each_of_its_names(name: str) -> None:
+    found = _registry(Shown=f"{MODULE}:Good").find(name)
+    assert class_name(found) == f"{MODULE}.Good"
+    assert connector_type(found) == "source"
+
+
+@pytest.mark.parametrize("name", [f"{MODULE}.Good", f"{MODULE}:Good"])
+def test_a_class_without_an_entry_point_is_found_by_its_path(name: str) -> None:
+    assert class_name(_registry().find(name)) == f"{MODULE}.Good"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("Nobody", "known: Bad, Shown"),
+        (f"{MODULE}.Missing", "has no attribute 'Missing'"),
+        (f"{MODULE}.number", "7 is no subclass of SourceConnector or SinkConnector"),
+        (f"{MODULE}.Abstract", "Abstract is abstract: it lacks config_def, task_configs"),
+        ("nowhere.at.All", "No module named 'nowhere'"),
+        ("drover.connector.SourceConnector", "SourceConnector is abstract"),
+        ("", "no connector ''"),
+        (".", "no connector '.'"),
+        ("..relative.Path", "no connector '..relative.Path'"),
+    ],
+)
+def test_what_cannot_be_a_connector_is_not_found(name: str, why: str) -> None:
+    registry = _registry(Shown=f"{MODULE}:Good", Bad=f"{MODULE}:Abstract")
+    with pytest.raises(PluginNotFoundError) as caught:
+        registry.find(name)
+    assert why in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_broken_entry_point_is_a_problem_and_the_others_work() -> None:
+    registry = _registry(
+        Shown=f"{MODULE}:Good", Broken="missing_module:Thing", Odd=f"{MODULE}:number"
+    )
+    plugins, problems = registry.list()
+    assert [each.aliases for each in plugins] == [("Good", "Shown", "fine", "good")]
+    assert [each.entry_point for each in problems] == [
+        "Broken = missing_module:Thing",
+        f"Odd = {MODULE}:number",
+    ]
+    assert problems[0].message == "ModuleNotFoundError: No module named 'missing_module'"
+    with pytest.raises(PluginNotFoundError, match=r"'Broken' cannot be loaded: .*missing_module"):
+        registry.find("Broken")
+
+
+def test_a_name_of_two_connectors_is_refused() -> None:
+    registry = _registry(Shown=f"{MODULE}:Good", Second=f"{__name__}:Good")
+    with pytest.raises(PluginNotFoundError, match="'Good' names several connectors") as caught:
+        registry.find("Good")
+    assert f"{MODULE}.Good" in str(caught.value)
+    assert class_name(registry.find("Shown")) == f"{MODULE}.Good"
+
+
+def test_a_plugin_that_cannot_say_its_settings_is_a_problem_of_the_list() -> None:
+    listed = encode_plugins(*_registry(Shown=f"{MODULE}:Good", Quiet=f"{MODULE}:Silent").list())
+    (plugin,) = listed.plugins
+    assert (plugin.type, plugin.version, plugin.description) == ("source", "2.0", "Does good.")
+    assert "tasks.max" in [key.name for key in plugin.config_keys]
+    (problem,) = listed.problems
+    assert problem.entry_point == f"{MODULE}.Silent"
+    assert problem.message == "config_def() failed: OSError: no definition here"
