@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
+from drover.rpc.logs import configure_logging
 from drover.rpc.server import RpcServer
 
 SERVICE = "drover.api.coordinator.v1.CoordinatorService"
@@ -40,6 +41,7 @@ def _add_heartbeat(
 
 async def main() -> None:
     """Serve until SIGTERM."""
+    configure_logging("echo", "WARNING", "json")
     server = RpcServer(listen="127.0.0.1:0", internal=True)
     server.add(_add_heartbeat, heartbeat, SERVICE)
     address = await server.start()

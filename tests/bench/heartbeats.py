@@ -16,6 +16,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
+from drover.cli.ports import free_ports
 from tests.bench.figure import Figure
 
 MEMBER_COUNT = 32
@@ -44,7 +45,7 @@ async def _process(
             process.stdout.close()
 
 
-async def _join(stub: pb_grpc.CoordinatorServiceAsyncStub) -> list[pb.HeartbeatRequest]:
+async def _join(stub: "pb_grpc.CoordinatorServiceAsyncStub") -> list[pb.HeartbeatRequest]:
     """Bring MEMBER_COUNT members to a stable group; returns a heartbeat for each."""
 
     async def enter() -> pb.JoinGroupResponse.Joined:
@@ -85,7 +86,7 @@ async def _join(stub: pb_grpc.CoordinatorServiceAsyncStub) -> list[pb.HeartbeatR
 
 
 async def _calls_per_s(
-    stub: pb_grpc.CoordinatorServiceAsyncStub, beats: list[pb.HeartbeatRequest]
+    stub: "pb_grpc.CoordinatorServiceAsyncStub", beats: list[pb.HeartbeatRequest]
 ) -> float:
     async def caller(beat: pb.HeartbeatRequest) -> None:
         for _ in range(CALLS_PER_ROUND // len(beats)):
@@ -98,6 +99,8 @@ async def _calls_per_s(
 
 async def measure() -> Figure:
     """Alternate rounds against both servers; the ratio is of the medians."""
+    (port,) = free_ports("127.0.0.1", 1)
+    listen = f"127.0.0.1:{port}"
     with tempfile.TemporaryDirectory() as folder:
         async with (
             _process("tests.bench.echo_server") as echo,
@@ -105,7 +108,7 @@ async def measure() -> Figure:
                 "services.coordinator",
                 env={
                     "DROVER_STORAGE_URL": f"sqlite://{Path(folder)}",
-                    "DROVER_COORDINATOR_LISTEN": "127.0.0.1:17401",
+                    "DROVER_COORDINATOR_LISTEN": listen,
                     "DROVER_INITIAL_REBALANCE_DELAY_MS": "500",
                 },
             ),
@@ -114,7 +117,7 @@ async def measure() -> Figure:
             address = await asyncio.to_thread(echo.stdout.readline)
             async with (
                 grpc.aio.insecure_channel(address.strip()) as echo_channel,
-                grpc.aio.insecure_channel("127.0.0.1:17401") as channel,
+                grpc.aio.insecure_channel(listen) as channel,
             ):
                 await asyncio.wait_for(channel.channel_ready(), 60)
                 stub = pb_grpc.CoordinatorServiceStub(channel)
