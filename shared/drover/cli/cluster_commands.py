@@ -4,11 +4,10 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import psutil
 import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -19,6 +18,7 @@ from drover.cli.console import (
     Output,
     OutputOption,
     print_json,
+    print_json_line,
     print_table,
     run_call,
     say,
@@ -50,6 +50,7 @@ DirectoryOption = Annotated[
 def up(
     directory: DirectoryOption = DEFAULT_DIRECTORY,
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers.")] = 2,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Keep an embedded cluster running until Ctrl-C."""
     try:
@@ -69,47 +70,73 @@ def up(
     supervisor = Supervisor(
         directory.absolute(),
         cluster_stages(options),
-        on_event=lambda name, text: say(f"{name:<13} {text}"),
+        on_event=partial(_tell_event, output),
     )
 
     def tell() -> None:
         address = supervisor.addresses("worker")[0]
+        if output is Output.JSON:
+            print_json_line({"process": "cluster", "event": "up", "address": address})
+            return
         say(f"the cluster is up; logs are in {directory / 'logs'}; Ctrl-C stops it")
         say(f"try: drover cluster info, or grpcurl -plaintext {address} list")
 
     asyncio.run(run_until_signal(supervisor, tell))
-    say("the cluster is down")
+    if output is Output.JSON:
+        print_json_line({"process": "cluster", "event": "down"})
+    else:
+        say("the cluster is down")
+
+
+def _tell_event(output: Output, name: str, text: str) -> None:
+    if output is Output.JSON:
+        print_json_line({"process": name, "event": text})
+    else:
+        say(f"{name:<13} {text}")
 
 
 def down(
     directory: DirectoryOption = DEFAULT_DIRECTORY,
     keep_data: Annotated[bool, typer.Option(help="Leave the data and logs.")] = False,
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Stop the cluster that runs here and what `make run` left, and remove their data."""
     directories = [directory]
     if directory == DEFAULT_DIRECTORY:
         directories += sorted(DEFAULT_DIRECTORY.parent.glob("run-*"))
-    found = [path for path in directories if is_cluster_directory(path)]
-    for path in found:
-        asyncio.run(_stop(path))
+    stopped, removed = [], []
+    for path in directories:
+        if not is_cluster_directory(path):
+            continue
+        if asyncio.run(_stop(path)):
+            stopped.append(str(path))
         if not keep_data:
             _remove(path)
-    if not found:
+            removed.append(str(path))
+    if output is Output.JSON:
+        print_json({"stopped": stopped, "removed": removed})
+        return
+    for name in stopped:
+        say(f"stopped the cluster in {name}")
+    for name in removed:
+        say(f"removed {name}")
+    if not stopped and not removed:
         say(f"nothing to stop: there is no cluster in {directory}")
 
 
-async def _stop(directory: Path) -> None:
+async def _stop(directory: Path) -> bool:
+    """Stop what runs in a directory; False when nothing does."""
     state = read_state(directory)
     supervisor = state.supervisor() if state else None
     if supervisor is None:
         if is_held(directory):
             raise ClusterError(f"{directory} is in use by a process that cannot be found")
-        return
+        return False
     tree = [supervisor, *descendants(supervisor.pid)]
     supervisor.send_signal(signal.SIGTERM)
-    left: Sequence[psutil.Process] = await wait_until_gone([supervisor], _DOWN_TIMEOUT_S)
+    await wait_until_gone([supervisor], _DOWN_TIMEOUT_S)
     await kill_all(tree)
-    say(f"stopped the cluster in {directory}" + (" (it had to be killed)" if left else ""))
+    return True
 
 
 def _remove(directory: Path) -> None:
@@ -117,7 +144,6 @@ def _remove(directory: Path) -> None:
         shutil.rmtree(directory)
     except OSError as error:
         raise ClusterError(f"cannot remove {directory}: {error.strerror}") from error
-    say(f"removed {directory}")
 
 
 @commands.command("info")

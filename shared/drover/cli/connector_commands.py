@@ -1,8 +1,9 @@
 """``drover connector …``: what should run, and what does."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Annotated, Any
 
 import grpc.aio
@@ -15,6 +16,7 @@ from drover.cli.console import (
     Output,
     OutputOption,
     T,
+    call,
     plain,
     print_json,
     print_json_line,
@@ -39,6 +41,8 @@ from drover.errors import UnavailableError
 from drover.model.config import TargetState
 
 commands = typer.Typer(no_args_is_help=True, help="Connectors: create, change, watch, delete.")
+
+_WATCH_AGAIN_S = 0.5
 
 FileOption = Annotated[
     str,
@@ -201,8 +205,8 @@ def watch(
     """Follow statuses as they change, the present ones first; Ctrl-C ends it."""
     shown: dict[tuple[str, str], tuple[str, str, str]] = {}
 
-    async def follow(client: ConnectClient) -> None:
-        async with aclosing(client.watch_statuses(name)) as events:
+    async def follow(channel: grpc.aio.Channel) -> None:
+        async with aclosing(ConnectClient(channel).watch_statuses(name)) as events:
             async for event in events:
                 if not event.HasField("status"):
                     continue
@@ -211,14 +215,14 @@ def watch(
                 else:
                     _print_changes(event, shown)
 
-    while True:
-        started_s = time.monotonic()
-        try:
-            _call(address, follow)
-        except UnavailableError:
-            # the worker went away; any other one can go on, and none at all ends in an error
-            if time.monotonic() - started_s < 1.0:
-                raise
+    async def follow_for_ever() -> None:
+        while True:
+            # when the worker goes away another one can go on; none at all ends in an error
+            with suppress(UnavailableError):
+                await call(worker_addresses(address), follow, server="worker")
+            await asyncio.sleep(_WATCH_AGAIN_S)
+
+    asyncio.run(follow_for_ever())
 
 
 def _print_changes(

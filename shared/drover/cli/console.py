@@ -96,17 +96,20 @@ def run_call(
         CliError: none does.
         DroverError: what the server answered.
     """
+    return asyncio.run(call(addresses, work, server=server))
 
-    async def run() -> T:
-        async with AsyncExitStack() as stack:
-            for address in addresses:
-                candidate = await stack.enter_async_context(channel(address))
-                if await _connects(candidate):
-                    return await work(candidate)
-        where = " or ".join(addresses)
-        raise CliError(f"no {server} answers at {where}; `drover up` starts a cluster here")
 
-    return asyncio.run(run())
+async def call(
+    addresses: Sequence[str], work: Callable[[grpc.aio.Channel], Awaitable[T]], *, server: str
+) -> T:
+    """As ``run_call``, in a running event loop."""
+    async with AsyncExitStack() as stack:
+        for address in addresses:
+            candidate = await stack.enter_async_context(channel(address))
+            if await _connects(candidate):
+                return await work(candidate)
+    where = " or ".join(addresses)
+    raise CliError(f"no {server} answers at {where}; `drover up` starts a cluster here")
 
 
 async def _connects(candidate: grpc.aio.Channel) -> bool:

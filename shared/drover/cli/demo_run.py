@@ -132,8 +132,10 @@ class DemoRun:
         return result
 
     async def _with_cluster(self) -> DemoResult:
+        self._view.say("all processes serve; Spark engines take a moment to start")
         for address in self._workers:
             await self._wait_until_member(self._supervisor.process_at(address))
+        self._view.say("every worker is a member, its Spark engine warm")
         await self._create_connectors()
         started_s = time.monotonic()
         async with asyncio.TaskGroup() as tasks:
@@ -337,7 +339,7 @@ class DemoRun:
     def _worker_text(self, process: SupervisedProcess) -> str:
         if process.phase is not ProcessPhase.SERVING:
             return process.phase.value
-        tasks = self._follower.tasks_of(process.spec.address)
+        tasks = self._follower.tasks_of(process.spec.address, process.started_s)
         return ", ".join(f"{task} {state}" for task, state in tasks) or "idle"
 
     def _note_processes(self) -> None:

@@ -36,12 +36,12 @@ class StatusFollower:
         changes = self._changes.get((connector, task))
         return changes[-1] if changes else None
 
-    def tasks_of(self, worker_id: str) -> list[tuple[str, str]]:
-        """(task, state) of every task that a worker was last heard to have."""
+    def tasks_of(self, worker_id: str, since_s: float = 0.0) -> list[tuple[str, str]]:
+        """(task, state) of every task that a worker was last heard to have, after ``since_s``."""
         return [
             (f"{connector}-{task}", changes[-1].state)
             for (connector, task), changes in sorted(self._changes.items())
-            if changes[-1].worker_id == worker_id
+            if changes[-1].worker_id == worker_id and changes[-1].at_s > since_s
         ]
 
     def running_since(

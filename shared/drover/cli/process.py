@@ -70,6 +70,8 @@ class SupervisedProcess:
         self.phase = ProcessPhase.STOPPED
         self.pid: int | None = None
         self.start_count = 0
+        #: Of the last start, monotonic.
+        self.started_s = 0.0
         self._policy = policy
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
@@ -145,7 +147,6 @@ class SupervisedProcess:
                 self._change(ProcessPhase.DEAD, text)
                 await asyncio.sleep(pause_s)
                 continue
-            started_s = time.monotonic()
             exit_code = await self._watch(process, served)
             self.pid = None
             if self._stopping.is_set():
@@ -153,7 +154,7 @@ class SupervisedProcess:
             if not served.done():
                 served.set_exception(ClusterError(self._early_death(exit_code)))
                 return
-            if time.monotonic() - started_s > self._policy.recovered_after_s:
+            if time.monotonic() - self.started_s > self._policy.recovered_after_s:
                 pause_s = self._policy.first_s
             self._change(
                 ProcessPhase.DEAD, f"died ({describe_exit(exit_code)}), restart in {pause_s:g} s"
@@ -185,6 +186,7 @@ class SupervisedProcess:
             )
         self.pid = self._process.pid
         self.start_count += 1
+        self.started_s = time.monotonic()
         self._change(ProcessPhase.STARTING, f"started, pid {self.pid}")
         return self._process
 

@@ -409,6 +409,7 @@ def test_down_without_a_cluster_says_so(
     monkeypatch.chdir(tmp_path)
     code, out, _ = drover("down")
     assert (code, out) == (0, "nothing to stop: there is no cluster in .drover/up\n")
+    assert json.loads(drover("down", "-o", "json")[1]) == {"stopped": [], "removed": []}
 
 
 def test_down_leaves_a_directory_alone_that_no_cluster_made(drover: Run, tmp_path: Path) -> None:

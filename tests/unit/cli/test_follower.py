@@ -24,6 +24,7 @@ def test_the_present_status_is_the_last_one() -> None:
     assert change is not None
     assert (change.state, change.worker_id, change.cause) == ("RUNNING", OLD, "b")
     assert follower.tasks_of(OLD) == [("sink-0", "RUNNING")]
+    assert follower.tasks_of(OLD, since_s=time.monotonic()) == []
     assert follower.tasks_of(NEW) == []
     follower.note(event("RUNNING", OLD, removed=True))
     assert follower.task("sink") is None
