@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 
 from drover.errors import (
@@ -261,6 +262,5 @@ def _size_bytes(change: ConfigChange) -> int:
         configs += [change.connector.config]
     if isinstance(change, TaskConfigsUpdated):
         configs += change.task_configs.values()
-    return _EVENT_OVERHEAD_BYTES + sum(
-        sum(map(len, config)) + sum(map(len, config.values())) for config in configs if config
-    )
+    texts = (chain(config, config.values()) for config in configs if config)
+    return _EVENT_OVERHEAD_BYTES + sum(map(len, chain.from_iterable(texts)))

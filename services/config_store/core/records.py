@@ -6,7 +6,7 @@ config are sorted, so that equal configs are equal bytes.
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from drover.log.connect_json import (
     INT32_MAX,
@@ -30,6 +30,8 @@ _RESTART = "restart-connector-"
 _TASK_COUNT = "tasks-fencing-"
 _SESSION_KEY = "session-key"
 _LOGGER = "logger-cluster-"
+
+_TEXT: Final = frozenset({str})
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +156,20 @@ def _config(value: bytes) -> ConfigMap:
     properties = parse_object(value).get("properties")
     if not isinstance(properties, dict):
         raise UnreadableRecordError("the value has no properties")
-    escaped = b"\\u" in value
-    for key, setting in properties.items():
-        if setting.__class__ is not str:
-            if setting is None:
-                continue
-            raise UnreadableRecordError(f"the property {key!r} is not a string")
-        if escaped and not (is_unicode(key) and is_unicode(setting)):
-            raise UnreadableRecordError(f"the property {key!r} holds half a character")
-    if None in properties.values():
-        properties = {key: setting for key, setting in properties.items() if setting is not None}
+    # a log is read at every start: what is plainly good is not looked at one by one
+    if b"\\u" in value or not _TEXT.issuperset(map(type, properties.values())):
+        properties = _checked(properties)
     return MappingProxyType(properties)
+
+
+def _checked(properties: dict[str, Any]) -> dict[str, str]:
+    """The settings that are there; a null counts as absent."""
+    for key, setting in properties.items():
+        if not is_unicode(key) or (isinstance(setting, str) and not is_unicode(setting)):
+            raise UnreadableRecordError(f"the property {key!r} holds half a character")
+        if not isinstance(setting, str) and setting is not None:
+            raise UnreadableRecordError(f"the property {key!r} is not a string")
+    return {key: setting for key, setting in properties.items() if setting is not None}
 
 
 def _task_count(value: bytes) -> int:
