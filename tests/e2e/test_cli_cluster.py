@@ -142,3 +142,22 @@ async def test_the_connector_of_the_readme_works(tmp_path: Path) -> None:
         assert done.exit_code == 1
         for setting in ("tasks.max", "file", "topics"):
             assert setting in done.err
+
+
+async def test_a_damaged_log_is_one_clear_line_with_the_file(tmp_path: Path) -> None:
+    data = tmp_path / "cluster" / "data"
+    data.mkdir(parents=True)
+    (data / "config.db").write_bytes(b"this is no database" * 1000)
+    done = await run_drover("up", "--dir", "cluster", cwd=tmp_path)
+    assert done.exit_code == 1
+    assert "config-store stopped at its start" in done.err
+    assert "config.db is damaged" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+async def test_a_wrong_setting_is_one_clear_line_with_its_name(tmp_path: Path) -> None:
+    env = {"DROVER_SESSION_TIMEOUT_MS": "soon"}
+    done = await run_drover("up", "--dir", "cluster", cwd=tmp_path, env=env)
+    assert done.exit_code == 1
+    assert "stopped at its start (exit 2): drover worker: DROVER_SESSION_TIMEOUT_MS" in done.err
+    assert len(done.err.splitlines()) == 1
