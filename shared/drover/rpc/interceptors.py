@@ -268,6 +268,9 @@ async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Con
         await abort_with(
             context, NotImplementedYetError(_short(method)), domain_of(method), trailers
         )
+    except grpc.aio.InternalError:  # a message could not be sent: the client has gone
+        code = "CANCELLED"
+        raise asyncio.CancelledError from None
     except Exception:  # noqa: BLE001 - no defect's trace may reach a client
         code = "INTERNAL"
         _log.exception("a call failed by a defect", method=method)

@@ -443,6 +443,24 @@ async def test_a_slow_watcher_is_dropped_and_resumes(path: Path) -> None:
         assert seen + len(rest) == writes
 
 
+async def test_a_watcher_that_goes_away_in_the_middle_of_a_message_is_no_defect(
+    path: Path,
+) -> None:
+    async with running_service(path, wire) as service:
+        client = ConfigStoreClient(service.channel)
+        epoch = await lead(client)
+        stub = pb_grpc.ConfigStoreServiceStub(service.channel)
+        stream = stub.WatchConfigs(pb.WatchConfigsRequest(start_offset=0))
+        await anext(aiter(stream))
+        for index in range(10):
+            config = {"n": str(index), "x": "x" * 900_000}
+            await client.put_connector_config(name="a", config=config, writer_epoch=epoch)
+        with capture_logs() as logs:
+            stream.cancel()
+            await wait_until_async(lambda: [log for log in logs if log["event"] == "call"])
+    assert [log for log in logs if log["log_level"] in ("error", "critical")] == []
+
+
 async def _read_all(
     stream: AsyncIterator[pb.WatchConfigsResponse], messages: list[pb.WatchConfigsResponse]
 ) -> None:
