@@ -1,6 +1,7 @@
 """``python -m services.coordinator``: read the settings, wire, serve until SIGTERM."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
@@ -25,10 +26,16 @@ DRAIN_GRACE_S = 5.0
 STORE_BUSY_TIMEOUT_MS = 2_000
 
 
-async def serve(settings: CoordinatorSettings, stopping: asyncio.Event) -> None:
+async def serve(
+    settings: CoordinatorSettings,
+    stopping: asyncio.Event,
+    *,
+    on_bound: Callable[[str], None] = lambda address: None,
+) -> None:
     """Serve until ``stopping``; health says NOT_SERVING while the log is read.
 
-    What is opened is closed in the opposite order, whatever happens.
+    What is opened is closed in the opposite order, whatever happens. ``on_bound`` is told the
+    address, which port 0 leaves open.
     """
     directory = DataDirectory(storage_directory(settings.storage_url))
     directory.prepare()
@@ -55,6 +62,7 @@ async def serve(settings: CoordinatorSettings, stopping: asyncio.Event) -> None:
         servicer = CoordinatorServicer(runtime, offsets, clock)
         server.add(pb_grpc.add_CoordinatorServiceServicer_to_server, servicer, SERVICE_NAME)
         bound = await server.start()
+        on_bound(bound)
         stack.push_async_callback(server.drain, DRAIN_GRACE_S)
         servicer.address = settings.coordinator_advertised or bound
         if await _load(runtime, stopping):

@@ -1,0 +1,275 @@
+"""Members over real gRPC: join, sync, watch, vanish; the coordinator stops and comes back."""
+
+import asyncio
+import signal
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from drover.errors import NotFoundError, Reason
+from drover.model.group import (
+    GroupState,
+    LeaveOutcome,
+    LeavingMember,
+    OfferedProtocol,
+    RetryJoin,
+)
+from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
+from tests.support.waiting import wait_until_async
+
+
+async def three_members(
+    coordinator: RunningCoordinator, stack: AsyncExitStack
+) -> list[GroupMember]:
+    members = [
+        await stack.enter_async_context(GroupMember(coordinator.address, name)) for name in "abc"
+    ]
+    await form_group(*members)
+    return members
+
+
+async def test_three_members_share_a_generation(coordinator: RunningCoordinator) -> None:
+    async with AsyncExitStack() as stack:
+        members = await three_members(coordinator, stack)
+        assert len({each.joined.generation for each in members if each.joined}) == 1
+        leaders = [each for each in members if each.joined and each.joined.members]
+        assert len(leaders) == 1
+        for member in members:
+            assert (await member.sync()).assignment == b"for " + member.name.encode()
+            assert await member.heartbeat() is False
+        group = await members[0].client.describe(GROUP)
+        assert group.state is GroupState.STABLE
+        assert {each.client_id for each in group.members} == {"a", "b", "c"}
+        assert {each.client_host for each in group.members} == {"127.0.0.1"}
+        assert await members[0].client.find_coordinator(GROUP) == coordinator.address
+        listed = await members[0].client.list_groups(states=[GroupState.STABLE])
+        assert [(each.group_id, each.member_count) for each in listed] == [(GROUP, 3)]
+
+
+async def test_a_rebalance_is_announced_before_any_heartbeat(
+    coordinator: RunningCoordinator,
+) -> None:
+    async with AsyncExitStack() as stack:
+        first, second, third = await three_members(coordinator, stack)
+        leaver = [LeavingMember(third.member_id)]
+        results = await first.client.leave(group_id=GROUP, members=leaver)
+        assert [each.outcome for each in results] == [LeaveOutcome.LEFT]
+        for member in (first, second):
+            await member.wait_until_rejoin_needed()
+        await third.wait_until_watch_ended()
+        assert third.watch_error is not None
+        assert third.watch_error.reason is Reason.UNKNOWN_MEMBER_ID
+        await asyncio.gather(first.join(), second.join())
+        await asyncio.gather(first.sync(), second.sync())
+        await first.wait_until(lambda: first.seen[-1].state is GroupState.STABLE)
+
+
+async def test_a_member_that_vanishes_is_out_long_before_its_session_ends(
+    tmp_path: Path,
+) -> None:
+    coordinator = RunningCoordinator(tmp_path, disconnect_grace_ms=100)
+    await coordinator.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(coordinator.stop)
+        first, second, third = await three_members(coordinator, stack)
+        await third.vanish()  # its session would last ten minutes
+        for member in (first, second):
+            await member.wait_until_rejoin_needed()
+        joined = await asyncio.gather(first.join(), second.join())
+        assert {each.generation for each in joined} == {joined[0].generation}
+        group = await first.client.describe(GROUP)
+        assert {each.client_id for each in group.members} == {"a", "b"}
+
+
+async def test_a_member_that_vanishes_in_a_parked_join_holds_nobody_up(tmp_path: Path) -> None:
+    coordinator = RunningCoordinator(tmp_path, disconnect_grace_ms=100)
+    await coordinator.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(coordinator.stop)
+        first, second, third = await three_members(coordinator, stack)
+        leader = next(
+            each for each in (first, second, third) if each.joined and each.joined.members
+        )
+        others = [each for each in (first, second, third) if each is not leader]
+        parked = asyncio.create_task(leader.join())
+        await others[0].wait_until_rejoin_needed()
+        parked.cancel()
+        await asyncio.wait([parked])
+        await leader.vanish()
+        joined = await asyncio.gather(*(each.join() for each in others))
+        assert {each.leader_id for each in joined} <= {each.member_id for each in others}
+
+
+async def test_a_member_that_connects_again_is_kept(tmp_path: Path) -> None:
+    coordinator = RunningCoordinator(tmp_path, disconnect_grace_ms=2_000)
+    await coordinator.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(coordinator.stop)
+        first, second, third = await three_members(coordinator, stack)
+        generation = first.joined.generation if first.joined else 0
+        await second.vanish()
+        again = await stack.enter_async_context(GroupMember(coordinator.address, "b"))
+        again.member_id, again.joined = second.member_id, second.joined
+        await again.watch()
+        await third.vanish()  # and this one does not come back: its grace began later than b's
+        await first.wait_until_rejoin_needed()
+        group = await first.client.describe(GROUP)
+        assert {each.client_id for each in group.members} == {"a", "b"}
+        assert group.generation == generation
+
+
+async def test_a_parked_join_is_answered_before_its_deadline(
+    coordinator: RunningCoordinator,
+) -> None:
+    async with AsyncExitStack() as stack:
+        first, *_ = await three_members(coordinator, stack)
+        newcomer = await stack.enter_async_context(GroupMember(coordinator.address, "d"))
+
+        async def join(member_id: str) -> object:
+            return await newcomer.client.join(
+                group_id=GROUP,
+                member_id=member_id,
+                client_id="d",
+                session_timeout_ms=60_000,
+                rebalance_timeout_ms=60_000,
+                protocol_type="connect",
+                protocols=[OfferedProtocol("default", b"")],
+                timeout_s=2.0,
+            )
+
+        member_id = (await join("")).member_id  # type: ignore[attr-defined]
+        assert await join(member_id) == RetryJoin(member_id)
+        assert await first.heartbeat() is True
+
+
+async def test_a_restart_keeps_generation_and_members(coordinator: RunningCoordinator) -> None:
+    async with AsyncExitStack() as stack:
+        members = await three_members(coordinator, stack)
+        before = await members[0].client.describe(GROUP)
+        await coordinator.stop()
+        for member in members:
+            await member.wait_until_watch_ended()
+            assert member.watch_error is not None
+            assert member.watch_error.reason is Reason.DRAINING
+        await coordinator.start()
+        for member in members:
+            assert await member.heartbeat() is False  # no rebalance for nothing
+            await member.watch()
+            assert not member.seen[-1].rejoin_needed
+            assert (await member.sync()).assignment == b"for " + member.name.encode()
+        assert await members[0].client.describe(GROUP) == before
+
+
+async def test_a_join_that_was_parked_over_a_restart_gets_its_generation(
+    coordinator: RunningCoordinator,
+) -> None:
+    async with AsyncExitStack() as stack:
+        members = await three_members(coordinator, stack)
+        leader = next(each for each in members if each.joined and each.joined.members)
+        followers = [each for each in members if each is not leader]
+        parked = asyncio.create_task(leader.join())
+        await followers[0].wait_until_rejoin_needed()
+        await coordinator.stop()  # answers the parked join, so that it need not wait
+        await coordinator.start()
+        for follower in followers:  # the client calls again, and the rebalance begins anew
+            await wait_until_async(follower.heartbeat)
+        joined = await asyncio.gather(parked, *(each.join() for each in followers))
+        assert [each.generation for each in joined] == [joined[0].generation] * 3
+        await asyncio.gather(*(each.sync() for each in members))
+
+
+MEMBER_PROGRAM = """
+import asyncio, sys
+from tests.support.group_members import GroupMember
+
+async def main() -> None:
+    async with GroupMember(sys.argv[1], "doomed") as member:
+        await member.join()
+        await member.watch()
+        print("watching", flush=True)
+        await member.sync()
+        print("synced", flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_killed_process_is_out_within_the_grace(
+    coordinator: RunningCoordinator, number: signal.Signals
+) -> None:
+    async with GroupMember(coordinator.address, "survivor") as survivor:
+        await form_group(survivor)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            MEMBER_PROGRAM,
+            coordinator.address,
+            cwd=Path(__file__).parents[3],
+            env={"PYTHONPATH": f"{Path(__file__).parents[3]}:{Path(__file__).parents[3]}/shared"},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert process.stdout is not None
+            await survivor.wait_until_rejoin_needed()
+            await survivor.join()
+            await survivor.sync()
+            assert await process.stdout.readline() == b"watching\n"
+            assert await process.stdout.readline() == b"synced\n"
+            process.send_signal(number)
+            await process.wait()
+            await survivor.wait_until_rejoin_needed()
+            group = await survivor.client.describe(GROUP)
+            assert [each.client_id for each in group.members] == ["survivor"]
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+@pytest.mark.e2e
+async def test_kill_9_of_the_coordinator_keeps_generation_and_members(tmp_path: Path) -> None:
+    root = Path(__file__).parents[3]
+    probe = RunningCoordinator(tmp_path)
+    await probe.start()  # finds a free port
+    await probe.stop()
+    env = {
+        "PYTHONPATH": f"{root}:{root}/shared",
+        "DROVER_STORAGE_URL": f"sqlite://{tmp_path}",
+        "DROVER_COORDINATOR_LISTEN": probe.address,
+        "DROVER_INITIAL_REBALANCE_DELAY_MS": "50",
+    }
+
+    async def start() -> asyncio.subprocess.Process:
+        started = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "services.coordinator", cwd=root, env=env
+        )
+        await wait_until_async(probe.serves)
+        return started
+
+    process = await start()
+    try:
+        async with AsyncExitStack() as stack:
+            members = await three_members(probe, stack)
+            before = await members[0].client.describe(GROUP)
+            process.kill()
+            await process.wait()
+            process = await start()
+            for member in members:
+                assert await member.heartbeat() is False
+            assert await members[0].client.describe(GROUP) == before
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+async def test_an_unknown_member_cannot_watch(coordinator: RunningCoordinator) -> None:
+    async with coordinator.client() as client:
+        watching = client.watch_group(group_id=GROUP, member_id="ghost")
+        with pytest.raises(NotFoundError) as caught:
+            await anext(watching)
+        assert caught.value.reason is Reason.UNKNOWN_MEMBER_ID

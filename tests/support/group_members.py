@@ -1,0 +1,198 @@
+"""Members of a group over real gRPC, and a coordinator in this process to be members of."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from drover.client import CoordinatorClient, channel
+from drover.errors import DroverError
+from drover.model.group import (
+    Joined,
+    MemberAssignment,
+    MemberIdRequired,
+    OfferedProtocol,
+    RetryJoin,
+    Synced,
+    WatchedGroup,
+)
+from services.coordinator.__main__ import serve
+from services.coordinator.settings import CoordinatorSettings
+from tests.support.waiting import wait_until_async
+
+GROUP = "workers"
+CALL_S = 30.0
+
+
+class RunningCoordinator:
+    """A coordinator on a directory; start, stop, and start again at the same address."""
+
+    def __init__(self, directory: Path, **settings: object) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._stopping = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.address = "127.0.0.1:0"
+
+    async def start(self) -> None:
+        """Serve; returns once health says so."""
+        addresses: list[str] = []
+        settings = CoordinatorSettings(
+            storage_url=f"sqlite://{self._directory}",
+            coordinator_listen=self.address,
+            **{"initial_rebalance_delay_ms": 50, **self._settings},  # type: ignore[arg-type]
+        )
+        self._stopping = asyncio.Event()
+        task = asyncio.create_task(
+            serve(settings, self._stopping, on_bound=addresses.append), name="coordinator"
+        )
+        self._task = task
+        await wait_until_async(lambda: task.done() or addresses)
+        if task.done():
+            await task
+        self.address = addresses[0]
+        await wait_until_async(self._serves_or_stopped, describe="the coordinator serves")
+        if task.done():
+            await task
+
+    async def _serves_or_stopped(self) -> bool:
+        return self._task is None or self._task.done() or await self.serves()
+
+    async def serves(self) -> bool:
+        """Whether health says SERVING."""
+        async with channel(self.address) as connection:
+            stub: Any = health_pb2_grpc.HealthStub(connection)
+            try:
+                answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=CALL_S)
+            except grpc.aio.AioRpcError:
+                return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    async def stop(self) -> None:
+        """Drain and stop."""
+        self._stopping.set()
+        if self._task is not None:
+            await self._task
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[CoordinatorClient]:
+        """A client on a connection of its own."""
+        async with channel(self.address) as connection:
+            yield CoordinatorClient(connection)
+
+
+class GroupMember:
+    """One member: its own connection, its watch, what it knows of the group."""
+
+    def __init__(self, address: str, name: str, **options: int) -> None:
+        self.name = name
+        self.member_id = ""
+        self.joined: Joined | None = None
+        self.seen: list[WatchedGroup] = []
+        self.watch_error: DroverError | None = None
+        self._address = address
+        self._session_ms = options.get("session_ms", 600_000)
+        self._rebalance_ms = options.get("rebalance_ms", 60_000)
+        self._stack = AsyncExitStack()
+        self._watching: asyncio.Task[None] | None = None
+        self.client: CoordinatorClient
+
+    async def __aenter__(self) -> Self:
+        connection = await self._stack.enter_async_context(channel(self._address))
+        self.client = CoordinatorClient(connection)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.vanish()
+
+    async def vanish(self) -> None:
+        """Close the connection without a word, as a process does that dies."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        await self._stack.aclose()
+
+    async def join(self, timeout_s: float = CALL_S) -> Joined:
+        """Join until it is in a generation."""
+        while True:
+            answer = await self.client.join(
+                group_id=GROUP,
+                member_id=self.member_id,
+                client_id=self.name,
+                session_timeout_ms=self._session_ms,
+                rebalance_timeout_ms=self._rebalance_ms,
+                protocol_type="connect",
+                protocols=[OfferedProtocol("default", self.name.encode())],
+                timeout_s=timeout_s,
+            )
+            match answer:
+                case Joined():
+                    self.joined = answer
+                    return answer
+                case MemberIdRequired(member_id) | RetryJoin(member_id):
+                    self.member_id = member_id
+
+    async def sync(self) -> Synced:
+        """Sync, with an assignment for everybody if it leads."""
+        assert self.joined is not None
+        answer = await self.client.sync(
+            group_id=GROUP,
+            member_id=self.member_id,
+            generation=self.joined.generation,
+            assignments=[
+                MemberAssignment(each.member_id, b"for " + each.metadata)
+                for each in self.joined.members
+            ],
+            timeout_s=CALL_S,
+        )
+        assert isinstance(answer, Synced)
+        return answer
+
+    async def heartbeat(self) -> bool:
+        """A heartbeat; whether a rebalance is under way."""
+        assert self.joined is not None
+        return await self.client.heartbeat(
+            group_id=GROUP, member_id=self.member_id, generation=self.joined.generation
+        )
+
+    async def wait_until_rejoin_needed(self) -> None:
+        """Wait until the watch says that this member has to join again."""
+        await self.wait_until(lambda: self.seen[-1].rejoin_needed)
+
+    async def wait_until_watch_ended(self) -> None:
+        """Wait until the watch broke or was ended."""
+        await self.wait_until(lambda: self.watch_error is not None)
+
+    async def watch(self) -> None:
+        """Keep a watch open; returns when it has begun."""
+        begun = len(self.seen)
+
+        async def follow() -> None:
+            try:
+                watching = self.client.watch_group(group_id=GROUP, member_id=self.member_id)
+                async for watched in watching:
+                    self.seen.append(watched)
+            except DroverError as error:
+                self.watch_error = error
+
+        self._watching = asyncio.create_task(follow(), name=f"watch of {self.name}")
+        await self.wait_until(lambda: len(self.seen) > begun)
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait for what this member sees."""
+        await wait_until_async(condition, describe=lambda: (self.seen, self.watch_error))
+
+
+async def form_group(*members: GroupMember) -> None:
+    """All join, sync, and watch; the group is stable then."""
+    await asyncio.gather(*(each.join() for each in members))
+    generation = max(each.joined.generation for each in members if each.joined)
+    while any(each.joined is None or each.joined.generation < generation for each in members):
+        await asyncio.gather(*(each.join() for each in members))
+        generation = max(each.joined.generation for each in members if each.joined)
+    await asyncio.gather(*(each.sync() for each in members))
+    await asyncio.gather(*(each.watch() for each in members))
