@@ -15,6 +15,7 @@ from services.worker.carrier import CarriedMethod
 from services.worker.core import requests
 from services.worker.core.checks import (
     CONFIG_MAX_BYTES,
+    config_error,
     config_name_violations,
     config_size_bytes,
     name_violations,
@@ -70,9 +71,9 @@ class CarriedCalls:
         if found:
             # the plugin's own faults belong in the same answer, if it can be asked now
             with contextlib.suppress(DroverError):
-                found += [v for v in await self._find_faults(config) if v not in found]
-            text = f"the config of connector {name!r} has {len(found)} fault(s)"
-            raise InvalidArgumentError(Reason.INVALID_CONFIG, text, violations=found)
+                plugin_faults = await self._find_faults({**config, "name": name})
+                found += [fault for fault in plugin_faults if fault not in found]
+            raise config_error(name, found)
         prepared.name = name
         prepared.config["name"] = name
 

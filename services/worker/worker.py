@@ -19,6 +19,7 @@ from drover.client.status_store import StatusStoreClient
 from drover.client.watch import SnapshotRead, WatchableLog, follow
 from drover.clock import SystemClock
 from drover.errors import InternalError, Reason, UnavailableError
+from drover.log.directory import storage_directory
 from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.model.status import StatusEvent, StatusSnapshot
 from drover.rpc.server import RpcServer
@@ -87,9 +88,11 @@ class Worker:
 
         Raises:
             OSError: The address cannot be listened on.
+            InvalidArgumentError: The storage URL is none that is known.
             UnavailableError: ENGINE_UNAVAILABLE, no engine can run here before somebody acts.
         """
         settings = self._settings
+        storage_directory(settings.storage_url)  # refuses what no engine could use
         listen = with_port(settings.worker_listen)
         async with AsyncExitStack() as stack:
             link = EngineLink(limits=settings.engine_settings().limits, post=self._post)

@@ -1,8 +1,9 @@
 """What can be said of a connector's name and config without looking at its plugin."""
 
 import unicodedata
+from collections.abc import Sequence
 
-from drover.errors import Violation
+from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.config import ConfigMap
 
 CONFIG_MAX_BYTES = 1024 * 1024
@@ -50,3 +51,10 @@ def sink_group_violations(name: str, config: ConfigMap, worker_group: str) -> li
         return []
     text = f"the sink's consumer group {group!r} is the workers' own group: choose another"
     return [Violation(field, text)]
+
+
+def config_error(name: str, violations: Sequence[Violation]) -> InvalidArgumentError:
+    """What the caller gets for a config with faults: all of them."""
+    count = "1 fault" if len(violations) == 1 else f"{len(violations)} faults"
+    text = f"the config of connector {name!r} has {count}"
+    return InvalidArgumentError(Reason.INVALID_CONFIG, text, violations=violations)

@@ -199,6 +199,7 @@ class Herder:
 
     def _engine_lost(self, event: events.EngineLost) -> None:
         self.context.engine_up = False
+        self.membership.engine_lost(event.reason)
         self.work.lose_engine(
             f"the worker's engine ended: {event.reason}; it is started anew, and this after it"
         )

@@ -114,6 +114,11 @@ class Membership:
         if self.stage is Stage.STARTING and self._context.engine_up and self._context.view.loaded:
             self._join("the worker is ready")
 
+    def engine_lost(self, reason: str) -> None:
+        """The engine ended; a worker that has not begun says why it waits."""
+        if self.stage is Stage.STARTING:
+            self.reason = f"the engine ended: {reason}"
+
     def request_rejoin(self, reason: str) -> None:
         """Take part in a new generation; work stops first. Heard only while there is work."""
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):

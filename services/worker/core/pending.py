@@ -5,15 +5,12 @@ to try again. What bounds the wait is the request's deadline, and the error then
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 
 from drover.errors import (
     AlreadyExistsError,
     DeadlineExceededError,
     DroverError,
     FailedPreconditionError,
-    InvalidArgumentError,
     NotFoundError,
     Reason,
     ResourceExhaustedError,
@@ -24,7 +21,7 @@ from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from services.worker.core import requests
-from services.worker.core.checks import sink_group_violations
+from services.worker.core.checks import config_error, sink_group_violations
 from services.worker.core.context import Context
 from services.worker.core.events import (
     ConfigValidated,
@@ -43,6 +40,7 @@ from services.worker.core.instructions import (
 )
 from services.worker.core.lifecycle import Lifecycle
 from services.worker.core.membership import Membership, Stage
+from services.worker.core.pending_request import Pending, Step
 from services.worker.core.restart_plan import RestartPlan, RestartRequest, plan_restart
 from services.worker.core.task_lifecycle import RETRIED_ERRORS
 from services.worker.core.work import Work
@@ -50,45 +48,6 @@ from services.worker.core.writer import Writer
 
 #: How often a call may be carried from worker to worker.
 HOP_COUNT_MAX = 2
-
-
-class Step(StrEnum):
-    """How far a request has come; the value is what the caller is told at the deadline."""
-
-    #: For a settled group, the leader, the right to write.
-    WAITING = "has not begun"
-    #: The engine looks at the config.
-    VALIDATING = "waits for the engine to validate the config"
-    #: A write to the config log is under way.
-    WRITING = "waits for the config store"
-    #: What failed is tried again later.
-    BACKING_OFF = "waits to be tried again"
-    #: It is durable; this worker's view is not there yet.
-    READING_BACK = "is durable and waits to be read back"
-    #: The connector or task is being restarted.
-    RESTARTING = "waits for the restart"
-
-
-@dataclass(slots=True)
-class Pending:
-    """One request that has no answer yet."""
-
-    call_id: str
-    request: requests.Request
-    hop_count: int
-    step: Step = Step.WAITING
-    cause_id: str = ""
-    attempt: int = 0
-    last_error: str = ""
-    validated: bool = False
-    #: Stop only: the task configs are gone, the target state is next.
-    emptied: bool = False
-    epoch: int | None = None
-    #: What to answer once the view has reached ``end_offset``.
-    response: requests.Response | None = None
-    end_offset: int = 0
-    restarted: StatusKey | None = None
-    version: int = 0
 
 
 class PendingRequests:
@@ -189,12 +148,7 @@ class PendingRequests:
         if event.connector_type == "sink":
             violations += sink_group_violations(name, config, self._context.settings.group_id)
         if violations:
-            count = "1 fault" if len(violations) == 1 else f"{len(violations)} faults"
-            text = f"the config of connector {name!r} has {count}"
-            self._fail(
-                pending,
-                InvalidArgumentError(Reason.INVALID_CONFIG, text, violations=violations),
-            )
+            self._fail(pending, config_error(name, violations))
         else:
             pending.validated = True
             pending.step = Step.WAITING

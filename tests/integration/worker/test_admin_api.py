@@ -1,0 +1,329 @@
+"""ConnectService as a client sees it: bad input, waiting, watching, secrets."""
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+import pytest
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.worker.v1 import worker_service_pb2 as worker_pb
+from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
+from services.worker.presenter import MASK
+from tests.support.fake_engine import SINK, SOURCE
+from tests.support.waiting import wait_until_async
+from tests.support.worker_cluster import RunningWorker, WorkerCluster
+
+MessageT = TypeVar("MessageT")
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
+    async with WorkerCluster(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def worker(cluster: WorkerCluster) -> RunningWorker:
+    worker = await cluster.add_worker()
+    await cluster.settled(worker)
+    return worker
+
+
+def create(name: str, /, **settings: str) -> pb.CreateConnectorRequest:
+    return pb.CreateConnectorRequest(name=name, config={"connector.class": SOURCE, **settings})
+
+
+async def collect(watch: AsyncIterable[MessageT], messages: list[MessageT]) -> None:
+    async for message in watch:
+        messages.append(message)  # noqa: PERF401 - each is looked at as it comes
+
+
+def reason(error: grpc.aio.AioRpcError) -> str:
+    status = rpc_status.from_call(error)  # type: ignore[arg-type]
+    info = error_details_pb2.ErrorInfo()
+    assert status is not None
+    assert status.details[0].Unpack(info)
+    return str(info.reason)
+
+
+def fields(error: grpc.aio.AioRpcError) -> list[str]:
+    status = rpc_status.from_call(error)  # type: ignore[arg-type]
+    assert status is not None
+    bad = error_details_pb2.BadRequest()
+    for detail in status.details:
+        if detail.Unpack(bad):
+            return [violation.field for violation in bad.field_violations]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (create(""), ["name"]),
+        (create("a/b"), ["name"]),
+        (create("a\x07b"), ["name"]),
+        (create("a", name="b"), ['config["name"]']),
+        (create("a", **{"tasks.max": "0"}), ['config["tasks.max"]']),
+        (create("a", **{"tasks.max": "many"}), ['config["tasks.max"]']),
+        (create("a", unknown="1"), ['config["unknown"]']),
+        (create("a", **{"db.login": MASK}), ['config["db.login"]']),
+        (
+            create("a/b", **{"tasks.max": "-1", "unknown": "1"}),
+            ["name", 'config["tasks.max"]', 'config["unknown"]'],
+        ),
+        (pb.CreateConnectorRequest(name="a"), ['config["connector.class"]']),
+        (
+            pb.CreateConnectorRequest(
+                name="a",
+                config={"connector.class": SINK, "consumer.override.group.id": "drover"},
+            ),
+            ['config["consumer.override.group.id"]'] * 2,
+        ),
+    ],
+)
+async def test_every_fault_of_a_config_is_told(
+    worker: RunningWorker, request_: pb.CreateConnectorRequest, expected: list[str]
+) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await worker.stub.CreateConnector(request_, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert reason(caught.value) == "INVALID_CONFIG"
+    assert fields(caught.value) == expected
+
+
+async def test_a_config_over_one_mebibyte_is_refused(worker: RunningWorker) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await worker.stub.CreateConnector(create("a", topic="x" * 1024 * 1024), timeout=20)
+    assert reason(caught.value) == "TOO_LARGE"
+
+
+async def test_a_config_with_200_faults_is_told_within_the_limits(worker: RunningWorker) -> None:
+    faults = {f"unknown.{index:03}": "x" for index in range(200)}
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await worker.stub.CreateConnector(create("a", **faults), timeout=20)
+    assert "200 faults" in str(caught.value.details())
+    request = pb.ValidateConfigRequest(config={"connector.class": SOURCE, **faults})
+    validation = await worker.stub.ValidateConfig(request, timeout=20)
+    assert validation.error_count == len(validation.violations) == 200
+
+
+async def test_names_are_trimmed_and_taken_from_the_config(worker: RunningWorker) -> None:
+    created = await worker.stub.CreateConnector(create("  a  "), timeout=20)
+    assert created.connector.name == "a"
+    created = await worker.stub.CreateConnector(create("", name=" b "), timeout=20)
+    assert created.connector.name == "b"
+    assert created.connector.config["name"] == "b"
+
+
+async def test_creating_twice(worker: RunningWorker) -> None:
+    await worker.stub.CreateConnector(create("a"), timeout=20)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await worker.stub.CreateConnector(create("a"), timeout=20)
+    assert caught.value.code() is grpc.StatusCode.ALREADY_EXISTS
+    assert reason(caught.value) == "CONNECTOR_ALREADY_EXISTS"
+
+
+async def test_writes_with_the_same_request_id_are_done_once(worker: RunningWorker) -> None:
+    request = create("a")
+    request.request_id = "mine"
+    first = await worker.stub.CreateConnector(request, timeout=20)
+    again = await worker.stub.CreateConnector(request, timeout=20)
+    assert first.connector.revision == again.connector.revision
+    delete = pb.DeleteConnectorRequest(name="a", request_id="mine too")
+    await worker.stub.DeleteConnector(delete, timeout=20)
+    await worker.stub.DeleteConnector(delete, timeout=20)
+
+
+async def test_put_replaces_the_whole_config_under_the_expected_revision(
+    worker: RunningWorker,
+) -> None:
+    created = await worker.stub.CreateConnector(create("a", topic="t"), timeout=20)
+    request = pb.PutConnectorConfigRequest(
+        name="a",
+        config={"connector.class": SOURCE},
+        expected_revision=created.connector.revision,
+    )
+    changed = await worker.stub.PutConnectorConfig(request, timeout=20)
+    assert not changed.created
+    assert "topic" not in changed.connector.config
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await worker.stub.PutConnectorConfig(request, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.ABORTED
+
+
+async def test_unknown_connectors_are_not_found(worker: RunningWorker) -> None:
+    stub = worker.stub
+    calls: list[Awaitable[object]] = [
+        stub.GetConnector(pb.GetConnectorRequest(name="x"), timeout=20),
+        stub.GetConnectorStatus(pb.GetConnectorStatusRequest(name="x"), timeout=20),
+        stub.ListTasks(pb.ListTasksRequest(name="x"), timeout=20),
+        stub.GetConnectorOffsets(pb.GetConnectorOffsetsRequest(name="x"), timeout=20),
+        stub.DeleteConnector(pb.DeleteConnectorRequest(name="x"), timeout=20),
+        stub.PauseConnector(pb.PauseConnectorRequest(name="x"), timeout=20),
+        stub.ResumeConnector(pb.ResumeConnectorRequest(name="x"), timeout=20),
+        stub.StopConnector(pb.StopConnectorRequest(name="x"), timeout=20),
+        stub.RestartConnector(pb.RestartConnectorRequest(name="x"), timeout=20),
+        stub.RestartTask(pb.RestartTaskRequest(name="x"), timeout=20),
+    ]
+    for call in calls:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        assert reason(caught.value) == "CONNECTOR_NOT_FOUND"
+
+
+async def test_an_initial_state_is_honoured(cluster: WorkerCluster, worker: RunningWorker) -> None:
+    request = create("a", tasks="2", **{"tasks.max": "2"})
+    request.initial_state = pb.TARGET_STATE_STOPPED
+    await worker.stub.CreateConnector(request, timeout=20)
+    await cluster.state(worker, "a", "STOPPED", "", 0)
+    await worker.stub.ResumeConnector(pb.ResumeConnectorRequest(name="a"), timeout=20)
+    await cluster.state(worker, "a", "RUNNING", "RUNNING", 2)
+
+
+async def test_a_task_that_cannot_start_shows_its_trace(
+    cluster: WorkerCluster, worker: RunningWorker
+) -> None:
+    await worker.stub.CreateConnector(create("bad", **{"fail.start": "Traceback: x"}), timeout=20)
+    await worker.stub.CreateConnector(create("good"), timeout=20)
+    await cluster.state(worker, "good", "RUNNING", "RUNNING", 1)
+    status = await cluster.state(worker, "bad", "RUNNING", "FAILED", 1)
+    assert status.tasks[0].trace == "Traceback: x"
+
+
+async def test_secrets_are_masked_in_every_answer(worker: RunningWorker) -> None:
+    request = create("a", **{"db.login": "s3cret"})
+    answers: list[object] = [await worker.stub.CreateConnector(request, timeout=20)]
+    listing = pb.ListConnectorsRequest(include_config=True, include_status=True)
+    answers += [
+        await worker.stub.GetConnector(pb.GetConnectorRequest(name="a"), timeout=20),
+        await worker.stub.ListConnectors(listing, timeout=20),
+        await worker.stub.ValidateConfig(
+            pb.ValidateConfigRequest(config=request.config), timeout=20
+        ),
+    ]
+    for answer in answers:
+        assert "s3cret" not in str(answer)
+        assert MASK in str(answer)
+
+
+async def test_connectors_are_listed_by_page(worker: RunningWorker) -> None:
+    for name in ("c", "a", "b"):
+        await worker.stub.CreateConnector(create(name), timeout=20)
+    names, token = [], ""
+    for _ in range(2):
+        page = await worker.stub.ListConnectors(
+            pb.ListConnectorsRequest(page_size=2, page_token=token), timeout=20
+        )
+        names.append([entry.name for entry in page.connectors])
+        token = page.next_page_token
+    assert names == [["a", "b"], ["c"]]
+    assert token == ""
+
+
+async def test_plugins_are_listed_and_described(worker: RunningWorker) -> None:
+    listed = await worker.stub.ListPlugins(pb.ListPluginsRequest(), timeout=20)
+    assert [plugin.class_name for plugin in listed.plugins] == [SINK, SOURCE]
+    plugin = await worker.stub.GetPlugin(pb.GetPluginRequest(class_name="IdleSink"), timeout=20)
+    assert plugin.plugin.type == pb.CONNECTOR_TYPE_SINK
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await worker.stub.GetPlugin(pb.GetPluginRequest(class_name="Nope"), timeout=20)
+    assert reason(caught.value) == "PLUGIN_NOT_FOUND"
+
+
+async def test_calls_whose_behaviour_comes_later_say_so(worker: RunningWorker) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await worker.stub.PatchConnectorConfig(pb.PatchConnectorConfigRequest(), timeout=20)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_a_call_before_the_worker_is_settled_waits_and_its_error_names_the_stage(
+    cluster: WorkerCluster,
+) -> None:
+    await cluster.coordinator.kill()
+    worker = await cluster.add_worker()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await worker.stub.CreateConnector(create("a"), timeout=1.5)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "the worker is" in str(caught.value.details())
+    waiting = asyncio.ensure_future(worker.stub.CreateConnector(create("a"), timeout=30))
+    cluster.coordinator.start()
+    assert (await waiting).connector.name == "a"
+
+
+async def test_cluster_info_is_the_same_through_every_worker(
+    cluster: WorkerCluster, worker: RunningWorker
+) -> None:
+    other = await cluster.add_worker()
+    await cluster.settled(worker, other)
+    await worker.stub.CreateConnector(create("a"), timeout=20)
+    await cluster.state(worker, "a", "RUNNING", "RUNNING", 1)
+    infos = [
+        await each.stub.GetClusterInfo(pb.GetClusterInfoRequest(), timeout=20)
+        for each in (worker, other)
+    ]
+    assert [info.worker_id for info in infos] == [worker.address, other.address]
+    assert len({info.leader_worker_id for info in infos}) == 1
+    for info in infos:
+        assert info.stage == "the worker is running its assignment"
+        assert [w.worker_id for w in info.workers] == sorted((worker.address, other.address))
+        assert [task for w in info.workers for task in w.tasks] == ["a-0"]
+        assert [w.worker_id for w in info.workers if w.leader] == [info.leader_worker_id]
+
+
+async def test_watched_statuses_come_present_ones_first_then_changes(
+    cluster: WorkerCluster, worker: RunningWorker
+) -> None:
+    await worker.stub.CreateConnector(create("a"), timeout=20)
+    await cluster.state(worker, "a", "RUNNING", "RUNNING", 1)
+    watch = worker.stub.WatchStatuses(pb.WatchStatusesRequest())
+    messages: list[pb.WatchStatusesResponse] = []
+    following = asyncio.create_task(collect(watch, messages))
+    await wait_until_async(lambda: any(message.synced for message in messages))
+    assert [message.status.name for message in messages] == ["a", ""]
+    await worker.stub.PauseConnector(pb.PauseConnectorRequest(name="a"), timeout=20)
+    await wait_until_async(
+        lambda: any(m.status.connector.state == pb.RUN_STATE_PAUSED for m in messages)
+    )
+    await worker.stub.DeleteConnector(pb.DeleteConnectorRequest(name="a"), timeout=20)
+    await wait_until_async(lambda: any(m.removed and m.status.name == "a" for m in messages))
+    watch.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_watched_connectors_come_present_ones_first_then_changes(
+    worker: RunningWorker,
+) -> None:
+    await worker.stub.CreateConnector(create("a"), timeout=20)
+    watch = worker.stub.WatchConnectors(pb.WatchConnectorsRequest())
+    messages: list[pb.WatchConnectorsResponse] = []
+    following = asyncio.create_task(collect(watch, messages))
+    await wait_until_async(lambda: any(message.synced for message in messages))
+    await worker.stub.CreateConnector(create("b"), timeout=20)
+    await wait_until_async(lambda: any(m.connector.name == "b" for m in messages))
+    await worker.stub.DeleteConnector(pb.DeleteConnectorRequest(name="a"), timeout=20)
+    await wait_until_async(lambda: any(m.removed and m.connector.name == "a" for m in messages))
+    watch.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_carried_calls_are_checked(worker: RunningWorker) -> None:
+    assert worker.channel is not None
+    stub = WorkerServiceStub(worker.channel)
+    for request in (
+        worker_pb.ForwardRequest(method="Nope", hop_count=1),
+        worker_pb.ForwardRequest(method="CreateConnector", hop_count=3),
+        worker_pb.ForwardRequest(method="CreateConnector", hop_count=1, request=b"\xff"),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.Forward(request, timeout=20)
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Forward(worker_pb.ForwardRequest(method="GetClusterInfo", hop_count=1))
+    assert reason(caught.value) == "MISSING_DEADLINE"

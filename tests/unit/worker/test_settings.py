@@ -1,0 +1,47 @@
+import pytest
+
+from drover.errors import InvalidArgumentError
+from drover.rpc.settings import load_settings
+from services.worker.settings import WorkerSettings
+
+
+def test_the_defaults_are_those_of_one_machine() -> None:
+    settings = load_settings(WorkerSettings)
+    assert settings.worker_listen == "127.0.0.1:7411"
+    assert settings.worker_advertised is None
+    assert settings.coordinator_address == "127.0.0.1:7401"
+    assert settings.config_store_address == "127.0.0.1:7402"
+    assert settings.status_store_address == "127.0.0.1:7403"
+    assert (settings.group_id, settings.spark_master) == ("drover", "local[*]")
+
+
+def test_variables_reach_herder_and_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_SESSION_TIMEOUT_MS", "7000")
+    monkeypatch.setenv("DROVER_HEARTBEAT_INTERVAL_MS", "1000")
+    monkeypatch.setenv("DROVER_SPARK_CONF", '{"spark.driver.memory": "2g"}')
+    settings = load_settings(WorkerSettings)
+    herder = settings.herder_settings("w:1")
+    assert (herder.worker_id, herder.session_timeout_ms) == ("w:1", 7000)
+    assert herder.heartbeat_interval_ms == 1000
+    assert settings.engine_settings().spark_conf == {"spark.driver.memory": "2g"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "fault"),
+    [
+        ("DROVER_WORKER_LISTEN", "nowhere", "host:port"),
+        ("DROVER_WORKER_LISTEN", "0.0.0.0:7411", "DROVER_WORKER_ADVERTISED must be given"),
+        ("DROVER_WORKER_ADVERTISED", "host:0", "port 0"),
+        ("DROVER_SESSION_TIMEOUT_MS", "2000", "must be below"),
+        ("DROVER_SESSION_TIMEOUT_MS", "soon", "integer"),
+        ("DROVER_SPARK_CONF", "not json", "DROVER"),
+        ("DROVER_GROUP_ID", "g" * 256, "255"),
+    ],
+)
+def test_a_bad_variable_is_told(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, fault: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(InvalidArgumentError) as caught:
+        load_settings(WorkerSettings)
+    assert any(fault in f"{v.field} {v.description}" for v in caught.value.violations)

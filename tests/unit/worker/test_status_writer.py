@@ -1,0 +1,100 @@
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from drover.errors import InvalidArgumentError, Reason, UnavailableError
+from drover.model.ids import TaskId
+from drover.model.status import RunState, Status, StatusKey, StatusWrite
+from services.worker.status_writer import (
+    BATCH_COUNT_MAX,
+    TRACE_MAX_CHARS,
+    StatusWriter,
+)
+from tests.support.waiting import wait_until_async
+
+
+class Store:
+    """Keeps the batches it took; fails with the errors it was given first."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[StatusWrite]] = []
+        self.errors: list[Exception] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def put_statuses(self, writes: Sequence[StatusWrite], *, timeout_s: float) -> object:
+        await self.gate.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        self.batches.append(list(writes))
+        return None
+
+    @property
+    def last(self) -> dict[StatusKey, RunState]:
+        return {w.status.key: w.status.state for batch in self.batches for w in batch}
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+async def writer(store: Store) -> AsyncIterator[StatusWriter]:
+    writer = StatusWriter(store)
+    running = asyncio.create_task(writer.run())
+    yield writer
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def write(key: StatusKey, state: RunState = RunState.RUNNING, trace: str = "") -> StatusWrite:
+    return StatusWrite(Status(key, state, "w:1", 1, trace))
+
+
+async def test_statuses_written_together_travel_together(
+    store: Store, writer: StatusWriter
+) -> None:
+    for index in range(3):
+        writer.write(write(TaskId("c", index)))
+    await writer.wait_idle()
+    assert [len(batch) for batch in store.batches] == [3]
+
+
+async def test_a_batch_is_bounded(store: Store, writer: StatusWriter) -> None:
+    for index in range(BATCH_COUNT_MAX + 1):
+        writer.write(write(TaskId("c", index)))
+    await writer.wait_idle()
+    assert [len(batch) for batch in store.batches] == [BATCH_COUNT_MAX, 1]
+
+
+async def test_the_last_status_of_a_key_wins_while_the_store_is_away(
+    store: Store, writer: StatusWriter
+) -> None:
+    store.gate.clear()
+    store.errors = [UnavailableError(Reason.SERVICE_UNREACHABLE, "away")]
+    writer.write(write("c", RunState.RUNNING))
+    writer.write(write("d", RunState.RUNNING))
+    await asyncio.sleep(0)
+    writer.write(write("c", RunState.FAILED))
+    store.gate.set()
+    await writer.wait_idle()
+    assert store.last == {"c": RunState.FAILED, "d": RunState.RUNNING}
+    assert sum(len(batch) for batch in store.batches) == 2
+
+
+async def test_what_the_store_refuses_is_dropped(store: Store, writer: StatusWriter) -> None:
+    store.errors = [InvalidArgumentError(Reason.INVALID_REQUEST, "no")]
+    writer.write(write("c"))
+    await writer.wait_idle()
+    writer.write(write("d"))
+    await wait_until_async(lambda: store.last == {"d": RunState.RUNNING})
+
+
+async def test_a_long_trace_is_cut_with_a_mark(store: Store, writer: StatusWriter) -> None:
+    writer.write(write("c", RunState.FAILED, "x" * (TRACE_MAX_CHARS + 1)))
+    await writer.wait_idle()
+    trace = store.batches[0][0].status.trace
+    assert len(trace) == TRACE_MAX_CHARS
+    assert trace.endswith("(cut)")
