@@ -10,9 +10,8 @@ from pyspark.sql import SparkSession
 
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import decode_task_id
-from drover.dataplane.frames import topic_frame
+from drover.dataplane.frames import warm_up
 from drover.dataplane.store import EmbeddedStore
-from drover.dataplane.values import ReadPlan
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from services.worker.engine import answers
@@ -57,8 +56,8 @@ class Engine:
             DroverError: The store cannot be opened.
         """
         store = EmbeddedStore(store_path)
-        # the first Python worker takes seconds to come up: not at the cost of the first task
-        topic_frame(spark, store.path, ReadPlan()).collect()
+        # now, and not at the cost of the first task or of one that is handed over
+        warm_up(spark, store.path)
         self._tools = TaskTools(
             spark=spark,
             store=store,

@@ -5,6 +5,7 @@ parent, so it would outlive a JVM that was killed. The daemon itself ends when t
 standard input closes.
 """
 
+import importlib
 import os
 from typing import Any
 
@@ -14,7 +15,12 @@ from services.worker.engine import process_tree
 
 
 def manager() -> None:
-    """Run pyspark's daemon."""
+    """Run pyspark's daemon.
+
+    It has loaded what batches need, so that each worker, a fork of it, does not have to.
+    """
+    importlib.import_module("pandas")  # which pyspark wants for every Arrow function
+    importlib.import_module("drover.dataplane.frames")
     os.register_at_fork(after_in_child=process_tree.die_with_parent)
     run: Any = daemon.manager
     run()

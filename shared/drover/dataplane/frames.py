@@ -1,7 +1,10 @@
 """The two places where the data plane meets Spark's driver: a topic as a frame, a frame staged."""
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
 from drover.dataplane.payload import READ_DDL
@@ -11,6 +14,8 @@ from drover.dataplane.values import ReadPlan, StagedBlob
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_COUNT_DDL = "count bigint"
 
 
 def topic_rows(spark: "SparkSession", path: Path, plan: ReadPlan) -> ArrowRows:
@@ -29,6 +34,21 @@ def topic_rows(spark: "SparkSession", path: Path, plan: ReadPlan) -> ArrowRows:
 def topic_frame(spark: "SparkSession", path: Path, plan: ReadPlan) -> "DataFrame":
     """``topic_rows`` as a frame."""
     return topic_rows(spark, path, plan).frame()
+
+
+def warm_up(spark: "SparkSession", path: Path) -> None:
+    """Run, on every core, the two kinds of job that batches are made of, without a record.
+
+    The first job of a kind takes seconds: Python workers start, classes load, code is generated.
+    """
+    cores = spark.sparkContext.defaultParallelism
+    rows = ArrowRows(spark, RangeReader(path, ((),) * cores), cores, READ_DDL)
+    rows.map_in_arrow(_count, _COUNT_DDL).collect()
+    rows.frame().mapInArrow(_count, _COUNT_DDL).collect()
+
+
+def _count(batches: Iterable[Any]) -> Iterator[Any]:
+    yield pa.RecordBatch.from_pydict({"count": [sum(batch.num_rows for batch in batches)]})
 
 
 def stage_frame(frame: "DataFrame | ArrowRows", stager: Stager) -> list[StagedBlob]:
