@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
 from drover.clock import SystemClock
 from drover.dataplane.store import EmbeddedStore
-from drover.errors import Reason, UnavailableError
+from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.directory import DataDirectory, storage_directory
 from drover.log.sqlite import SqliteLog
 from drover.rpc.server import RpcServer
@@ -68,7 +68,8 @@ async def serve(
         if await _load(runtime, stopping):
             await server.set_serving(True)
             await stopping.wait()
-            await runtime.post(Unloaded(_shutting_down()))
+            with suppress(DroverError):  # too busy: the parked calls hear it from the drain
+                await runtime.post(Unloaded(_shutting_down()))
 
 
 async def _load(runtime: Runtime[GroupRecord], stopping: asyncio.Event) -> bool:

@@ -35,7 +35,7 @@ from services.coordinator.core.rebalance import (
     sync_key,
 )
 from services.coordinator.core.sessions import resume, set_session_timer, show_life
-from services.coordinator.core.settings import GroupSettings
+from services.coordinator.core.settings import STALLED_MS, GroupSettings
 from services.coordinator.core.turn import Turn
 
 
@@ -161,10 +161,18 @@ def _refuse_parked(group: Group, member: Member, turn: Turn) -> None:
 
 
 def session_due(group: Group, member: Member, turn: Turn, settings: GroupSettings) -> None:
-    """A member may have been silent for too long (H2, H3)."""
+    """A member may have been silent for too long (H2, H3).
+
+    A timer that comes late says that this process was stopped or starved: it has not listened, so
+    the member gets its time again.
+    """
+    late_ms = turn.now_ms - (member.timer_at_ms or turn.now_ms)
     member.timer_at_ms = None
     if member.is_parked and not member.is_new:
         return  # counts as alive; whoever ends the wait sets the timer again
+    if late_ms >= STALLED_MS:
+        resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
+        return
     if turn.now_ms < member.alive_until_ms:
         set_session_timer(group, member, turn)
         return

@@ -9,6 +9,9 @@ REBALANCE_TIMEOUT_MAX_MS = 3_600_000
 #: When the log refused to store that a group is empty, it is tried again after this time.
 APPEND_RETRY_MS = 1_000
 
+#: A timer that fires so much too late means that the coordinator did not listen meanwhile.
+STALLED_MS = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ from drover.model.group import (
     OfferedProtocol,
     RetryJoin,
 )
+from drover.rpc.server import RpcServer
+from drover.runtime.runtime import Runtime
+from services.coordinator.core.events import WatchEnded
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 from tests.support.waiting import wait_until_async
 
@@ -178,6 +182,30 @@ async def test_a_join_that_was_parked_over_a_restart_gets_its_generation(
         joined = await asyncio.gather(parked, *(each.join() for each in followers))
         assert [each.generation for each in joined] == [joined[0].generation] * 3
         await asyncio.gather(*(each.sync() for each in members))
+
+
+async def test_a_watch_that_is_too_old_ends_and_says_nothing_of_the_member(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted: list[object] = []
+    post = Runtime.post_nowait
+
+    def record(runtime: Runtime[object], event: object) -> None:
+        posted.append(event)
+        post(runtime, event)
+
+    monkeypatch.setattr(Runtime, "post_nowait", record)
+    young = partial(RpcServer, watch_max_age_s=0.1)
+    monkeypatch.setattr("services.coordinator.__main__.RpcServer", young)
+    coordinator = RunningCoordinator(tmp_path)
+    await coordinator.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(coordinator.stop)
+        member = await stack.enter_async_context(GroupMember(coordinator.address, "a"))
+        await form_group(member)
+        await wait_until_async(lambda: posted)
+        assert posted == [WatchEnded(GROUP, member.member_id)]
+        assert member.watch_error is None  # it ended in good order
 
 
 MEMBER_PROGRAM = """

@@ -209,6 +209,19 @@ def test_h3_expiry_may_complete_a_rebalance(group: GroupHarness) -> None:
     assert group.member_ids() == ["a", "c"]
 
 
+def test_h3_a_coordinator_that_was_stopped_blames_nobody(group: GroupHarness) -> None:
+    group.stable("a", "b")
+    group.now_ms += 2 * SESSION_MS  # SIGSTOP, SIGCONT: timers come late, heartbeats wait unread
+    group.advance(0)
+    assert group.member_ids() == ["a", "b"]
+    group.heartbeat("a")
+    group.advance(SESSION_MS - 1)
+    assert group.member_ids() == ["a", "b"]
+    group.heartbeat("a")
+    group.advance(1)
+    assert group.member_ids() == ["a"]
+
+
 def test_h_many_heartbeats_set_no_timers(group: GroupHarness) -> None:
     group.stable("a")
     before = len(group.fired)
