@@ -45,6 +45,7 @@ class World:
         self.driver = HerderDriver()
         self.engine: dict[str, int] = {}
         self.engine_up = False
+        self.stops_asked: set[int] = set()
         self.generation = 0
         self.asked: set[str] = set()
         self.driver.observer = self._check
@@ -71,6 +72,9 @@ class World:
                 assert f"connector {name}" not in self.engine, f"two runs of {name}"
                 assert herder.membership.settled
                 self.engine[f"connector {name}"] = run_id
+            case instructions.StopTask(_, run_id) | instructions.StopConnector(_, run_id):
+                assert run_id not in self.stops_asked, f"run {run_id} is stopped twice"
+                self.stops_asked.add(run_id)
             case instructions.JoinGroup():
                 assert not self.engine, f"joins while {self.engine} runs"
             case instructions.WriteConnectorConfig() | instructions.RemoveConnector():

@@ -310,6 +310,7 @@ def test_a_task_that_is_still_starting_is_stopped_at_once(herder: HerderDriver) 
     stop = herder.take(instructions.StopTask)
     herder.step(events.TaskStarted(C0, claim.run_id))
     assert herder.stage == "STOPPING_WORK"
+    assert not herder.status_log
     herder.step(events.TaskStopped(C0, stop.run_id))
     assert herder.stage == "JOINING"
 
