@@ -7,7 +7,15 @@ import pytest
 import pytest_asyncio
 
 from drover.api.engine.v1 import engine_pb2
-from tests.spark.engine.harness import PLUGINS, Harness, connector_config, plugin
+from services.worker.engine.settings import EngineLimits
+from tests.spark.engine.harness import (
+    CALL_TIMEOUT_S,
+    PLUGINS,
+    Harness,
+    connector_config,
+    plugin,
+)
+from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
 
@@ -194,3 +202,26 @@ async def test_a_command_that_an_older_engine_does_not_know_is_answered(
 ) -> None:
     answer = await engine.supervisor.call(engine_pb2.EngineCommand(), timeout_s=30)
     assert "does not know that command" in answer.failure.message
+
+
+async def test_an_engine_with_too_many_hung_calls_is_replaced(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    limits = EngineLimits(start_ms=200, stop_ms=200, abandoned_threads=1)
+    harness = Harness(tmp_path_factory.mktemp("hung"), limits=limits)
+    await harness.supervisor.start()
+    first = harness.supervisor.process_id
+    for number in range(2):
+        answer = await harness.start_connector(
+            f"hung-{number}", plugin="Counter", topic="t", misbehave="hang in connector"
+        )
+        assert answer.failure.timed_out
+    await wait_until_async(lambda: harness.exits, timeout_s=CALL_TIMEOUT_S)
+    (request,) = [each for each in harness.reports if each.HasField("replacement_requested")]
+    assert request.replacement_requested.reason == (
+        "2 plugin calls hang: start:hung-0, start:hung-1"
+    )
+    assert harness.exits[0].requested
+    await wait_until_async(lambda: harness.supervisor.process_id not in (None, first))
+    assert (await harness.call(list_plugins=engine_pb2.ListPlugins())).HasField("plugins")
+    await harness.close()
