@@ -29,8 +29,8 @@ def main() -> int:
             f"-I{well_known}",
             f"--python_out={PYTHON_ROOT}",
             f"--grpc_python_out={PYTHON_ROOT}",
-            f"--mypy_out={PYTHON_ROOT}",
-            f"--mypy_grpc_out={PYTHON_ROOT}",
+            f"--mypy_out=quiet:{PYTHON_ROOT}",
+            f"--mypy_grpc_out=quiet:{PYTHON_ROOT}",
             *protos,
         ]
     )
