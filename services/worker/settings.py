@@ -12,7 +12,7 @@ from drover.rpc.settings import (
     split_address,
 )
 from services.worker.core.context import HerderSettings
-from services.worker.engine.settings import EngineSettings
+from services.worker.engine.settings import EngineLimits, EngineSettings
 
 
 class WorkerSettings(ServiceSettings):
@@ -29,6 +29,10 @@ class WorkerSettings(ServiceSettings):
         session_timeout_ms: How long the worker may be silent before its work goes to others.
         heartbeat_interval_ms: Between two signs of life; below the session timeout.
         rebalance_timeout_ms: How long a rebalance waits for this worker to stop its work.
+        plugin_call_timeout_ms: How long a plugin may take for each of: being made and started,
+            checking a config, making task configs. What takes longer is given up.
+        plugin_poll_timeout_ms: How long one poll() of a source task may take.
+        plugin_stop_timeout_ms: How long a stop() may take, and the batch that it waits for.
         spark_master: As spark.master.
         spark_conf: More Spark settings, as a JSON object.
     """
@@ -42,6 +46,9 @@ class WorkerSettings(ServiceSettings):
     session_timeout_ms: PositiveMs = 10_000
     heartbeat_interval_ms: PositiveMs = 3_000
     rebalance_timeout_ms: PositiveMs = 60_000
+    plugin_call_timeout_ms: PositiveMs = 30_000
+    plugin_poll_timeout_ms: PositiveMs = 60_000
+    plugin_stop_timeout_ms: PositiveMs = 5_000
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: dict[str, str] = Field(default_factory=dict)
 
@@ -81,4 +88,11 @@ class WorkerSettings(ServiceSettings):
             spark_conf=self.spark_conf,
             log_level=self.log_level,
             log_format=self.log_format,
+            limits=EngineLimits(
+                start_ms=self.plugin_call_timeout_ms,
+                validate_ms=self.plugin_call_timeout_ms,
+                task_configs_ms=self.plugin_call_timeout_ms,
+                poll_ms=self.plugin_poll_timeout_ms,
+                stop_ms=self.plugin_stop_timeout_ms,
+            ),
         )

@@ -19,7 +19,13 @@ def test_variables_reach_herder_and_engine(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("DROVER_SESSION_TIMEOUT_MS", "7000")
     monkeypatch.setenv("DROVER_HEARTBEAT_INTERVAL_MS", "1000")
     monkeypatch.setenv("DROVER_SPARK_CONF", '{"spark.driver.memory": "2g"}')
+    monkeypatch.setenv("DROVER_PLUGIN_CALL_TIMEOUT_MS", "4000")
+    monkeypatch.setenv("DROVER_PLUGIN_POLL_TIMEOUT_MS", "5000")
+    monkeypatch.setenv("DROVER_PLUGIN_STOP_TIMEOUT_MS", "2000")
     settings = load_settings(WorkerSettings)
+    limits = settings.engine_settings().limits
+    assert (limits.start_ms, limits.validate_ms, limits.task_configs_ms) == (4000, 4000, 4000)
+    assert (limits.poll_ms, limits.stop_ms) == (5000, 2000)
     herder = settings.herder_settings("w:1")
     assert (herder.worker_id, herder.session_timeout_ms) == ("w:1", 7000)
     assert herder.heartbeat_interval_ms == 1000
