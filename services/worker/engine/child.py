@@ -20,6 +20,7 @@ import services
 from drover.api.engine.v1 import engine_pb2
 from services.worker.engine import framing, process_tree
 from services.worker.engine.settings import (
+    DIRECTORY_PREFIX,
     DIRECTORY_VARIABLE,
     SETTINGS_VARIABLE,
     TREE_VARIABLE,
@@ -66,7 +67,7 @@ class EngineChild:
         self._guard_command = guard_command or (python, "-m", "services.worker.engine")
         self._engine_command = engine_command or (python, "-m", "services.worker.engine.process")
         self._tree_id = uuid.uuid4().hex
-        self._directory = Path(tempfile.gettempdir()) / f"drover-engine-{self._tree_id}"
+        self._directory = Path(tempfile.gettempdir()) / f"{DIRECTORY_PREFIX}{self._tree_id}"
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(_OUTGOING_MAX)
         self._process: asyncio.subprocess.Process | None = None

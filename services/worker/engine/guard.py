@@ -11,18 +11,21 @@ parent-death signal, and the herder sweeps by the tree's mark.
 """
 
 import contextlib
+import fcntl
 import os
 import select
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from services.worker.engine import process_tree
-from services.worker.engine.settings import DIRECTORY_VARIABLE, ExitCode
+from services.worker.engine.settings import DIRECTORY_PREFIX, DIRECTORY_VARIABLE, ExitCode
 
 _KILL_LIMIT_S = 5.0
+_LEFTOVER_AGE_S = 60.0
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -44,12 +47,13 @@ def main(arguments: Sequence[str]) -> int:
     if os.getppid() != herder_pid:
         return ExitCode.ORPHANED
     command = list(arguments[3:])
-    directory = os.environ[DIRECTORY_VARIABLE]
-    Path(directory).mkdir(mode=0o700)
+    directory = Path(os.environ[DIRECTORY_VARIABLE])
+    _hold(directory)
+    remove_leftovers(directory.parent)
     engine = os.posix_spawn(
         command[0],
         command,
-        {**os.environ, "TMPDIR": directory},
+        {**os.environ, "TMPDIR": str(directory)},
         setsigdef=[*_FORWARDED, signal.SIGCHLD],
     )
     os.close(inherited)
@@ -84,6 +88,30 @@ def _watch(engine: int, herder: int, lifeline: int, wakeup: int) -> int:
         process_tree.reap(ended)
         if engine in ended:
             return shell_exit_code(ended[engine])
+
+
+def _hold(directory: Path) -> None:
+    """Make the directory of temporary files, and say for as long as this process lives that it is
+    in use.
+    """
+    directory.mkdir(mode=0o700)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove the directories of engines whose guard and herder were killed together."""
+    newest_s = time.time() - _LEFTOVER_AGE_S
+    for directory in parent.glob(f"{DIRECTORY_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if directory.stat().st_mtime > newest_s:
+                continue  # perhaps not held yet
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory, ignore_errors=True)
+            finally:
+                os.close(descriptor)
 
 
 def shell_exit_code(wait_status: int) -> int:

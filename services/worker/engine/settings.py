@@ -13,6 +13,8 @@ SETTINGS_VARIABLE = "DROVER_ENGINE_SETTINGS"
 TREE_VARIABLE = "DROVER_ENGINE_TREE"
 #: Names the directory of an engine's temporary files; its guard makes and removes it.
 DIRECTORY_VARIABLE = "DROVER_ENGINE_DIRECTORY"
+#: What such a directory's name begins with.
+DIRECTORY_PREFIX = "drover-engine-"
 
 
 class ExitCode(IntEnum):
