@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from drover.rpc.settings import (
+    JsonTexts,
     ListenAddress,
     PositiveMs,
     ServiceSettings,
@@ -50,7 +51,7 @@ class WorkerSettings(ServiceSettings):
     plugin_poll_timeout_ms: PositiveMs = 60_000
     plugin_stop_timeout_ms: PositiveMs = 5_000
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
-    spark_conf: dict[str, str] = Field(default_factory=dict)
+    spark_conf: JsonTexts = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _beats_within_session(self) -> "WorkerSettings":

@@ -1,14 +1,18 @@
 """Settings from the environment: ``DROVER_<FIELD>``, checked before anything starts."""
 
+import json
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.rpc.logs import LogFormat, LogLevel
 
 ENV_PREFIX = "DROVER_"
+
+_NOT_JSON = "not_json"
 
 SettingsT = TypeVar("SettingsT", bound="ServiceSettings")
 
@@ -38,12 +42,26 @@ def _target_address(value: str) -> str:
     return value
 
 
+def _parsed(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError as error:
+        # a type of its own: the text is not repeated, since settings of this kind hold secrets
+        raise PydanticCustomError(
+            _NOT_JSON, "must be a JSON object: {why}", {"why": str(error)}
+        ) from None
+
+
 #: Where a server listens; port 0 takes a free one.
 ListenAddress = Annotated[str, AfterValidator(_listen_address)]
 #: Where a client connects to.
 TargetAddress = Annotated[str, AfterValidator(_target_address)]
 #: A time span in milliseconds, from 1 ms to a day.
 PositiveMs = Annotated[int, Field(ge=1, le=86_400_000)]
+#: A JSON object whose values are texts.
+JsonTexts = Annotated[dict[str, str], BeforeValidator(_parsed)]
 
 
 class ServiceSettings(BaseSettings):
@@ -53,7 +71,12 @@ class ServiceSettings(BaseSettings):
     """
 
     model_config = SettingsConfigDict(
-        env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True
+        env_prefix=ENV_PREFIX,
+        extra="forbid",
+        frozen=True,
+        env_ignore_empty=True,
+        # it would stop at the first JSON that is broken and not name the variable: ``JsonTexts``
+        enable_decoding=False,
     )
 
     storage_url: str = "sqlite:///var/drover"
@@ -81,8 +104,6 @@ def load_settings(settings_type: type[SettingsT], **overrides: Any) -> SettingsT
         return settings_type(**overrides)
     except ValidationError as error:
         violations = [_violation(fault) for fault in error.errors(include_url=False)]
-    except Exception as error:  # noqa: BLE001 - such as JSON that cannot be parsed
-        violations = [Violation(ENV_PREFIX.rstrip("_"), _one_line(str(error)))]
     raise InvalidArgumentError(
         Reason.INVALID_CONFIG,
         "; ".join(f"{v.field}: {v.description}" for v in violations),
@@ -91,13 +112,14 @@ def load_settings(settings_type: type[SettingsT], **overrides: Any) -> SettingsT
 
 
 def _violation(fault: Any) -> Violation:
-    path = ".".join(str(part) for part in fault["loc"])
-    name = ENV_PREFIX + path.upper() if path else ENV_PREFIX.rstrip("_")
+    """Names the variable; a fault inside a JSON object also says under which key."""
+    variable, *keys = (str(part) for part in fault["loc"] or ("",))
     text = _one_line(str(fault["msg"])).removeprefix("Value error, ")
-    given = fault.get("input")
-    if path and isinstance(given, str):
-        text += f" (got {given[:100]!r})"
-    return Violation(name, text)
+    if keys:
+        text = f"{'.'.join(keys)}: {text}"
+    elif variable and isinstance(fault.get("input"), str) and fault["type"] != _NOT_JSON:
+        text += f" (got {fault['input'][:100]!r})"
+    return Violation((ENV_PREFIX + variable.upper()).rstrip("_"), text)
 
 
 def _one_line(text: str) -> str:

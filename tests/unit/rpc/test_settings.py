@@ -3,6 +3,7 @@ from pydantic import Field
 
 from drover.errors import InvalidArgumentError, Reason
 from drover.rpc.settings import (
+    JsonTexts,
     ListenAddress,
     PositiveMs,
     ServiceSettings,
@@ -16,7 +17,7 @@ class Settings(ServiceSettings):
     coordinator_listen: ListenAddress = "127.0.0.1:7401"
     coordinator_address: TargetAddress = "127.0.0.1:7401"
     session_timeout_ms: PositiveMs = 10_000
-    spark_conf: dict[str, str] = Field(default_factory=dict)
+    spark_conf: JsonTexts = Field(default_factory=dict)
 
 
 @pytest.fixture(autouse=True)
@@ -72,11 +73,33 @@ def test_spans_have_bounds(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
         load_settings(Settings)
 
 
-def test_json_that_cannot_be_parsed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DROVER_SPARK_CONF", "{not json")
-    with pytest.raises(InvalidArgumentError, match="spark_conf") as caught:
+def test_json_that_cannot_be_parsed_is_told_with_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_SPARK_CONF", '{"spark.hadoop.secret": "hunter2",')
+    monkeypatch.setenv("DROVER_SESSION_TIMEOUT_MS", "soon")
+    with pytest.raises(InvalidArgumentError) as caught:
         load_settings(Settings)
+    texts = {v.field: v.description for v in caught.value.violations}
+    assert set(texts) == {"DROVER_SPARK_CONF", "DROVER_SESSION_TIMEOUT_MS"}
+    assert texts["DROVER_SPARK_CONF"].startswith("must be a JSON object")
+    assert "column" in texts["DROVER_SPARK_CONF"]
+    assert "hunter2" not in caught.value.message
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("value", ["3", "[]", '"text"', "null"])
+def test_json_has_to_be_an_object(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("DROVER_SPARK_CONF", value)
+    with pytest.raises(InvalidArgumentError, match="DROVER_SPARK_CONF: "):
+        load_settings(Settings)
+
+
+def test_a_fault_inside_json_names_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_SPARK_CONF", '{"spark.executor.cores": 2}')
+    with pytest.raises(InvalidArgumentError) as caught:
+        load_settings(Settings)
+    (violation,) = caught.value.violations
+    assert violation.field == "DROVER_SPARK_CONF"
+    assert violation.description.startswith("spark.executor.cores: ")
 
 
 def test_settings_cannot_be_changed() -> None:

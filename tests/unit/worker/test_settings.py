@@ -40,7 +40,8 @@ def test_variables_reach_herder_and_engine(monkeypatch: pytest.MonkeyPatch) -> N
         ("DROVER_WORKER_ADVERTISED", "host:0", "port 0"),
         ("DROVER_SESSION_TIMEOUT_MS", "2000", "must be below"),
         ("DROVER_SESSION_TIMEOUT_MS", "soon", "integer"),
-        ("DROVER_SPARK_CONF", "not json", "DROVER"),
+        ("DROVER_SPARK_CONF", "not json", "DROVER_SPARK_CONF must be a JSON object"),
+        ("DROVER_SPARK_CONF", '{"spark.cores.max": 2}', "DROVER_SPARK_CONF spark.cores.max: "),
         ("DROVER_GROUP_ID", "g" * 256, "255"),
     ],
 )
