@@ -1,6 +1,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+PYTHON ?= $(shell for each in python3.11 python3.12 python3.13 python3; do \
+  $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$each && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
@@ -12,8 +13,8 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 check-python:
-	@$(PYTHON) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
-	  || { echo "Drover needs Python 3.11 or newer with venv; found: $$($(PYTHON) --version 2>&1 || echo none)"; exit 1; }
+	@$(or $(PYTHON),false) -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	  || { echo "Drover needs Python 3.11 or newer with venv and pip: install it, or name it with make PYTHON=..." >&2; exit 1; }
 
 check-java: setup
 	@$(BIN)/python -m drover.cli.java_check
