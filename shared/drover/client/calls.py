@@ -3,7 +3,7 @@
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Protocol, TypeVar
 
@@ -17,7 +17,7 @@ from tenacity import (
     wait_random,
 )
 
-from drover.errors import DeadlineExceededError, Reason, UnavailableError
+from drover.errors import DeadlineExceededError, InternalError, Reason, UnavailableError
 from drover.rpc import MESSAGE_MAX_BYTES, REQUEST_ID_KEY
 from drover.rpc.logs import current_request_id
 from drover.rpc.status import from_rpc_error
@@ -36,10 +36,22 @@ class Chunk(Protocol):
 
 ChunkT = TypeVar("ChunkT", bound=Chunk)
 
+
+class Page(Protocol):
+    """A part of a list that is asked for bit by bit."""
+
+    @property
+    def next_page_token(self) -> str:
+        """Asks for the part that follows; empty in the last one."""
+
+
+PageT = TypeVar("PageT", bound=Page)
+
 #: The default limit of a call between services.
 CALL_TIMEOUT_S = 10.0
 RETRY_FIRST_S = 0.1
 RETRY_MAX_S = 2.0
+PAGES_MAX = 100_000
 
 _OPTIONS = (
     # a server that comes back is found again within a second
@@ -145,6 +157,26 @@ async def snapshot(
                         return chunks
             raise UnavailableError(Reason.SERVICE_UNREACHABLE, "the answer broke off")
     raise AssertionError("unreachable: the last attempt raises")
+
+
+async def pages(fetch: Callable[[str], Awaitable[PageT]]) -> AsyncIterator[PageT]:
+    """Every page of a list; ``fetch`` gets the page of a token, "" for the first.
+
+    Raises:
+        InternalError: The server gives pages without end, such as the same one again and again.
+    """
+    token = ""
+    seen = {token}
+    while len(seen) <= PAGES_MAX:
+        page = await fetch(token)
+        yield page
+        token = page.next_page_token
+        if not token:
+            return
+        if token in seen:
+            break
+        seen.add(token)
+    raise InternalError(f"the server's list does not end: page token {token!r} after {len(seen)}")
 
 
 async def _attempt(

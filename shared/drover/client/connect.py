@@ -6,7 +6,14 @@ import grpc.aio
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
-from drover.client.calls import RequestT, ResponseT, new_request_id, server_stream, unary
+from drover.client.calls import (
+    RequestT,
+    ResponseT,
+    new_request_id,
+    pages,
+    server_stream,
+    unary,
+)
 from drover.codec.connect import TARGET_STATES
 from drover.model.config import ConfigMap, TargetState
 
@@ -74,20 +81,17 @@ class ConnectClient:
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> list[pb.ListConnectorsResponse.Entry]:
         """Every connector by name, of all pages."""
-        entries: list[pb.ListConnectorsResponse.Entry] = []
-        token = ""
-        while True:
+
+        async def fetch(token: str) -> pb.ListConnectorsResponse:
             request = pb.ListConnectorsRequest(
                 page_size=_PAGE_SIZE,
                 page_token=token,
                 include_config=include_config,
                 include_status=include_status,
             )
-            page = await self._call(self._stub.ListConnectors, request, timeout_s=timeout_s)
-            entries.extend(page.connectors)
-            token = page.next_page_token
-            if not token:
-                return entries
+            return await self._call(self._stub.ListConnectors, request, timeout_s=timeout_s)
+
+        return [entry async for page in pages(fetch) for entry in page.connectors]
 
     async def put_connector_config(
         self,
@@ -183,15 +187,12 @@ class ConnectClient:
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> list[pb.TaskInfo]:
         """A connector's tasks with their configs, of all pages."""
-        tasks: list[pb.TaskInfo] = []
-        token = ""
-        while True:
+
+        async def fetch(token: str) -> pb.ListTasksResponse:
             request = pb.ListTasksRequest(name=name, page_token=token)
-            page = await self._call(self._stub.ListTasks, request, timeout_s=timeout_s)
-            tasks.extend(page.tasks)
-            token = page.next_page_token
-            if not token:
-                return tasks
+            return await self._call(self._stub.ListTasks, request, timeout_s=timeout_s)
+
+        return [task async for page in pages(fetch) for task in page.tasks]
 
     async def list_plugins(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> list[pb.Plugin]:
         """The plugins installed on the called worker."""
@@ -226,15 +227,12 @@ class ConnectClient:
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> list[pb.ConnectorOffset]:
         """A connector's committed offsets, of all pages."""
-        offsets: list[pb.ConnectorOffset] = []
-        token = ""
-        while True:
+
+        async def fetch(token: str) -> pb.GetConnectorOffsetsResponse:
             request = pb.GetConnectorOffsetsRequest(name=name, page_token=token)
-            page = await self._call(self._stub.GetConnectorOffsets, request, timeout_s=timeout_s)
-            offsets.extend(page.offsets)
-            token = page.next_page_token
-            if not token:
-                return offsets
+            return await self._call(self._stub.GetConnectorOffsets, request, timeout_s=timeout_s)
+
+        return [offset async for page in pages(fetch) for offset in page.offsets]
 
     async def alter_connector_offsets(
         self,

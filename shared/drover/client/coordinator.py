@@ -7,7 +7,7 @@ import grpc.aio
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
-from drover.client.calls import CALL_TIMEOUT_S, new_request_id, server_stream, unary
+from drover.client.calls import CALL_TIMEOUT_S, new_request_id, pages, server_stream, unary
 from drover.codec.common import decode_term, encode_duration, encode_task_id
 from drover.codec.coordinator import (
     GROUP_STATES,
@@ -166,21 +166,17 @@ class CoordinatorClient:
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[GroupListing]:
         """The groups that match, by group id, of all pages; ``timeout_s`` is for each page."""
-        found: list[GroupListing] = []
-        token = ""
-        while True:
+
+        async def fetch(token: str) -> pb.ListGroupsResponse:
             request = pb.ListGroupsRequest(
                 states=[GROUP_STATES.encode(state) for state in states],
                 protocol_types=protocol_types,
                 page_size=_PAGE_SIZE,
                 page_token=token,
             )
-            response = await unary(self._stub.ListGroups, request, timeout_s=timeout_s, retry=True)
-            page = decode_group_page(response)
-            found.extend(page.groups)
-            token = page.next_page_token
-            if not token:
-                return found
+            return await unary(self._stub.ListGroups, request, timeout_s=timeout_s, retry=True)
+
+        return [group async for page in pages(fetch) for group in decode_group_page(page).groups]
 
     async def claim_task(
         self,
@@ -227,16 +223,11 @@ class CoordinatorClient:
         self, *, group_id: str, connector: str, timeout_s: float = CALL_TIMEOUT_S
     ) -> list[CommittedOffset]:
         """A connector's committed offsets, of all pages; ``timeout_s`` is for each page."""
-        offsets: list[CommittedOffset] = []
-        token = ""
-        while True:
+
+        async def fetch(token: str) -> pb.FetchOffsetsResponse:
             request = pb.FetchOffsetsRequest(
                 group_id=group_id, connector=connector, page_token=token
             )
-            response = await unary(
-                self._stub.FetchOffsets, request, timeout_s=timeout_s, retry=True
-            )
-            offsets.extend(decode_offset(offset) for offset in response.offsets)
-            token = response.next_page_token
-            if not token:
-                return offsets
+            return await unary(self._stub.FetchOffsets, request, timeout_s=timeout_s, retry=True)
+
+        return [decode_offset(offset) async for page in pages(fetch) for offset in page.offsets]
