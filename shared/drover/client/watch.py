@@ -20,6 +20,8 @@ BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 1.0
 #: A watch that has said nothing for this long after it began is begun again.
 FIRST_MESSAGE_S = 10.0
+#: Later too: servers send a progress mark every 10 s, so that three are missing.
+SILENCE_S = 30.0
 
 _log = structlog.get_logger("drover.client")
 
@@ -97,7 +99,7 @@ async def follow(
                 position = snapshot.end_offset
                 yield SnapshotRead(snapshot)
             async with aclosing(log.watch(position)) as batches:
-                batch: EventsRead[EventT] | None = await _first(batches)
+                batch: EventsRead[EventT] | None = await _next(batches, FIRST_MESSAGE_S)
                 while batch is not None:
                     failures = 0
                     if batch.end_offset < position:
@@ -108,7 +110,7 @@ async def follow(
                     if events or batch.end_offset > position:
                         position = batch.end_offset
                         yield EventsRead(events, position)
-                    batch = await anext(batches, None)
+                    batch = await _next(batches, SILENCE_S)
         except OutOfRangeError:
             position = None
         except (InvalidArgumentError, NotImplementedYetError):
@@ -120,12 +122,14 @@ async def follow(
         await asyncio.sleep(_backoff_s(failures))
 
 
-async def _first(batches: AsyncGenerator[EventsRead[EventT], None]) -> EventsRead[EventT] | None:
+async def _next(
+    batches: AsyncGenerator[EventsRead[EventT], None], limit_s: float
+) -> EventsRead[EventT] | None:
     try:
-        async with asyncio.timeout(FIRST_MESSAGE_S):
+        async with asyncio.timeout(limit_s):
             return await anext(batches, None)
     except TimeoutError:
-        raise TimeoutError("the watch did not begin in time") from None
+        raise TimeoutError(f"the watch was silent for {limit_s} s") from None
 
 
 def _backoff_s(failures: int) -> float:

@@ -159,6 +159,17 @@ async def test_a_watch_that_does_not_begin_is_begun_again(
     assert log.starts == [1, 1, 1]
 
 
+async def test_a_watch_that_falls_silent_is_begun_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "SILENCE_S", 0.01)
+    log = ScriptedLog([Snapshot(1)], [[events(1, end=2)], [events(2, end=3)]])
+    assert await read(log, 3) == [
+        SnapshotRead(Snapshot(1)),
+        events(1, end=2),
+        events(2, end=3),
+    ]
+    assert log.starts == [1, 2]
+
+
 async def test_cancelling_the_reader_stops_it() -> None:
     log = ScriptedLog([Snapshot(1)], [[events(1, end=2)]])
     second = asyncio.Event()
