@@ -1,7 +1,6 @@
 """How every client calls: deadline, retries, request id, errors."""
 
 import asyncio
-import re
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
@@ -18,7 +17,7 @@ from tenacity import (
 )
 
 from drover.errors import DeadlineExceededError, InternalError, Reason, UnavailableError
-from drover.rpc import MESSAGE_MAX_BYTES, REQUEST_ID_KEY
+from drover.rpc import MESSAGE_MAX_BYTES, REQUEST_ID_KEY, REQUEST_ID_PATTERN
 from drover.rpc.logs import current_request_id
 from drover.rpc.status import from_rpc_error
 
@@ -67,7 +66,6 @@ _OPTIONS = (
     ("grpc.enable_retries", 0),  # retries are decided below, by what each call allows
     ("grpc.enable_http_proxy", 0),  # a proxy for web pages is no way to a cluster
 )
-_ASCII_ID = re.compile(r"[!-~]{1,128}")
 
 
 def channel(address: str) -> grpc.aio.Channel:
@@ -112,25 +110,17 @@ async def unary(
     raise AssertionError("unreachable: the last attempt raises")
 
 
-async def server_stream(
+def server_stream(
     method: "grpc.aio.UnaryStreamMultiCallable[RequestT, ResponseT]",
     request: RequestT,
-    *,
-    timeout_s: float | None = None,
 ) -> AsyncGenerator[ResponseT, None]:
-    """The messages of a stream, until its end; closing the iterator ends the call.
-
-    Args:
-        method: Of a generated stub.
-        request: What is asked for.
-        timeout_s: For the whole stream; None for a watch.
+    """The messages of a stream without a deadline, until it breaks; closing the iterator ends the
+    call.
 
     Raises:
         DroverError: How the stream broke.
     """
-    async with aclosing(_stream(method, request, timeout_s, _metadata())) as messages:
-        async for message in messages:
-            yield message
+    return _stream(method, request, None, _metadata())
 
 
 async def snapshot(
@@ -227,4 +217,6 @@ def _left_s(deadline: float) -> float:
 def _metadata() -> tuple[tuple[str, str], ...]:
     """The request id under which the caller itself works goes on to whom it calls."""
     current = current_request_id()
-    return ((REQUEST_ID_KEY, current if _ASCII_ID.fullmatch(current) else new_request_id()),)
+    return (
+        (REQUEST_ID_KEY, current if REQUEST_ID_PATTERN.fullmatch(current) else new_request_id()),
+    )

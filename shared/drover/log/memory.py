@@ -41,7 +41,6 @@ class MemoryLog:
         self._gate.set()
         self._lock = asyncio.Lock()
         self._torn_waiters: list[asyncio.Future[None]] = []
-        self.append_count = 0
 
     @property
     def records(self) -> Sequence[StoredRecord]:
@@ -150,7 +149,6 @@ class MemoryLog:
             StoredRecord(offset, now_ms, record) for offset, record in enumerate(records, first)
         )
         self._storage.end_offset = first + len(records)
-        self.append_count += 1
         return self._storage.end_offset
 
     async def _tear(self, records: Sequence[LogRecord]) -> None:

@@ -8,7 +8,6 @@ when the server drains.
 import asyncio
 import math
 import random
-import re
 import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable
@@ -28,7 +27,7 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
-from drover.rpc import REQUEST_ID_KEY
+from drover.rpc import REQUEST_ID_KEY, REQUEST_ID_PATTERN
 from drover.rpc.status import abort_with, domain_of
 
 ADMIN_DEADLINE_S = 60.0
@@ -37,7 +36,6 @@ ANSWER_MARGIN_S = 0.1
 
 _FOREIGN_PREFIX = "/grpc."
 _LAST_WORD_S = 0.1
-_REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _log = structlog.get_logger("drover.rpc")
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -287,7 +285,7 @@ async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Con
 
 def _request_id(context: Context) -> str:
     for key, value in context.invocation_metadata() or ():
-        if key == REQUEST_ID_KEY and isinstance(value, str) and _REQUEST_ID.fullmatch(value):
+        if key == REQUEST_ID_KEY and isinstance(value, str) and REQUEST_ID_PATTERN.fullmatch(value):
             return value
     return uuid.uuid4().hex
 

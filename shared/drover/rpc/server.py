@@ -61,7 +61,6 @@ class RpcServer:
         )
         self._health = health.aio.HealthServicer()
         self._names = [health.SERVICE_NAME, reflection.SERVICE_NAME]
-        self._serving = False
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
 
     def add(
@@ -108,7 +107,6 @@ class RpcServer:
 
     async def set_serving(self, serving: bool) -> None:
         """Tell health checks whether calls can be answered now."""
-        self._serving = serving
         status = (
             health_pb2.HealthCheckResponse.SERVING
             if serving
