@@ -18,8 +18,9 @@ from services.coordinator.core.machine import GroupsMachine
 from services.coordinator.core.values import GroupRecord
 from services.coordinator.offsets import OffsetStore
 from services.coordinator.records import decode_record, encode_record
+from services.coordinator.retention import RetentionTimer
 from services.coordinator.server import SERVICE_NAME, CoordinatorServicer
-from services.coordinator.settings import CoordinatorSettings
+from services.coordinator.settings import UNLIMITED, CoordinatorSettings
 
 DRAIN_GRACE_S = 5.0
 #: Shorter than the deadlines of the calls that wait for it.
@@ -67,6 +68,13 @@ async def serve(
         servicer.address = settings.coordinator_advertised or bound
         if await _load(runtime, stopping):
             await server.set_serving(True)
+            retention = RetentionTimer(
+                offsets,
+                retention_ms=_limit(settings.topic_retention_ms),
+                retention_bytes=_limit(settings.topic_retention_bytes),
+            )
+            stack.push_async_callback(retention.close)
+            retention.start()
             await stopping.wait()
             with suppress(DroverError):  # too busy: the parked calls hear it from the drain
                 await runtime.post(Unloaded(_shutting_down()))
@@ -84,6 +92,10 @@ async def _load(runtime: Runtime[GroupRecord], stopping: asyncio.Event) -> bool:
         return False
     await loading
     return True
+
+
+def _limit(setting: int) -> int | None:
+    return None if setting == UNLIMITED else setting
 
 
 def _shutting_down() -> UnavailableError:

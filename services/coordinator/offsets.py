@@ -1,4 +1,4 @@
-"""Claims and committed offsets: the blocking store behind an asynchronous front.
+"""Claims, committed offsets and retention: the blocking store behind an asynchronous front.
 
 Membership is the machine's; what a task may commit is the store's. Calls run on a few threads, and
 commits that arrive while one is being written share the next transaction.
@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from drover.dataplane.offsets import canonical_json
 from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.values import RetentionResult
 from drover.errors import InvalidArgumentError, Reason, ResourceExhaustedError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
@@ -102,6 +103,23 @@ class OffsetStore:
                 return page, page[-1].partition_json
             page.append(offset)
         return page, ""
+
+    async def apply_retention(
+        self, *, retention_ms: int | None, retention_bytes: int | None
+    ) -> RetentionResult:
+        """Remove a bounded number of old batches of topics; nothing was left when it removes none.
+
+        None for a limit that does not apply.
+        """
+        return await self._run(
+            lambda: self._store.apply_retention(
+                retention_ms=retention_ms, retention_bytes=retention_bytes
+            )
+        )
+
+    async def give_space_back(self) -> bool:
+        """Make a file that is mostly free space a step smaller; True while there is more."""
+        return await self._run(self._store.give_space_back)
 
     async def close(self) -> None:
         """Finish what is under way and close the store."""

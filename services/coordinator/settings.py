@@ -2,19 +2,33 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from drover.rpc.settings import ListenAddress, PositiveMs, ServiceSettings, TargetAddress
 from services.coordinator.core.settings import GroupSettings
 
 DAY_MS = 86_400_000
+#: How a limit is switched off.
+UNLIMITED = -1
+
+
+def _limit(value: int) -> int:
+    if value == 0 or value < UNLIMITED:
+        raise ValueError("must be at least 1, or -1 for no limit")
+    return value
+
+
+#: A limit that -1 switches off.
+Limit = Annotated[int, Field(le=2**53), AfterValidator(_limit)]
 
 
 class CoordinatorSettings(ServiceSettings):
     """The coordinator's settings.
 
     ``coordinator_advertised`` is what FindCoordinator answers; the bound address if not set.
-    The others are explained at ``GroupSettings``.
+    Records of embedded topics go ``topic_retention_ms`` after they were written, and the oldest of
+    a topic partition while it holds more than ``topic_retention_bytes`` of records (before
+    compression); -1 keeps them. The others are explained at ``GroupSettings``.
     """
 
     coordinator_listen: ListenAddress = "127.0.0.1:7401"
@@ -24,6 +38,8 @@ class CoordinatorSettings(ServiceSettings):
     group_min_session_timeout_ms: PositiveMs = 6_000
     group_max_session_timeout_ms: PositiveMs = 1_800_000
     group_max_size: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    topic_retention_ms: Limit = 7 * DAY_MS
+    topic_retention_bytes: Limit = UNLIMITED
 
     @model_validator(mode="after")
     def _check_range(self) -> Self:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import structlog
+
 from drover.api.coordinator.v1 import coordinator_service_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.coordinator import encode_task_offsets
@@ -23,8 +25,12 @@ from services.worker.engine.connectors import TASK_COUNT
 from services.worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 
 _OUTCOMES = coordinator_service_pb2.CommitOutcome
+#: Topic partitions that one warning names.
+_TOLD_MAX = 20
 #: Unlike those of any other engine of this machine, so that a late answer fits nobody else's.
 _commit_ids = itertools.count((os.getpid() << 32) + 1)
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +55,8 @@ class SinkRunner(TaskRunner):
         self._positions: dict[tuple[str, int], int] = {}
         self._known_topics: set[str] = set()
         self._committed: Mapping[tuple[str, int], int] = {}
+        #: The log starts that were told of because retention had removed what lies before them.
+        self._told_starts: dict[tuple[str, int], int] = {}
         self._commit: _Commit | None = None
         self._settled = threading.Event()
         self._settled.set()
@@ -87,6 +95,7 @@ class SinkRunner(TaskRunner):
             max_records=self._config[BATCH_MAX_RECORDS],
             max_bytes=self._config[BATCH_MAX_BYTES],
         )
+        self._tell_skipped(plan)
         if not plan.record_count:
             self._positions = dict(plan.next_offsets)
             self._tools.watcher.wait(self._wake, self._positions, missing)
@@ -111,6 +120,19 @@ class SinkRunner(TaskRunner):
                     key = (topic, partition)
                     self._positions[key] = self._committed.get(key, 0)
         return [topic for topic in self._topics if topic not in self._known_topics]
+
+    def _tell_skipped(self, plan: ReadPlan) -> None:
+        """Warn, once each, of records that retention removed before this task read them."""
+        starts = {key: self._positions[key] + count for key, count in plan.skipped.items()}
+        news = [key for key, start in starts.items() if start > self._told_starts.get(key, 0)]
+        if not news:
+            return
+        self._told_starts.update(starts)
+        log.warning(
+            "retention removed records that were not read; going on at the log start",
+            record_count=sum(plan.skipped[key] for key in news),
+            log_starts={f"{topic}-{n}": starts[topic, n] for topic, n in news[:_TOLD_MAX]},
+        )
 
     def _write(self, plan: ReadPlan) -> str:
         task = self._instance

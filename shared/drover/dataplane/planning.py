@@ -24,10 +24,13 @@ def plan(
     """Share the limits out evenly among the partitions that have something to read."""
     bounds = topics.bounds(connection, sorted({topic for topic, _ in starts}))
     next_offsets = dict(starts)
+    skipped = {}
     active = []
     for key, wanted in sorted(starts.items()):
         first, end = bounds.get(key, (0, 0))
-        next_offsets[key] = max(wanted, first)
+        if first > wanted:
+            next_offsets[key] = first
+            skipped[key] = first - wanted
         if end > next_offsets[key]:
             active.append(key)
     ranges: list[ReadRange] = []
@@ -48,7 +51,7 @@ def plan(
             next_offsets[topic, partition] = each.end_offset
             max_records -= each.record_count
             max_bytes -= each.size_bytes
-    return ReadPlan(tuple(ranges), next_offsets)
+    return ReadPlan(tuple(ranges), next_offsets, skipped)
 
 
 def blobs(

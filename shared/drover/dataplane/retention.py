@@ -1,71 +1,126 @@
-"""Removing old batches by age and by size."""
+"""Removing old batches by age and by size, always from the start of their partition.
+
+What to remove is found in a view that blocks nobody; only the removal itself holds the file's write
+lock. Its pages are free for new batches at once; a file that is mostly free pages shrinks.
+"""
 
 import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from drover.dataplane.values import RetentionResult
 
-#: Batches removed in one transaction, so that writers never wait long.
-BATCHES_AT_ONCE = 64
-#: Pages given back to the file system in one transaction.
-PAGES_AT_ONCE = 4_000
+#: Removed in one transaction, so that writers never wait long: a removed page has to be read.
+BATCHES_AT_ONCE = 256
+BYTES_AT_ONCE = 8 * 1024 * 1024
+#: Pages given back to the file system in one transaction; each is a page moved to another place.
+PAGES_AT_ONCE = 512
+#: Free pages up to this share of the file are kept for new batches.
+FREE_SHARE_KEPT = 0.25
 
 
-def apply(
+@dataclass(frozen=True, slots=True)
+class ExpiredBatch:
+    """A batch to remove."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+    size_bytes: int
+    blob_id: int
+
+
+def find(
     connection: sqlite3.Connection,
     *,
     now_ms: int,
     retention_ms: int | None,
     retention_bytes: int | None,
-) -> RetentionResult:
-    """Remove up to ``BATCHES_AT_ONCE`` batches, always the oldest of their partition."""
-    doomed: dict[tuple[str, int, int], tuple[int, int, int]] = {}
-    if retention_ms is not None:
+) -> list[ExpiredBatch]:
+    """What one transaction may remove; empty when nothing is left to remove."""
+    oldest_ms = now_ms - retention_ms if retention_ms is not None else None
+    excess = _excess_bytes(connection, retention_bytes)
+    expired: list[ExpiredBatch] = []
+    size_bytes = 0
+    for topic, partition in sorted({*_aged(connection, oldest_ms), *excess}):
+        over = excess.get((topic, partition), 0)
         rows = connection.execute(
-            "SELECT topic, partition, base_offset, record_count, size_bytes, blob_id FROM batches"
-            " WHERE created_ms < ? ORDER BY created_ms, base_offset LIMIT ?",
-            (now_ms - retention_ms, BATCHES_AT_ONCE),
+            "SELECT base_offset, record_count, size_bytes, blob_id, created_ms FROM batches"
+            " WHERE topic = ? AND partition = ? ORDER BY base_offset LIMIT ?",
+            (topic, partition, BATCHES_AT_ONCE - len(expired)),
         )
-        doomed.update({(row[0], row[1], row[2]): (row[3], row[4], row[5]) for row in rows})
-    if retention_bytes is not None:
-        _add_oversize(connection, retention_bytes, doomed)
-    removed_records = removed_bytes = 0
-    for (topic, partition, base), (count, size, blob_id) in doomed.items():
+        for base, count, size, blob_id, created_ms in rows:
+            if over <= 0 and (oldest_ms is None or created_ms >= oldest_ms):
+                break
+            expired.append(ExpiredBatch(topic, partition, base, count, size, blob_id))
+            over -= size
+            size_bytes += size
+            if size_bytes >= BYTES_AT_ONCE:
+                return expired
+        if len(expired) >= BATCHES_AT_ONCE:
+            break
+    return expired
+
+
+def remove(connection: sqlite3.Connection, expired: Sequence[ExpiredBatch]) -> RetentionResult:
+    """Remove these batches; the offsets of their partitions start after them."""
+    for batch in expired:
         connection.execute(
             "DELETE FROM batches WHERE topic = ? AND partition = ? AND base_offset = ?",
-            (topic, partition, base),
+            (batch.topic, batch.partition, batch.base_offset),
         )
-        connection.execute("DELETE FROM blobs WHERE blob_id = ?", (blob_id,))
+        connection.execute("DELETE FROM blobs WHERE blob_id = ?", (batch.blob_id,))
         connection.execute(
             "UPDATE partitions SET start_offset = max(start_offset, ?)"
             " WHERE topic = ? AND partition = ?",
-            (base + count, topic, partition),
+            (batch.base_offset + batch.record_count, batch.topic, batch.partition),
         )
-        removed_records += count
-        removed_bytes += size
-    if doomed:
-        connection.execute(f"PRAGMA incremental_vacuum({PAGES_AT_ONCE})").fetchall()
-    return RetentionResult(len(doomed), removed_records, removed_bytes)
+    return RetentionResult(
+        len(expired),
+        sum(batch.record_count for batch in expired),
+        sum(batch.size_bytes for batch in expired),
+    )
 
 
-def _add_oversize(
-    connection: sqlite3.Connection,
-    retention_bytes: int,
-    doomed: dict[tuple[str, int, int], tuple[int, int, int]],
-) -> None:
-    sizes = connection.execute(
+def spare_pages(connection: sqlite3.Connection) -> int:
+    """How many pages to give back, so that no more than the kept share of the file is free."""
+    free = int(connection.execute("PRAGMA freelist_count").fetchone()[0])
+    pages = int(connection.execute("PRAGMA page_count").fetchone()[0])
+    return max(0, int((free - pages * FREE_SHARE_KEPT) / (1 - FREE_SHARE_KEPT)))
+
+
+def shrink(connection: sqlite3.Connection, page_count: int) -> None:
+    """Give some free pages back to the file system."""
+    for _ in range(min(page_count, PAGES_AT_ONCE)):
+        # one page each, whatever number is asked for: Python does not step this statement on
+        connection.execute("PRAGMA incremental_vacuum(1)")
+
+
+def _aged(connection: sqlite3.Connection, oldest_ms: int | None) -> list[tuple[str, int]]:
+    """The partitions whose first batch is too old."""
+    if oldest_ms is None:
+        return []
+    (first_ms,) = connection.execute("SELECT min(created_ms) FROM batches").fetchone()
+    if first_ms is None or first_ms >= oldest_ms:
+        return []
+    return connection.execute(
+        "SELECT topic, partition FROM partitions WHERE ? > (SELECT created_ms FROM batches"
+        "  WHERE batches.topic = partitions.topic AND batches.partition = partitions.partition"
+        "  ORDER BY base_offset LIMIT 1)",
+        (oldest_ms,),
+    ).fetchall()
+
+
+def _excess_bytes(
+    connection: sqlite3.Connection, retention_bytes: int | None
+) -> dict[tuple[str, int], int]:
+    """By how much each partition is too large; only those that are."""
+    if retention_bytes is None:
+        return {}
+    rows = connection.execute(
         "SELECT topic, partition, sum(size_bytes) AS total FROM batches"
         " GROUP BY topic, partition HAVING total > ?",
         (retention_bytes,),
-    ).fetchall()
-    for topic, partition, total in sizes:
-        excess = total - retention_bytes
-        rows = connection.execute(
-            "SELECT base_offset, record_count, size_bytes, blob_id FROM batches"
-            " WHERE topic = ? AND partition = ? ORDER BY base_offset LIMIT ?",
-            (topic, partition, BATCHES_AT_ONCE),
-        )
-        for base, count, size, blob_id in rows:
-            if excess <= 0:
-                break
-            doomed[topic, partition, base] = (count, size, blob_id)
-            excess -= size
+    )
+    return {(topic, partition): total - retention_bytes for topic, partition, total in rows}

@@ -269,18 +269,38 @@ class EmbeddedStore:
     ) -> RetentionResult:
         """Remove old batches, a bounded number at a time; call again while it removes something.
 
+        Takes the file's write lock only when there is something to remove. The space is used again
+        by new batches; ``give_space_back`` makes the file smaller.
+
         Args:
             retention_ms: batches written longer ago go; None keeps them.
-            retention_bytes: the oldest batches of a topic partition go while it holds more; None
-                keeps them.
+            retention_bytes: the oldest batches of a topic partition go while it holds more, counted
+                before compression; None keeps them.
         """
-        with self._database.write() as connection:
-            return retention.apply(
+        with self._database.read() as connection:
+            expired = retention.find(
                 connection,
                 now_ms=self._clock.now_ms(),
                 retention_ms=retention_ms,
                 retention_bytes=retention_bytes,
             )
+        if not expired:
+            return RetentionResult()
+        with self._database.write() as connection:
+            return retention.remove(connection, expired)
+
+    def give_space_back(self) -> bool:
+        """Make a file that is mostly free space a bounded step smaller; True while there is more.
+
+        Some free space is kept, as new batches will need it.
+        """
+        with self._database.read() as connection:
+            spare = retention.spare_pages(connection)
+        if not spare:
+            return False
+        with self._database.write() as connection:
+            retention.shrink(connection, spare)
+        return spare > retention.PAGES_AT_ONCE
 
     def close(self) -> None:
         """Close the file; idempotent."""

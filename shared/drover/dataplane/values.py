@@ -73,11 +73,12 @@ class ReadPlan:
 
     ``ranges`` are in the order of topic, partition, offset; executors read them side by side.
     ``next_offsets`` says by (topic, partition) where the next plan starts; a start that retention
-    has overtaken is moved forward to what is left.
+    has overtaken is moved forward to what is left, and ``skipped`` says by how many offsets.
     """
 
     ranges: Sequence[ReadRange] = ()
     next_offsets: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    skipped: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     @property
     def record_count(self) -> int:

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
+from structlog.testing import capture_logs
 
 from drover.api.coordinator.v1 import coordinator_service_pb2
 from drover.api.engine.v1 import engine_pb2
@@ -376,6 +377,50 @@ def test_a_sink_reads_on_where_the_commits_say(world: World) -> None:
     world.store.publish(task, claim, [], [committed])
     world.sink().take_turn()
     assert Writer.written == [("t", 2, b"line 2")]
+
+
+def _remove_everything(world: World) -> None:
+    while world.store.apply_retention(retention_ms=None, retention_bytes=0).batch_count:
+        pass
+
+
+@pytest.mark.parametrize(("committed", "removed"), [(None, 3), (2, 1)])
+def test_a_sink_goes_on_at_the_log_start_when_retention_was_faster(
+    world: World, committed: int | None, removed: int
+) -> None:
+    _fill(world)
+    _remove_everything(world)
+    task = TaskId("WriterSink", 0)
+    if committed is not None:
+        claim = world.store.claim_task(task, generation=1, owner="tests", request_id="")
+        offset = CommittedOffset(
+            '{"kafka_topic":"t","kafka_partition":0}', f'{{"kafka_offset":{committed}}}'
+        )
+        world.store.publish(task, claim, [], [offset])
+    sink = world.sink()
+    with capture_logs() as logs:
+        sink.take_turn()  # nothing is left to read
+        assert world.watched[-1] == ({("t", 0): 3}, [])
+        Writer.faults.append(unavailable)
+        world.store.publish(  # the source reads its three lines once more
+            TaskId("LinesSource", 0),
+            world.store.claim_task(
+                TaskId("LinesSource", 0), generation=1, owner="tests", request_id=""
+            ),
+            [],
+            [CommittedOffset('{"lines":0}', None)],
+        )
+        _fill(world)
+        assert sink.take_turn() == 0.1  # fails, and starts again from what was committed
+        sink.take_turn()
+        world.answer_commit()
+        sink.take_turn()
+    assert [offset for _, offset, _ in Writer.written] == [3, 4, 5]
+    assert "task_failed" not in world.kinds
+    warnings = [each for each in logs if "retention" in each["event"]]
+    assert [(each["record_count"], each["log_starts"]) for each in warnings] == [
+        (removed, {"t-0": 3})
+    ]
 
 
 def test_a_sink_whose_read_meets_a_busy_store_starts_again(world: World) -> None:
