@@ -16,7 +16,6 @@ from drover.errors import DroverError
 from drover.model.ids import TaskId
 from services.worker.engine import answers
 from services.worker.engine.connectors import ConnectorRegistry
-from services.worker.engine.housekeeping import start_housekeeping
 from services.worker.engine.plugins import PluginRegistry
 from services.worker.engine.scheduler import Scheduler
 from services.worker.engine.settings import EngineLimits
@@ -75,7 +74,6 @@ class Engine:
         )
         self._tools_ready.set()
         threading.Thread(target=self._tell_progress, name="progress", daemon=True).start()
-        start_housekeeping(store, self._closed)
         self._send(
             engine_pb2.EngineReport(
                 ready=engine_pb2.EngineReady(
