@@ -1,10 +1,12 @@
 """CoordinatorService over gRPC: decode, hand to the runtime or the store, encode. No decisions."""
 
+import asyncio
 import contextlib
 import itertools
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import unquote
 
 import grpc.aio
 
@@ -170,10 +172,13 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         """Announce changes, and tell the machine how the stream ended."""
         self._check_loaded()
         group_id, member_id = request.group_id, request.member_id
-        broken = MemberStreamBroken(group_id, member_id)
         with self._runtime.watch(watch_channel(group_id), WATCH_QUEUE_MAX) as watcher:
             opened = WatchOpened(next(self._call_ids), group_id, member_id)
-            started: WatchStarted = await self._submit(opened, on_cancel=broken)
+            try:
+                started: WatchStarted = await self._submit(opened)
+            except asyncio.CancelledError:  # the machine may have counted the watch all the same
+                self._watch_over(group_id, member_id, by_server=ended_by_server())
+                raise
             ended_here = False
             try:
                 last_change = started.change
@@ -191,10 +196,12 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 raise
             finally:
                 by_server = ended_here or ended_by_server()
-                with contextlib.suppress(DroverError):  # closing, or too busy: the session decides
-                    self._runtime.post_nowait(
-                        WatchEnded(group_id, member_id) if by_server else broken
-                    )
+                self._watch_over(group_id, member_id, by_server=by_server)
+
+    def _watch_over(self, group_id: str, member_id: str, *, by_server: bool) -> None:
+        ended = WatchEnded if by_server else MemberStreamBroken
+        with contextlib.suppress(DroverError):  # closing, or too busy: the session decides
+            self._runtime.post_nowait(ended(group_id, member_id))
 
     async def DescribeGroup(
         self, request: pb.DescribeGroupRequest, context: Context
@@ -301,6 +308,6 @@ def _refuse_static(
 
 
 def _host(peer: str) -> str:
-    """The host of gRPC's "ipv4:10.0.0.1:4711" or "ipv6:[::1]:4711"."""
-    address = peer.split(":", 1)[-1]
+    """The host of gRPC's "ipv4:10.0.0.1:4711" or "ipv6:%5B::1%5D:4711"."""
+    address = unquote(peer).split(":", 1)[-1]
     return address.rpartition(":")[0].strip("[]") or peer
