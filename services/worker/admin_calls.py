@@ -6,7 +6,7 @@ from typing import Any
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.calls import new_request_id
-from drover.codec.connect import decode_initial_state, encode_run_state
+from drover.codec.connect import decode_initial_state, encode_connector_type, encode_run_state
 from drover.errors import DroverError, InvalidArgumentError, Reason, Violation
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
@@ -146,6 +146,7 @@ class CarriedCalls:
             connector = pb.Connector(
                 name=call.name,
                 config=self._presenter.masked(config, config),
+                type=encode_connector_type(self._presenter.type_of(config)),
                 revision=answer.revision,
             )
         return connector

@@ -1,7 +1,8 @@
 """The herder's dealings with its engine: commands out, reports in, what plugins it has."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import structlog
@@ -21,6 +22,7 @@ from drover.model.offsets import CommitResult, TaskOffsets
 from services.worker.core import events, instructions
 from services.worker.engine.settings import EngineLimits
 from services.worker.engine.supervisor import EngineExit
+from services.worker.known_plugins import KnownPlugins
 
 #: Over the plugins' own limits: for the engine to answer that one was reached.
 _MARGIN_S = 5.0
@@ -55,7 +57,7 @@ class EngineLink:
 
     Attributes:
         spark_version: Empty while Spark does not run.
-        plugins: What is installed, by class name and alias; empty before it is known.
+        plugins: What is known of connector classes.
         fatal: Set to why, when no engine can run here before somebody acts.
     """
 
@@ -71,7 +73,7 @@ class EngineLink:
         self._forget_commits: Callable[[], None] | None = None
         self._engine: Engine | None = None
         self.spark_version = ""
-        self.plugins: dict[str, pb.Plugin] = {}
+        self.plugins = KnownPlugins()
         self.fatal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._was_ready = False
         self._plugins_loading = asyncio.Lock()
@@ -118,6 +120,7 @@ class EngineLink:
     def on_exit(self, ended: EngineExit) -> None:
         """The engine ended; the supervisor starts the next one."""
         self.spark_version = ""
+        self.plugins.engine_ended()
         if self._forget_commits is not None:
             self._forget_commits()
         self._post(events.EngineLost(ended.message))
@@ -138,32 +141,32 @@ class EngineLink:
 
     # Plugins
 
-    async def load_plugins(self) -> Mapping[str, pb.Plugin]:
-        """The installed plugins, by class name and alias.
+    async def load_plugins(self) -> KnownPlugins:
+        """The plugins, once the present engine has listed what is installed.
 
         Raises:
-            UnavailableError: ENGINE_UNAVAILABLE, and they were never read before.
+            UnavailableError: ENGINE_UNAVAILABLE.
         """
         async with self._plugins_loading:
-            if not self.plugins:
+            if not self.plugins.listed:
                 report = await self._call(
                     pb.EngineCommand(list_plugins=pb.ListPlugins()), self._limits.validate_ms
                 )
                 for problem in report.plugins.problems:
                     _log.warning("a plugin cannot be loaded", why=problem.message)
-                for plugin in report.plugins.plugins:
-                    for name in (plugin.class_name, *plugin.aliases):
-                        self.plugins[name] = plugin
+                self.plugins.set_installed(report.plugins.plugins)
         return self.plugins
 
-    async def try_load_plugins(self) -> None:
-        """Read the installed plugins if they were never read and the engine answers soon."""
-        if not self.plugins:
-            try:
-                async with asyncio.timeout(_PLUGINS_PATIENCE_S):
-                    await self.load_plugins()
-            except (TimeoutError, UnavailableError, DeadlineExceededError):
-                return
+    async def try_know_plugins(self, class_names: Iterable[str]) -> None:
+        """Ask about the classes that are not known yet, if the engine answers soon."""
+        if self.plugins.listed and not self.plugins.unasked(class_names):
+            return
+        with suppress(TimeoutError, UnavailableError, DeadlineExceededError):
+            async with asyncio.timeout(_PLUGINS_PATIENCE_S):
+                await self.load_plugins()
+                for name in self.plugins.unasked(class_names):
+                    self.plugins.note_asked(name)
+                    await self.validate({"connector.class": name})
 
     async def find_faults(self, config: Mapping[str, str]) -> list[Violation]:
         """Every fault of a config.
@@ -183,6 +186,7 @@ class EngineLink:
         report = await self._call(command, self._limits.validate_ms)
         if report.WhichOneof("report") == "failure":
             return report.failure
+        self.plugins.learn(config.get("connector.class", ""), report.validation)
         return report.validation
 
     # Instructions

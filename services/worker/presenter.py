@@ -1,7 +1,7 @@
 """Shows the worker's views in the admin API's form; secrets stay masked."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -15,6 +15,7 @@ from drover.codec.connect import (
 from drover.model.config import ConfigMap
 from services.worker.core.context import Context
 from services.worker.engine_link import violations_of
+from services.worker.known_plugins import KnownPlugins
 
 MASK = "********"
 PAGE_BYTES_MAX = 1024 * 1024
@@ -32,13 +33,15 @@ ItemT = TypeVar("ItemT")
 
 
 class Presenter:
-    """Reads the herder's views; ``plugins`` tells which settings are passwords."""
+    """Reads the herder's views; plugins tell a connector's type and which settings are secret."""
 
-    def __init__(
-        self, context: Context, plugins: Callable[[], Mapping[str, engine_pb2.Plugin]]
-    ) -> None:
+    def __init__(self, context: Context, plugins: KnownPlugins) -> None:
         self._context = context
         self._plugins = plugins
+
+    def class_names(self) -> set[str]:
+        """What the connectors that exist have as connector.class."""
+        return {_class_of(entry.config or {}) for entry in self._context.view.connectors.values()}
 
     def connector(self, name: str) -> pb.Connector:
         """A connector that exists."""
@@ -47,7 +50,7 @@ class Presenter:
         return pb.Connector(
             name=name,
             config=self.masked(entry.config or {}, entry.config or {}),
-            type=encode_connector_type(self._type(name)),
+            type=encode_connector_type(self.type_of(entry.config or {})),
             target_state=TARGET_STATES.encode(entry.target_state),
             task_indexes=sorted(view.tasks(name)),
             revision=entry.config_revision,
@@ -65,7 +68,7 @@ class Presenter:
         """The status of a connector that exists, and of the tasks it should have."""
         return encode_connector_status(
             name,
-            self._type(name),
+            self.type_of(self._context.view.config(name) or {}),
             range(len(self._context.view.tasks(name))),
             self._context.statuses,
         )
@@ -84,7 +87,7 @@ class Presenter:
 
         While the plugin is not known nothing but the common settings is shown.
         """
-        plugin = self._plugins().get(connector_config.get("connector.class", ""))
+        plugin = self._plugins.find(_class_of(connector_config))
         types = {key.name: key.type for key in plugin.config_keys} if plugin else {}
 
         def hidden(key: str) -> bool:
@@ -96,10 +99,14 @@ class Presenter:
 
         return {key: MASK if hidden(key) else value for key, value in config.items()}
 
-    def _type(self, name: str) -> str:
-        config = self._context.view.config(name) or {}
-        plugin = self._plugins().get(config.get("connector.class", ""))
+    def type_of(self, config: ConfigMap) -> str:
+        """Source or sink, in lower case; empty when the config's class is not known here."""
+        plugin = self._plugins.find(_class_of(config))
         return plugin.type if plugin else ""
+
+
+def _class_of(config: ConfigMap) -> str:
+    return config.get("connector.class", "")
 
 
 def present_plugin(plugin: engine_pb2.Plugin) -> pb.Plugin:

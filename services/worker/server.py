@@ -200,16 +200,13 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     ) -> pb.ListPluginsResponse:
         """The installed plugins."""
         plugins = await self._engine.load_plugins()
-        by_class = {plugin.class_name: plugin for plugin in plugins.values()}
-        return pb.ListPluginsResponse(
-            plugins=[present_plugin(plugin) for _, plugin in sorted(by_class.items())]
-        )
+        return pb.ListPluginsResponse(plugins=[present_plugin(p) for p in plugins.installed()])
 
     async def GetPlugin(
         self, request: pb.GetPluginRequest, context: RpcContext
     ) -> pb.GetPluginResponse:
         """A plugin's settings."""
-        plugin = (await self._engine.load_plugins()).get(request.class_name)
+        plugin = (await self._engine.load_plugins()).find(request.class_name)
         if plugin is None:
             text = f"no plugin {request.class_name!r} is installed on this worker"
             raise NotFoundError(Reason.PLUGIN_NOT_FOUND, text)
@@ -322,6 +319,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         names = sorted(self._view.connectors)
         synced = False
         while True:
+            await self._engine.try_know_plugins(self._presenter.class_names())
             for name in names:
                 if only and name != only:
                     continue
@@ -379,7 +377,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
 
     async def _prepare_read(self, context: RpcContext) -> None:
         await self._refresh(remaining_s(context))
-        await self._engine.try_load_plugins()
+        await self._engine.try_know_plugins(self._presenter.class_names())
 
     async def _refresh(self, timeout_s: float) -> None:
         """Wait until the views are read, then for all that was durable before the call.

@@ -149,7 +149,7 @@ class Worker:
             carrier=carrier,
             engine=link,
             coordinator=coordinator,
-            presenter=Presenter(loop.herder.context, lambda: link.plugins),
+            presenter=Presenter(loop.herder.context, link.plugins),
             hub=hub,
             read_to_end=executor.read_configs_to_end,
         )

@@ -12,6 +12,8 @@ from services.worker.settings import WorkerSettings
 
 SOURCE = "tests.IdleSource"
 SINK = "tests.IdleSink"
+#: Can be imported, but is not listed among the installed plugins.
+UNLISTED = "tests.UnlistedSource"
 
 
 class FakeEngine:
@@ -151,10 +153,11 @@ _PLUGINS = [
     pb.Plugin(class_name=SOURCE, aliases=["IdleSource"], type="source", config_keys=_KEYS),
     pb.Plugin(class_name=SINK, aliases=["IdleSink"], type="sink", config_keys=_KEYS),
 ]
+_UNLISTED = pb.Plugin(class_name=UNLISTED, type="source", config_keys=_KEYS)
 
 
 def _validate(config: dict[str, str]) -> pb.ConfigValidation:
-    found = {name: p for p in _PLUGINS for name in (p.class_name, *p.aliases)}
+    found = {name: p for p in [*_PLUGINS, _UNLISTED] for name in (p.class_name, *p.aliases)}
     plugin = found.get(config.get("connector.class", ""))
     values = []
     for key in _KEYS:
@@ -169,7 +172,9 @@ def _validate(config: dict[str, str]) -> pb.ConfigValidation:
         values.append(value)
     known = {key.name for key in _KEYS}
     values += [
-        pb.ConfigValue(key=pb.ConfigKey(name=key_name), errors=["is not a known setting"])
+        pb.ConfigValue(
+            key=pb.ConfigKey(name=key_name, group="Unknown"), errors=["is not a known setting"]
+        )
         for key_name in config
         if key_name not in known
     ]

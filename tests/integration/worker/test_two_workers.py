@@ -7,7 +7,7 @@ import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.model.ids import TaskId
-from tests.support.fake_engine import SOURCE
+from tests.support.fake_engine import SOURCE, UNLISTED
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
@@ -42,6 +42,37 @@ async def test_a_connector_created_through_a_follower_runs_on_both_workers(
     await cluster.state(follower, "numbers", "RUNNING", "RUNNING", 4, workers=both)
     await cluster.running("numbers", 4, leader, follower)
     assert (len(leader.tasks), len(follower.tasks)) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("class_name", "expected"),
+    [
+        (SOURCE, pb.CONNECTOR_TYPE_SOURCE),
+        ("IdleSink", pb.CONNECTOR_TYPE_SINK),
+        (UNLISTED, pb.CONNECTOR_TYPE_SOURCE),
+    ],
+)
+async def test_every_answer_tells_a_connectors_type_whether_its_plugin_is_listed_or_not(
+    workers: list[RunningWorker], class_name: str, expected: int
+) -> None:
+    config = {"connector.class": class_name}
+    create = pb.CreateConnectorRequest(name="a", config=config)
+    put = pb.PutConnectorConfigRequest(name="a", config={**config, "tasks.max": "2"})
+    leader, follower = workers
+    answers = [
+        (await follower.stub.CreateConnector(create, timeout=20)).connector,
+        (await leader.stub.PutConnectorConfig(put, timeout=20)).connector,
+    ]
+    for worker in (follower, leader):
+        get = pb.GetConnectorRequest(name="a")
+        listing = pb.ListConnectorsRequest(include_config=True)
+        answers.append((await worker.stub.GetConnector(get, timeout=20)).connector)
+        page = await worker.stub.ListConnectors(listing, timeout=20)
+        answers.append(page.connectors[0].connector)
+        watch = worker.stub.WatchConnectors(pb.WatchConnectorsRequest(), timeout=20)
+        answers.append((await anext(aiter(watch))).connector)
+        watch.cancel()
+    assert [answer.type for answer in answers] == [expected] * len(answers)
 
 
 async def test_a_deleted_connector_stops_and_its_statuses_go(

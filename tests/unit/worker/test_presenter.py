@@ -4,6 +4,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.errors import InvalidArgumentError
 from drover.model.config import ConfigSnapshot
 from services.worker.core.context import Context, HerderSettings
+from services.worker.known_plugins import KnownPlugins
 from services.worker.presenter import (
     MASK,
     Presenter,
@@ -29,7 +30,10 @@ def presenter(*, known: bool = True) -> Presenter:
     context = Context(HerderSettings(worker_id="w:1", group_id="drover"))
     connector = entry("c", config={"connector.class": "Source", "db.login": "s3cret"})
     context.view.load(ConfigSnapshot(1, {"c": connector}, {}))
-    return Presenter(context, lambda: {"Source": PLUGIN} if known else {})
+    plugins = KnownPlugins()
+    if known:
+        plugins.set_installed([PLUGIN])
+    return Presenter(context, plugins)
 
 
 def test_what_the_plugin_declares_a_password_is_masked() -> None:
