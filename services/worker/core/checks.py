@@ -1,29 +1,19 @@
 """What can be said of a connector's name and config without looking at its plugin."""
 
-import unicodedata
 from collections.abc import Sequence
 
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.config import ConfigMap
+from drover.model.names import connector_name_violations
 
 CONFIG_MAX_BYTES = 1024 * 1024
-NAME_MAX_LENGTH = 255
 
 _SINK_GROUP_KEY = "consumer.override.group.id"
 
 
 def name_violations(name: str) -> list[Violation]:
     """The faults of a (trimmed) connector name."""
-    found = []
-    if not name:
-        found.append("a connector needs a name")
-    if len(name) > NAME_MAX_LENGTH:
-        found.append(f"{len(name)} characters are too many: at most {NAME_MAX_LENGTH}")
-    if any(unicodedata.category(char) == "Cc" for char in name):
-        found.append("must not contain control characters")
-    if "/" in name or "\\" in name:
-        found.append("must not contain slashes")
-    return [Violation("name", text) for text in found]
+    return connector_name_violations(name)
 
 
 def config_name_violations(name: str, config: ConfigMap) -> list[Violation]:

@@ -1,6 +1,5 @@
 """The settings that every connector has, and the whole check of a config."""
 
-import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from drover.connector.connector import Connector
 from drover.connector.sink import SinkConnector
 from drover.connector.validators import All, Check, InRange, NonEmpty, OneOf
 from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
+from drover.model.names import connector_name_violations
 
 NAME = "name"
 CONNECTOR_CLASS = "connector.class"
@@ -27,24 +27,12 @@ BATCH_MAX_BYTES = "batch.max.bytes"
 POLL_INTERVAL_MS = "poll.interval.ms"
 PARTITIONER_KEYLESS = "partitioner.keyless"
 
-CONNECTOR_NAME_MAX_LENGTH = 249
 _MIB = 1024 * 1024
 
 
 def connector_name_fault(name: str) -> str | None:
     """What is wrong with a connector's name, or None."""
-    if not name.strip():
-        return "must not be empty"
-    if len(name) > CONNECTOR_NAME_MAX_LENGTH:
-        return f"must be at most {CONNECTOR_NAME_MAX_LENGTH} characters, not {len(name)}"
-    if name != name.strip():
-        return f"must not begin or end with white space: {name[:80]!r}"
-    for character in name:
-        if character in "/\\":
-            return f"must not contain slashes: {name[:80]!r}"
-        if unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp"):
-            return f"must not contain control characters: {name[:80]!r}"
-    return None
+    return "; ".join(each.description for each in connector_name_violations(name)) or None
 
 
 def _topic_fault(topic: str) -> str | None:

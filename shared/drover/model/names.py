@@ -1,10 +1,14 @@
 """What a connector may be called; names become log keys, file names and parts of group ids."""
 
+import unicodedata
+
 from drover.errors import Violation
 
 CONNECTOR_NAME_MAX_CHARS = 255
 
 _FORBIDDEN = frozenset("/\\")
+#: Controls, characters that steer how text is shown, halves of characters, ends of lines.
+_CONTROL_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def connector_name_violations(name: str, field: str = "name") -> list[Violation]:
@@ -20,14 +24,10 @@ def connector_name_violations(name: str, field: str = "name") -> list[Violation]
         faults.append(
             f"must have at most {CONNECTOR_NAME_MAX_CHARS} characters, this one has {len(name)}"
         )
-    if any(_is_control(char) for char in name):
+    if any(unicodedata.category(char) in _CONTROL_CATEGORIES for char in name):
         faults.append("must not contain control characters")
     if not _FORBIDDEN.isdisjoint(name):
         faults.append("must not contain slashes or backslashes")
     if name != name.strip():
         faults.append("must not start or end with white space")
     return [Violation(field, fault) for fault in faults]
-
-
-def _is_control(char: str) -> bool:
-    return char < " " or "\x7f" <= char <= "\x9f"

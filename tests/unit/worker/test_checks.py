@@ -16,7 +16,7 @@ def test_names_that_are_fine(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("", "needs a name"),
+        ("", "empty"),
         ("a/b", "slashes"),
         ("a\\b", "slashes"),
         ("a\nb", "control"),
