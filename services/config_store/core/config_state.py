@@ -37,6 +37,7 @@ class _Connector:
     revision: int = 0
     target_state: TargetState | None = None
     task_count: int = -1
+    #: the log's end after the last commit marker of a complete set, so that no load changes it
     generation: int = -1
     inconsistent: bool = False
     applied_config: ConfigMap | None = None
@@ -85,7 +86,7 @@ class ConfigState:
             case ConnectorRecord():
                 return self._apply_connector(offset, record)
             case CommitRecord():
-                return self._apply_commit(record)
+                return self._apply_commit(offset, record)
             case TargetStateRecord():
                 return self._apply_target_state(record)
             case RestartRecord(name, only_failed, include_tasks):
@@ -155,7 +156,7 @@ class ConfigState:
         connector.deferred = {}
         return ConnectorConfigRemoved(record.name)
 
-    def _apply_commit(self, record: CommitRecord) -> ConfigChange | None:
+    def _apply_commit(self, offset: int, record: CommitRecord) -> ConfigChange | None:
         connector = self._get(record.connector)
         deferred, connector.deferred = connector.deferred, {}
         if connector.config is None:
@@ -174,7 +175,7 @@ class ConfigState:
                 deferred[task].task: deferred[task].config for task in range(count)
             }
             connector.applied_config = connector.config
-            connector.generation += 1 if deferred else 0
+            connector.generation = offset + 1
         return TaskConfigsUpdated(connector.entry(), connector.task_configs)
 
     def _apply_target_state(self, record: TargetStateRecord) -> ConfigChange | None:

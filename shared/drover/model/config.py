@@ -22,10 +22,11 @@ class ConnectorEntry:
     """A connector as the config store holds it.
 
     ``config`` is None when the connector was removed but records of it remain; ``config_revision``
-    is the log's end after the config's record, 0 without a config. ``task_count`` and
-    ``task_config_generation`` are -1 before the first commit marker. While ``inconsistent``, no
-    tasks run until the whole set of task configs is written again. ``applied_config`` is the
-    connector config under which the task configs were made.
+    is the log's end after the config's record, 0 without a config. ``task_count`` is -1 before the
+    first commit marker. ``task_config_generation`` names the set of task configs that applies: the
+    log's end after its commit marker, the same for every reader, -1 before the first set. While
+    ``inconsistent``, no tasks run until the whole set of task configs is written again.
+    ``applied_config`` is the connector config under which the task configs were made.
     """
 
     name: str

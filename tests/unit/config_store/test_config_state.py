@@ -100,22 +100,24 @@ def test_task_configs_show_only_once_committed() -> None:
     assert fold.changes[1:] == [None, None]
     fold.read(commit(2))
     entry = fold.entry()
-    assert (entry.task_count, entry.task_config_generation, entry.inconsistent) == (2, 0, False)
+    assert (entry.task_count, entry.task_config_generation, entry.inconsistent) == (2, 4, False)
     assert entry.applied_config == {"version": "1"}
     assert fold.snapshot().task_configs == configs("1", "1")
     assert fold.changes[3] == TaskConfigsUpdated(entry, configs("1", "1"))
 
 
-def test_each_complete_set_counts_the_generation_up() -> None:
-    fold = Fold().read(connector(), task(0), commit(1), task(0, "2"), commit(1))
-    assert fold.entry().task_config_generation == 1
+def test_the_generation_is_the_place_of_the_last_complete_set_in_the_log() -> None:
+    fold = Fold().read(connector(), task(0), commit(1))
+    assert fold.entry().task_config_generation == 3
+    fold.read(task(0, "2"), commit(1))
+    assert fold.entry().task_config_generation == 5
     assert fold.snapshot().task_configs == configs("2")
 
 
-def test_a_set_of_no_tasks_is_complete_and_no_new_generation() -> None:
+def test_a_set_of_no_tasks_is_complete() -> None:
     fold = Fold().read(connector(), task(0), commit(1), commit(0))
     assert fold.entry().task_count == 0
-    assert fold.entry().task_config_generation == 0
+    assert fold.entry().task_config_generation == 4
     assert not fold.entry().inconsistent
     assert fold.snapshot().task_configs == {}
     assert fold.changes[3] == TaskConfigsUpdated(fold.entry(), {})
@@ -123,7 +125,7 @@ def test_a_set_of_no_tasks_is_complete_and_no_new_generation() -> None:
 
 def test_zero_tasks_from_the_start() -> None:
     fold = Fold().read(connector(), commit(0))
-    assert (fold.entry().task_count, fold.entry().task_config_generation) == (0, -1)
+    assert (fold.entry().task_count, fold.entry().task_config_generation) == (0, 2)
 
 
 def test_applied_config_is_the_one_under_which_tasks_were_committed() -> None:
@@ -151,7 +153,7 @@ def test_an_inconsistent_connector_heals_by_a_full_set_only() -> None:
     assert fold.entry().inconsistent
     fold.read(task(0, "3"), task(1, "3"), commit(2))
     assert not fold.entry().inconsistent
-    assert fold.entry().task_config_generation == 1
+    assert fold.entry().task_config_generation == 11
     assert fold.snapshot().task_configs == configs("3", "3")
 
 
@@ -204,7 +206,7 @@ def test_removal_keeps_the_target_state_until_that_is_removed_too() -> None:
 
 def test_removal_keeps_the_generation_and_the_inconsistent_mark() -> None:
     fold = Fold().read(connector(), task(0), commit(1), task(1), commit(2), REMOVED, connector())
-    assert fold.entry().task_config_generation == 0
+    assert fold.entry().task_config_generation == 3
     assert fold.entry().inconsistent
     assert fold.entry().task_count == -1
 
