@@ -1,73 +1,34 @@
-"""The states of a group, what each accepts and where it leads.
+"""The states of a group and where each leads.
 
-The state is soft: it follows from the last durable record and from the calls that wait. The rules
-for each request are in ``joining`` and ``serving``; ``rebalance`` moves a group on.
+The state is soft: it follows from the last durable record and from the calls that wait. What a
+request is answered in each state stands in ARCHITECTURE.md; the rules are in ``joining`` and
+``serving``, and ``rebalance`` moves a group on.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Final
 
 from drover.model.group import GroupState
 
-
-@dataclass(frozen=True, slots=True)
-class StateRule:
-    """One state: what it means, what it accepts, and from where it may be entered."""
-
-    meaning: str
-    accepts: str
-    entered_from: frozenset[GroupState]
-
-
-STATE_RULES: Mapping[GroupState, StateRule] = {
-    GroupState.EMPTY: StateRule(
-        meaning="No members. Also where a new group begins, while its first member gets an id.",
-        accepts=(
-            "a join with an id that is pending, which starts the initial delay; "
-            "everything else of a member is answered UNKNOWN_MEMBER_ID"
-        ),
-        entered_from=frozenset({GroupState.PREPARING_REBALANCE}),
+LEADS_TO: Final[Mapping[GroupState, frozenset[GroupState]]] = {
+    # No members. Also where a new group begins, while its first member gets an id.
+    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    # A rebalance began: waiting for the members to join the next generation.
+    GroupState.PREPARING_REBALANCE: frozenset(
+        {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.DEAD}
     ),
-    GroupState.PREPARING_REBALANCE: StateRule(
-        meaning="A rebalance began: waiting for the members to join the next generation.",
-        accepts=(
-            "joins, which are parked; heartbeats, answered rebalance in progress; syncs, answered "
-            "rebalance in progress; leaves, which may complete the phase"
-        ),
-        entered_from=frozenset(
-            {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE}
-        ),
+    # The generation is durable and told: waiting for the leader's assignment.
+    GroupState.COMPLETING_REBALANCE: frozenset(
+        {GroupState.PREPARING_REBALANCE, GroupState.STABLE, GroupState.DEAD}
     ),
-    GroupState.COMPLETING_REBALANCE: StateRule(
-        meaning="The generation is durable and told: waiting for the leader's assignment.",
-        accepts=(
-            "syncs, which are parked until the leader's is durable; heartbeats; a join with the "
-            "same metadata, answered again; any other join and a leave start a rebalance"
-        ),
-        entered_from=frozenset({GroupState.PREPARING_REBALANCE}),
-    ),
-    GroupState.STABLE: StateRule(
-        meaning="Every member's assignment is durable.",
-        accepts=(
-            "heartbeats; syncs, answered with the assignment; a follower's join with the same "
-            "metadata, answered again; any other join and a leave start a rebalance"
-        ),
-        entered_from=frozenset({GroupState.COMPLETING_REBALANCE}),
-    ),
-    GroupState.DEAD: StateRule(
-        meaning="This server no longer serves the group.",
-        accepts="nothing: every call of a member is answered COORDINATOR_NOT_AVAILABLE",
-        entered_from=frozenset(GroupState),
-    ),
+    # Every member's assignment is durable.
+    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
+    # This server no longer serves the group.
+    GroupState.DEAD: frozenset({GroupState.DEAD}),
 }
-
-
-def leads_to(state: GroupState) -> frozenset[GroupState]:
-    """Where a group in ``state`` can go."""
-    return frozenset(to for to, rule in STATE_RULES.items() if state in rule.entered_from)
 
 
 def check_transition(start: GroupState, finish: GroupState) -> None:
     """Raise AssertionError when a group may not go from ``start`` to ``finish``."""
-    if start not in STATE_RULES[finish].entered_from:
+    if finish not in LEADS_TO[start]:
         raise AssertionError(f"a group cannot go from {start} to {finish}")

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """Where a group is in its life; ``services.coordinator.core.states`` holds the rules."""
+    """Where a group is in its life; ARCHITECTURE.md shows what leads from one to the other."""
 
     EMPTY = "EMPTY"
     PREPARING_REBALANCE = "PREPARING_REBALANCE"
