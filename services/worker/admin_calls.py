@@ -10,6 +10,7 @@ from drover.codec.connect import decode_initial_state, encode_connector_type, en
 from drover.errors import DroverError, InvalidArgumentError, Reason, Violation
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
+from drover.model.names import connector_name_violations
 from drover.model.status import RunState
 from services.worker.carrier import CarriedMethod
 from services.worker.core import requests
@@ -18,7 +19,7 @@ from services.worker.core.checks import (
     config_error,
     config_name_violations,
     config_size_bytes,
-    name_violations,
+    connector_not_found,
 )
 from services.worker.core.restart_plan import RestartPlan
 from services.worker.presenter import MASK, Presenter
@@ -39,6 +40,7 @@ class CarriedCalls:
 
         Raises:
             InvalidArgumentError: INVALID_CONFIG with every fault; TOO_LARGE.
+            NotFoundError: CONNECTOR_NOT_FOUND, the name is none that a connector can have.
         """
         prepared = type(request)()
         prepared.CopyFrom(request)
@@ -47,6 +49,9 @@ class CarriedCalls:
             await self._prepare_config(prepared)
         else:
             prepared.name = prepared.name.strip()
+            if connector_name_violations(prepared.name):
+                # no connector can have it, and no store would take it as a key
+                raise connector_not_found(prepared.name)
         if "request_id" in fields and not prepared.request_id:
             # so that it can be repeated towards the leader without being done twice
             prepared.request_id = new_request_id()
@@ -62,7 +67,7 @@ class CarriedCalls:
             raise InvalidArgumentError(Reason.TOO_LARGE, text)
         creates = isinstance(prepared, pb.CreateConnectorRequest)
         name = prepared.name.strip() or (config.get("name", "").strip() if creates else "")
-        found = [*name_violations(name), *config_name_violations(name, config)]
+        found = [*connector_name_violations(name), *config_name_violations(name, config)]
         found += [
             Violation(f'config["{key}"]', "is the mask shown in place of a secret: give the secret")
             for key, value in config.items()
@@ -72,7 +77,8 @@ class CarriedCalls:
             # the plugin's own faults belong in the same answer, if it can be asked now
             with contextlib.suppress(DroverError):
                 plugin_faults = await self._find_faults({**config, "name": name})
-                found += [fault for fault in plugin_faults if fault not in found]
+                # the faults of the name are told already
+                found += [fault for fault in plugin_faults if fault.field != 'config["name"]']
             raise config_error(name, found)
         prepared.name = name
         prepared.config["name"] = name

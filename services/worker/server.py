@@ -21,7 +21,7 @@ from drover.rpc.interceptors import remaining_s
 from services.worker.admin_calls import CarriedCalls
 from services.worker.carrier import Carrier
 from services.worker.changes import Changed, ChangeHub
-from services.worker.core.checks import CONFIG_MAX_BYTES, config_size_bytes
+from services.worker.core.checks import CONFIG_MAX_BYTES, config_size_bytes, connector_not_found
 from services.worker.core.protocol import EAGER_PROTOCOL
 from services.worker.engine_link import EngineLink
 from services.worker.herder_loop import HerderLoop
@@ -371,8 +371,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def _existing(self, name: str, context: RpcContext) -> str:
         await self._prepare_read(context)
         if name not in self._view.connectors:
-            text = f"connector {name!r} does not exist"
-            raise NotFoundError(Reason.CONNECTOR_NOT_FOUND, text)
+            raise connector_not_found(name)
         return name
 
     async def _prepare_read(self, context: RpcContext) -> None:

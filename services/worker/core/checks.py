@@ -2,18 +2,20 @@
 
 from collections.abc import Sequence
 
-from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
 from drover.model.config import ConfigMap
-from drover.model.names import connector_name_violations
+from drover.model.names import CONNECTOR_NAME_MAX_CHARS
 
 CONFIG_MAX_BYTES = 1024 * 1024
 
+_SHOWN_CHARS = CONNECTOR_NAME_MAX_CHARS
 _SINK_GROUP_KEY = "consumer.override.group.id"
 
 
-def name_violations(name: str) -> list[Violation]:
-    """The faults of a (trimmed) connector name."""
-    return connector_name_violations(name)
+def connector_not_found(name: str) -> NotFoundError:
+    """What the caller gets who names a connector that is not there."""
+    shown = name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}…"
+    return NotFoundError(Reason.CONNECTOR_NOT_FOUND, f"connector {shown!r} does not exist")
 
 
 def config_name_violations(name: str, config: ConfigMap) -> list[Violation]:

@@ -21,7 +21,7 @@ from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from services.worker.core import requests
-from services.worker.core.checks import config_error, sink_group_violations
+from services.worker.core.checks import config_error, connector_not_found, sink_group_violations
 from services.worker.core.context import Context
 from services.worker.core.events import (
     ConfigValidated,
@@ -377,8 +377,9 @@ class PendingRequests:
             pending.version = item.restart()
             self._work.touch(key)
         elif self._membership.leads:
+            # its own when it waits for the next assignment: then so does this
             owner = self._owner(key)
-            if owner:
+            if owner and owner != self._context.settings.worker_id:
                 self._carry(pending, owner, Reason.NOT_OWNER)
         else:
             self._carry(pending, self._membership.leader_url, Reason.NOT_OWNER)
@@ -424,8 +425,7 @@ class PendingRequests:
     def _known(self, pending: Pending, name: str) -> bool:
         if name in self._context.view.connectors:
             return True
-        text = f"connector {name!r} does not exist"
-        self._fail(pending, NotFoundError(Reason.CONNECTOR_NOT_FOUND, text))
+        self._fail(pending, connector_not_found(name))
         return False
 
     def _owner(self, key: StatusKey) -> str:
