@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import structlog
+from google.protobuf.message import DecodeError
 
 from drover.errors import (
     DeadlineExceededError,
@@ -39,6 +40,7 @@ _LAST_WORD_S = 0.1
 _log = structlog.get_logger("drover.rpc")
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Decode = Callable[[bytes], Any]
 #: On the monotonic clock, for calls whose caller set none.
 _own_deadline: ContextVar[float] = ContextVar("drover_own_deadline", default=math.inf)
 _current_watch: ContextVar["WatchCall | None"] = ContextVar("drover_current_watch", default=None)
@@ -145,22 +147,30 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         foreign = method.startswith(_FOREIGN_PREFIX)
         if handler.request_streaming or (foreign and not handler.response_streaming):
             return handler  # no RPC of Drover's streams its requests
-        if handler.response_streaming:
-            wrap_stream = self._wrap_foreign_stream if foreign else self._wrap_stream
+        if foreign:
             return grpc.unary_stream_rpc_method_handler(
-                wrap_stream(handler.unary_stream, method),
+                self._wrap_foreign_stream(handler.unary_stream, method),
                 request_deserializer=handler.request_deserializer,
                 response_serializer=handler.response_serializer,
             )
+        # the requests come as bytes: what gRPC cannot decode it takes for a defect of the server
+        decode = _decoder(handler.request_deserializer, method)
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._wrap_stream(handler.unary_stream, decode, method),
+                response_serializer=handler.response_serializer,
+            )
         return grpc.unary_unary_rpc_method_handler(
-            self._wrap_unary(handler.unary_unary, method),
-            request_deserializer=handler.request_deserializer,
+            self._wrap_unary(handler.unary_unary, decode, method),
             response_serializer=handler.response_serializer,
         )
 
-    def _wrap_unary(self, behavior: Callable[..., Awaitable[Any]], method: str) -> Any:
-        async def handle(request: Any, context: Context) -> Any:
+    def _wrap_unary(
+        self, behavior: Callable[..., Awaitable[Any]], decode: Decode, method: str
+    ) -> Any:
+        async def handle(data: bytes, context: Context) -> Any:
             async def call() -> Any:
+                request = decode(data)
                 if context.time_remaining() is not None:
                     return await behavior(request, context)
                 if self._internal:
@@ -185,11 +195,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return handle
 
-    def _wrap_stream(self, behavior: Callable[..., AsyncIterable[Any]], method: str) -> Any:
+    def _wrap_stream(
+        self, behavior: Callable[..., AsyncIterable[Any]], decode: Decode, method: str
+    ) -> Any:
         watching = _short(method).startswith("Watch")
 
-        async def handle(request: Any, context: Context) -> None:
+        async def handle(data: bytes, context: Context) -> None:
             async def call() -> None:
+                request = decode(data)
                 if watching:
                     await self._watch(behavior(request, context), context)
                 else:
@@ -281,6 +294,19 @@ async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Con
         duration_ms = round((time.perf_counter() - started) * 1000, 1)
         _log.debug("call", method=method, code=code, duration_ms=duration_ms)
     raise AssertionError("unreachable")
+
+
+def _decoder(deserialize: Decode, method: str) -> Decode:
+    def decode(data: bytes) -> Any:
+        try:
+            return deserialize(data)
+        except DecodeError as error:
+            raise InvalidArgumentError(
+                Reason.INVALID_REQUEST,
+                f"what was sent to {_short(method)} is not its request: {error}",
+            ) from error
+
+    return decode
 
 
 def _request_id(context: Context) -> str:

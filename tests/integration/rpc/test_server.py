@@ -142,6 +142,24 @@ async def test_a_method_that_is_not_built_says_so(internal: Any) -> None:
     assert error.message == "PutTopicStatuses is not implemented yet"
 
 
+@pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x05abc"])
+async def test_bytes_that_are_no_request_are_refused_without_an_error_in_the_log(
+    internal: Any, caplog: pytest.LogCaptureFixture, data: bytes
+) -> None:
+    async with channel(internal.address) as connection:
+        call: Any = connection.unary_unary(f"/{SERVICE}/PutStatuses")
+        error = await error_of(call(data, timeout=10))
+        stream: Any = connection.unary_stream(f"/{SERVICE}/WatchStatuses")
+        with pytest.raises(grpc.RpcError) as caught:
+            await collect(stream(data, timeout=10))
+    for each in (error, from_rpc_error(caught.value)):
+        assert isinstance(each, InvalidArgumentError)
+        assert each.reason is Reason.INVALID_REQUEST
+        assert "is not its request" in each.message
+    assert internal.store.calls == []
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 async def test_a_message_over_4_mib_is_refused_by_the_transport(internal: Any) -> None:
     request = pb.PutTopicStatusesRequest(topics=["x" * (5 << 20)])
     error = await error_of(internal.stub.PutTopicStatuses(request, timeout=10))
