@@ -1,5 +1,6 @@
 """docker-compose.yml and the Dockerfiles against the code they start."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,74 @@ def test_the_images_hold_what_they_start() -> None:
         assert pinned[0] in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert "services.$DROVER_SERVICE" in service
     assert '"services.worker"' in worker
+
+
+def test_old_and_new_versions_of_compose_can_read_it(compose: dict[str, Any]) -> None:
+    # docker-compose 1.29 refuses the whole file for a newer key, such as start_interval
+    for service in compose["services"].values():
+        assert set(service["healthcheck"]) <= {
+            *("test", "interval", "timeout", "retries", "start_period")
+        }
+
+
+def test_only_workers_are_published_and_only_on_loopback(compose: dict[str, Any]) -> None:
+    published = {n: s["ports"] for n, s in compose["services"].items() if "ports" in s}
+    assert published == {
+        "worker-1": ["127.0.0.1:7411:7411"],
+        "worker-2": ["127.0.0.1:7412:7411"],
+    }
+
+
+def test_workers_share_one_volume_for_files_that_the_images_let_them_write(
+    compose: dict[str, Any],
+) -> None:
+    for name in WORKERS:
+        assert "${DROVER_FILES:-files}:/files" in compose["services"][name]["volumes"]
+    for service in compose["services"].values():
+        for mount in service["volumes"]:
+            volume, _, directory = mount.rpartition(":")
+            assert volume.removeprefix("${DROVER_FILES:-").rstrip("}") in compose["volumes"]
+            dockerfile = (ROOT / service["build"]["dockerfile"]).read_text(encoding="utf-8")
+            assert re.search(rf"install -d -o drover .*{directory}\b", dockerfile)
+
+
+def test_every_build_argument_is_known_to_its_dockerfile(compose: dict[str, Any]) -> None:
+    for service in compose["services"].values():
+        dockerfile = (ROOT / service["build"]["dockerfile"]).read_text(encoding="utf-8")
+        for argument in service["build"]["args"]:
+            assert re.search(rf"^ARG {argument}\b", dockerfile, re.MULTILINE)
+
+
+def test_the_images_share_their_large_layers() -> None:
+    shared_steps = []
+    for name in ("service", "worker"):
+        text = (ROOT / f"deploy/{name}.Dockerfile").read_text(encoding="utf-8")
+        steps = [line for line in text.splitlines() if not line.startswith("#")]
+        shared_steps.append(steps[: steps.index("WORKDIR /app") + 1])
+    assert shared_steps[0] == shared_steps[1]
+    assert any("pip install --no-cache-dir /wheels" in step for step in shared_steps[0])
+
+
+@pytest.mark.parametrize("name", ["service", "worker"])
+def test_a_process_runs_as_drover_and_is_told_to_stop(name: str) -> None:
+    text = (ROOT / f"deploy/{name}.Dockerfile").read_text(encoding="utf-8")
+    assert re.findall(r"^USER (\S+)", text, re.MULTILINE) == ["drover"]
+    (command,) = re.findall(r"^CMD (.+)", text, re.MULTILINE)
+    words = json.loads(command)  # a list: with a bare command the shell would get the signal
+    assert words[0] == "python" or words[2].startswith("exec python ")
+
+
+def test_the_build_context_is_what_a_clean_clone_has_and_the_images_copy() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert lines.index("*") < min(n for n, line in enumerate(lines) if line.startswith("!"))
+    allowed = {line[1:] for line in lines if line.startswith("!")}
+    copied: set[str] = set()
+    for name in ("service", "worker"):
+        text = (ROOT / f"deploy/{name}.Dockerfile").read_text(encoding="utf-8")
+        for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
+            copied |= {source.split("/")[0] for source in sources.split()}
+    assert copied == allowed
+    assert "shared/drover/api/*/" in lines
 
 
 def test_the_settings_that_the_deploy_guide_lists_exist() -> None:
