@@ -126,11 +126,7 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
         if not request.HasField("term") or term.generation < 0 or term.sequence < 0:
             violations.append(Violation("term", "must be set and not negative"))
         if violations:
-            raise InvalidArgumentError(
-                Reason.INVALID_REQUEST,
-                "; ".join(f"{v.field}: {v.description}" for v in violations),
-                violations=violations,
-            )
+            raise InvalidArgumentError.listing(violations)
         epoch = await self._log.claim(request.owner, term)
         # asked of the log itself: a fenced leader's last write may be durable but not applied yet
         end_offset = await self._log.end_offset()

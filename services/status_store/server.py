@@ -28,7 +28,6 @@ from services.status_store.core import records
 from services.status_store.core.events import PutStatuses, WriteOutcome
 from services.status_store.core.machine import CHANGES_CHANNEL, StatusMachine
 from services.status_store.core.records import AnyRecord
-from services.status_store.core.validate import invalid_writes
 
 SERVICE = "status-store"
 FULL_NAME = pb.DESCRIPTOR.services_by_name["StatusStoreService"].full_name
@@ -141,5 +140,5 @@ def _decode_writes(messages: Iterable[pb.StatusWrite]) -> Sequence[StatusWrite]:
         except InvalidArgumentError as error:
             violations += error.violations
     if violations:
-        raise invalid_writes(violations)
+        raise InvalidArgumentError.listing(violations)
     return writes

@@ -112,6 +112,16 @@ class InvalidArgumentError(DroverError):
         super().__init__(reason, message, metadata=metadata)
         self.violations = tuple(violations)
 
+    @classmethod
+    def listing(
+        cls, violations: Sequence[Violation], *, reason: Reason = Reason.INVALID_REQUEST
+    ) -> "InvalidArgumentError":
+        """The error whose message is its violations, the first five of them."""
+        message = "; ".join(f"{each.field}: {each.description}" for each in violations[:5])
+        if len(violations) > 5:
+            message += f"; and {len(violations) - 5} more"
+        return cls(reason, message, violations=violations)
+
 
 class NotFoundError(DroverError):
     """The thing the caller names is not there."""

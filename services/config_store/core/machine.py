@@ -183,11 +183,7 @@ class ConfigMachine:
             )
         if entry is not None and event.initial_state is not None:
             fault = f"only for a new connector, and {name!r} exists: set its target state instead"
-            raise InvalidArgumentError(
-                Reason.INVALID_REQUEST,
-                f"initial_state: {fault}",
-                violations=[Violation("initial_state", fault)],
-            )
+            raise InvalidArgumentError.listing([Violation("initial_state", fault)])
         record = ConnectorRecord(name, _frozen(event.config))
         check_size("config", records.encode(record)[1])
         if event.initial_state is None:

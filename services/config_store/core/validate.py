@@ -1,7 +1,5 @@
 """What a write to the config log may look like; every fault is told at once."""
 
-from collections.abc import Sequence
-
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.names import connector_name_violations
 from services.config_store.core.events import (
@@ -33,7 +31,7 @@ def check_request(request: ConfigRequest) -> None:
         if request.expected_revision is not None and request.expected_revision < 0:
             violations.append(Violation("expected_revision", "must not be negative"))
     if violations:
-        raise _invalid(violations)
+        raise InvalidArgumentError.listing(violations)
 
 
 def check_size(field: str, value: bytes | None) -> None:
@@ -74,10 +72,3 @@ def _task_violations(request: PutTaskConfigs) -> list[Violation]:
                 Violation(field, f"must be task {index}, not {task.task}: the set is 0 to n-1")
             )
     return violations
-
-
-def _invalid(violations: Sequence[Violation]) -> InvalidArgumentError:
-    text = "; ".join(f"{v.field}: {v.description}" for v in violations[:5])
-    if len(violations) > 5:
-        text += f"; and {len(violations) - 5} more"
-    return InvalidArgumentError(Reason.INVALID_REQUEST, text, violations=violations)

@@ -60,8 +60,6 @@ def group_full(group_id: str, max_size: int) -> DroverError:
 
 def inconsistent_protocol(field: str, description: str) -> DroverError:
     """INCONSISTENT_GROUP_PROTOCOL."""
-    return InvalidArgumentError(
-        Reason.INCONSISTENT_GROUP_PROTOCOL,
-        f"{field}: {description}",
-        violations=(Violation(field, description),),
+    return InvalidArgumentError.listing(
+        [Violation(field, description)], reason=Reason.INCONSISTENT_GROUP_PROTOCOL
     )

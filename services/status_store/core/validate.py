@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.errors import InvalidArgumentError, Violation
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusWrite
 
@@ -22,15 +22,7 @@ def check_writes(writes: Sequence[StatusWrite]) -> None:
     for index, write in enumerate(writes):
         violations += _violations(write.status, f"writes[{index}].status")
     if violations:
-        raise invalid_writes(violations)
-
-
-def invalid_writes(violations: Sequence[Violation]) -> InvalidArgumentError:
-    """The error that lists ``violations``."""
-    text = "; ".join(f"{v.field}: {v.description}" for v in violations[:5])
-    if len(violations) > 5:
-        text += f"; and {len(violations) - 5} more"
-    return InvalidArgumentError(Reason.INVALID_REQUEST, text, violations=violations)
+        raise InvalidArgumentError.listing(violations)
 
 
 def with_capped_trace(status: Status) -> Status:

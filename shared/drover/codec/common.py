@@ -8,7 +8,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from drover.api.common.v1 import ids_pb2
-from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.errors import InvalidArgumentError, Violation
 from drover.model.ids import TaskId, Term
 
 EnumT = TypeVar("EnumT", bound=StrEnum)
@@ -55,11 +55,7 @@ class EnumCodec(Generic[EnumT]):
 
 def invalid_field(field: str, description: str) -> InvalidArgumentError:
     """The error of a request with one wrong field."""
-    return InvalidArgumentError(
-        Reason.INVALID_REQUEST,
-        f"{field}: {description}",
-        violations=(Violation(field, description),),
-    )
+    return InvalidArgumentError.listing([Violation(field, description)])
 
 
 def encode_task_id(task: TaskId) -> ids_pb2.TaskId:

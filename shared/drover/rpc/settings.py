@@ -104,11 +104,7 @@ def load_settings(settings_type: type[SettingsT], **overrides: Any) -> SettingsT
         return settings_type(**overrides)
     except ValidationError as error:
         violations = [_violation(fault) for fault in error.errors(include_url=False)]
-    raise InvalidArgumentError(
-        Reason.INVALID_CONFIG,
-        "; ".join(f"{v.field}: {v.description}" for v in violations),
-        violations=violations,
-    )
+    raise InvalidArgumentError.listing(violations, reason=Reason.INVALID_CONFIG)
 
 
 def _violation(fault: Any) -> Violation:
