@@ -17,12 +17,15 @@ _LINES_PER_TICK = 500
 class Flow:
     """A source file that grows, the sink file that has to become the same, and who carries it."""
 
-    def __init__(self, directory: Path, name: str = "flow") -> None:
+    def __init__(
+        self, directory: Path, name: str = "flow", *, lines_per_tick: int = _LINES_PER_TICK
+    ) -> None:
         self.name = name
         self.source = f"{name}-source"
         self.sink = f"{name}-sink"
         self.input = directory / f"{name}-in.txt"
         self.output = directory / f"{name}-out.txt"
+        self._lines_per_tick = lines_per_tick
         self._line_count = 0
 
     async def create_connectors(self, client: ConnectClient) -> None:
@@ -61,10 +64,10 @@ class Flow:
             while True:
                 lines = (
                     f"line {number} {number * 7919 % 104729:x}\n"
-                    for number in range(self._line_count, self._line_count + _LINES_PER_TICK)
+                    for number in range(self._line_count, self._line_count + self._lines_per_tick)
                 )
                 file.write("".join(lines).encode())
-                self._line_count += _LINES_PER_TICK
+                self._line_count += self._lines_per_tick
                 await asyncio.sleep(_TICK_S)
 
     async def wait_until_passed(self, what: str) -> None:

@@ -1,0 +1,197 @@
+"""Connectors that misbehave, each in one way; ``connector.class`` takes their full names.
+
+``tests.support.plugins_for_tests.HangsInStart``, say; the engine needs the repository's root in its
+PYTHONPATH.
+"""
+
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from drover.connector import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    ConnectorContext,
+    SourceBatch,
+    SourceConnector,
+    SourceTask,
+    SourceTaskContext,
+    Violation,
+)
+
+SETTING_COUNT = 200
+LOUD_BYTES = 300_000
+
+
+def plugin(connector: type[SourceConnector]) -> str:
+    """The name that ``connector.class`` takes."""
+    return f"{connector.__module__}.{connector.__qualname__}"
+
+
+def hang() -> None:
+    """Never return."""
+    threading.Event().wait()
+
+
+class IdleTask(SourceTask):
+    """Has nothing to read."""
+
+    def poll(self) -> SourceBatch | None:
+        return None
+
+
+class Idle(SourceConnector):
+    """A connector that does nothing wrong, for the others to differ from."""
+
+    version = "1.0"
+    task_class: ClassVar[type[SourceTask]] = IdleTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{} for _ in range(max_tasks)]
+
+
+class RaisesInConstructor(Idle):
+    """Cannot be made."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("this one cannot be made")
+
+
+class ExitsInStart(Idle):
+    """Would end the process if it were let."""
+
+    def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
+        raise SystemExit(3)
+
+
+class HangsInStart(Idle):
+    """Its start() never returns."""
+
+    def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
+        hang()
+
+
+class HangsInStop(Idle):
+    """Its stop() never returns."""
+
+    def stop(self) -> None:
+        hang()
+
+
+class RaisesInTaskConfigs(Idle):
+    """Cannot split its work."""
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        raise RuntimeError("the work cannot be split")
+
+
+class MakesTooManyTasks(Idle):
+    """Takes no notice of tasks.max."""
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{} for _ in range(max_tasks + 1)]
+
+
+class RaisesInValidate(Idle):
+    """Cannot say whether a config is good."""
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        raise RuntimeError("this cannot be judged")
+
+
+class HangsInValidate(Idle):
+    """Never says whether a config is good."""
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        hang()
+        return ()
+
+
+class ManySettings(Idle):
+    """Wants 200 numbers, each with a long explanation of what is wrong."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef(
+            *(
+                ConfigKey(f"setting.{number:03}", ConfigType.INT, documentation="A number.")
+                for number in range(SETTING_COUNT)
+            )
+        )
+
+
+class _RaisingTask(IdleTask):
+    def poll(self) -> SourceBatch | None:
+        raise RuntimeError("nothing can be read")
+
+
+class RaisesInPoll(Idle):
+    """Its task fails when it is asked for records."""
+
+    task_class = _RaisingTask
+
+
+class _LoudTask(IdleTask):
+    def poll(self) -> SourceBatch | None:
+        raise RuntimeError("\N{PILE OF POO}\x00\udcff" + "x" * LOUD_BYTES)
+
+
+class RaisesLoudlyInPoll(Idle):
+    """Its task fails with more text than a status holds, and with text that UTF-8 cannot hold."""
+
+    task_class = _LoudTask
+
+
+class _HangingPollTask(IdleTask):
+    def poll(self) -> SourceBatch | None:
+        hang()
+        return None
+
+
+class HangsInPoll(Idle):
+    """Its task never comes back from poll()."""
+
+    task_class = _HangingPollTask
+
+
+class _HangingStartTask(IdleTask):
+    def start(self, context: SourceTaskContext) -> None:
+        hang()
+
+
+class TaskHangsInStart(Idle):
+    """Its task never comes up."""
+
+    task_class = _HangingStartTask
+
+
+class _WrongBatchTask(IdleTask):
+    def poll(self) -> SourceBatch | None:
+        return "no batch"  # type: ignore[return-value]
+
+
+class ReturnsNoBatch(Idle):
+    """Its task returns something else than a batch."""
+
+    task_class = _WrongBatchTask
+
+
+class _NoColumnTask(SourceTask):
+    def start(self, context: SourceTaskContext) -> None:
+        self._context = context
+
+    def poll(self) -> SourceBatch | None:
+        return SourceBatch(self._context.spark.range(3), [({"a": 1}, {"b": 2})], topic="no-column")
+
+
+class LacksTheValueColumn(Idle):
+    """Its task's rows have no value."""
+
+    task_class = _NoColumnTask

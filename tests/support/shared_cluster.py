@@ -1,0 +1,107 @@
+"""One running cluster for all tests of a module; data flows while they do their worst."""
+
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.process import ProcessPhase
+from drover.client import ConnectClient
+from drover.errors import DroverError
+from tests.support.cluster import EmbeddedCluster, Finished, embedded_cluster, run_drover
+from tests.support.flow import Flow
+
+ROOT = Path(__file__).parents[2]
+#: Short enough to wait for, long enough for a busy machine to start a task in.
+ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "shared"))),
+    "DROVER_PLUGIN_CALL_TIMEOUT_MS": "6000",
+    "DROVER_PLUGIN_POLL_TIMEOUT_MS": "6000",
+    "DROVER_PLUGIN_STOP_TIMEOUT_MS": "2000",
+}
+_LINES_PER_TICK = 50
+_ADMIN_MESSAGE_MAX = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCluster:
+    """The cluster, a client of a worker, and the flow that nothing may disturb."""
+
+    cluster: EmbeddedCluster
+    client: ConnectClient
+    flow: Flow
+    directory: Path
+
+    async def refusal(self, call: Awaitable[Any]) -> DroverError:
+        """What the cluster says to a call that it refuses; fit for people to read."""
+        with pytest.raises(DroverError) as caught:
+            await call
+        assert_readable(caught.value)
+        return caught.value
+
+    async def drover(self, *arguments: str, stdin: bytes = b"") -> Finished:
+        """Run the command against this cluster."""
+        env = {"DROVER_ADDRESS": self.cluster.workers[0]}
+        done = await run_drover(*arguments, cwd=self.directory, stdin=stdin, env=env)
+        assert "Traceback" not in done.out + done.err
+        assert "a defect" not in done.err
+        return done
+
+    @asynccontextmanager
+    async def connector(self, name: str, config: Mapping[str, str]) -> AsyncIterator[pb.Connector]:
+        """A connector that is gone afterwards."""
+        made = await self.client.create_connector(name, config)
+        try:
+            yield made
+        finally:
+            with suppress(DroverError):
+                await self.client.delete_connector(name)
+
+    def assert_unharmed(self) -> None:
+        """Every process is its first one and has logged no defect."""
+        for name, process in self.cluster.supervisor.processes.items():
+            assert process.phase is ProcessPhase.SERVING, name
+            assert process.start_count == 1, f"{name} died: {self.cluster.log(name)[-3000:]}"
+            assert errors_in(self.cluster.log(name)) == [], name
+
+
+def assert_readable(error: DroverError) -> None:
+    """No trace of the code, and no more text than a person reads."""
+    assert "Traceback" not in error.message
+    assert 0 < len(error.message) <= _ADMIN_MESSAGE_MAX
+    assert "defect" not in error.message
+
+
+def errors_in(log: str) -> list[str]:
+    """What a service logged as an error: a defect, in a cluster that only had bad input."""
+    found = []
+    for line in log.splitlines():
+        if line.startswith("{"):
+            event = json.loads(line)
+            if event.get("level") in ("error", "critical"):
+                found.append(line)
+        elif line.startswith("Traceback"):
+            found.append(line)
+    return found
+
+
+@asynccontextmanager
+async def shared_cluster(directory: Path, *, workers: int = 2) -> AsyncIterator[SharedCluster]:
+    """Start a cluster and keep lines flowing through it; at its end not one may be missing."""
+    flow = Flow(directory, lines_per_tick=_LINES_PER_TICK)
+    async with embedded_cluster(directory / "cluster", workers=workers, env=ENVIRONMENT) as cluster:
+        await cluster.wait_until_members()
+        async with cluster.client() as client:
+            await flow.create_connectors(client)
+            shared = SharedCluster(cluster, client, flow, directory)
+            async with flow.feeding():
+                await flow.wait_until_passed("before anything bad comes")
+                yield shared
+            await flow.assert_equal()
+            shared.assert_unharmed()
