@@ -133,6 +133,10 @@ class HerderDriver:
             self.step(due[0].event)  # type: ignore[arg-type]
         self.now_ms = end_ms
 
+    def gather(self) -> None:
+        """Let connectors and tasks stay as they are until a change of them is acted on."""
+        self.advance(self.herder.context.settings.rejoin_delay_ms)
+
     def find(self, kind: type[InstructionT]) -> list[InstructionT]:
         return [i for i in self.todo if isinstance(i, kind)]
 

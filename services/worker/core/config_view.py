@@ -33,6 +33,7 @@ class ConfigView:
         self.structure_offset = 0
         self.connectors: dict[str, ConnectorEntry] = {}
         self._tasks: dict[str, dict[int, ConfigMap]] = {}
+        self._tasks_offsets: dict[str, int] = {}
 
     def config(self, name: str) -> ConfigMap | None:
         """The connector's config; None when there is no such connector."""
@@ -46,6 +47,10 @@ class ConfigView:
     def has_task(self, task: TaskId) -> bool:
         """Whether the task should exist."""
         return task.task in self._tasks.get(task.connector, {})
+
+    def tasks_offset(self, name: str) -> int:
+        """The log's end right after the connector's present task configs; 0 when long ago."""
+        return self._tasks_offsets.get(name, 0)
 
     def task_counts(self) -> dict[str, int]:
         """The number of tasks of every connector; 0 while its task configs are inconsistent."""
@@ -70,7 +75,13 @@ class ConfigView:
         for task, config in snapshot.task_configs.items():
             if task.connector in self.connectors:
                 self._tasks.setdefault(task.connector, {})[task.task] = config
-        recommitted = any(isinstance(change, TaskConfigsUpdated) for change in changes)
+        recommitted = False
+        for change in changes:
+            if isinstance(change, TaskConfigsUpdated):
+                recommitted = True
+                self._tasks_offsets[change.connector.name] = snapshot.end_offset
+            elif isinstance(change, ConnectorConfigRemoved):
+                self._tasks_offsets.pop(change.name, None)
         if changes and (recommitted or known != set(self.connectors)):
             self.structure_offset = snapshot.end_offset
         self.offset = snapshot.end_offset
@@ -95,6 +106,7 @@ class ConfigView:
                 if self.connectors.pop(name, None) is None:
                     return None
                 self._tasks.pop(name, None)
+                self._tasks_offsets.pop(name, None)
                 self.structure_offset = offset + 1
             case TaskConfigsUpdated(connector, task_configs):
                 if connector.name not in self.connectors:
@@ -103,7 +115,7 @@ class ConfigView:
                 self._tasks[connector.name] = {
                     task.task: config for task, config in task_configs.items()
                 }
-                self.structure_offset = offset + 1
+                self._tasks_offsets[connector.name] = self.structure_offset = offset + 1
             case TargetStateChanged(name, target_state):
                 entry = self.connectors.get(name)
                 if entry is None:

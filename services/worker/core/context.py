@@ -19,6 +19,9 @@ class HerderSettings:
         session_timeout_ms: How long the coordinator may be out of reach before work is given up.
         heartbeat_interval_ms: Between two signs of life.
         join_backoff_ms: Before joining again after a failure that was not our turn to mend.
+        rejoin_delay_ms: How long connectors and tasks must stay as they are before work is assigned
+            anew for a change of them.
+        rejoin_delay_max_ms: The longest such wait, while they go on changing.
         catch_up_backoff_ms: Out of the group after the config log could not be read to its end.
         retry_backoff_ms: Before the first retry of a call; doubles with each.
         retry_backoff_max_ms: The longest such wait.
@@ -30,6 +33,8 @@ class HerderSettings:
     session_timeout_ms: int = 10_000
     heartbeat_interval_ms: int = 3_000
     join_backoff_ms: int = 500
+    rejoin_delay_ms: int = 100
+    rejoin_delay_max_ms: int = 500
     catch_up_backoff_ms: int = 2_000
     retry_backoff_ms: int = 250
     retry_backoff_max_ms: int = 60_000

@@ -307,6 +307,11 @@ class JoinDue:
 
 
 @dataclass(frozen=True, slots=True)
+class RejoinDue:
+    """Changes of connectors and tasks have been gathered for long enough."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimWriterDue:
     """The back-off before the next claim of the config log is over."""
 
@@ -379,6 +384,7 @@ HerderEvent = (
     | HeartbeatDue
     | SessionElapsed
     | JoinDue
+    | RejoinDue
     | ClaimWriterDue
     | RequestRetryDue
     | RequestExpired

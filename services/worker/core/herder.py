@@ -16,6 +16,7 @@ from drover.model.config import (
     ConnectorConfigUpdated,
     RestartRequested,
     TargetStateChanged,
+    TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
@@ -92,9 +93,15 @@ class Herder:
         stage = self.membership.stage
         if stage in _WORKLESS:
             assert self.work.idle, f"work goes on while the worker is {stage}"
-        if stage is Stage.SETTLED and self.membership.assignment is not None:
-            assert set(self.work.connectors) <= set(self.membership.assignment.connectors)
-            assert set(self.work.tasks) <= set(self.membership.assignment.tasks)
+        assignment = self.membership.assignment
+        if stage is Stage.SETTLED and assignment is not None:
+            assert set(self.work.connectors) <= set(assignment.connectors)
+            assert set(self.work.tasks) <= set(assignment.tasks)
+            for task, item in self.work.tasks.items():
+                configs_offset = self.context.view.tasks_offset(task.connector)
+                assert item.revoked or configs_offset <= assignment.config_offset, (
+                    f"{task} may run with configs that are later than its assignment"
+                )
 
     def _pump(self) -> None:
         self.work.advance(self._work_changed)
@@ -112,7 +119,7 @@ class Herder:
     def _begin_work(self) -> None:
         assignment = self.membership.assignment
         if assignment is not None:
-            self.work.assign(assignment.connectors, assignment.tasks)
+            self.work.assign(assignment)
         self._clean_up(self.context.statuses)
 
     def _work_changed(self, item: Lifecycle) -> None:
@@ -142,7 +149,7 @@ class Herder:
         for change in self.context.view.load(event.snapshot):
             self._react(change)
         self.membership.ready_changed()
-        self._structure_changed()
+        self.membership.structure_changed()
 
     def _configs_changed(self, event: events.ConfigsChanged) -> None:
         for config_event in event.events:
@@ -150,7 +157,7 @@ class Herder:
             if change is not None:
                 self._react(change)
         self.context.view.advance_to(event.end_offset)
-        self._structure_changed()
+        self.membership.structure_changed()
 
     def _react(self, change: ConfigChange) -> None:
         match change:
@@ -161,6 +168,9 @@ class Herder:
                     self.work.touch(connector.name)
             case ConnectorConfigRemoved(name):
                 self._restarts.pop(name, None)
+                self.work.revoke_connector(name)
+            case TaskConfigsUpdated(connector):
+                self.work.revoke_tasks(connector.name)
             case TargetStateChanged(name):
                 self.work.touch_connector(name)
             case RestartRequested(name, only_failed, include_tasks):
@@ -168,13 +178,6 @@ class Herder:
                     name, only_failed=only_failed, include_tasks=include_tasks
                 )
                 self._restarts = preserve_highest_impact(self._restarts, request)
-
-    def _structure_changed(self) -> None:
-        assignment = self.membership.assignment
-        if not self.membership.settled or assignment is None:
-            return
-        if self.context.view.structure_offset > assignment.config_offset:
-            self.membership.request_rejoin("connectors or tasks changed")
 
     def _statuses_loaded(self, event: events.StatusesLoaded) -> None:
         self.context.statuses = dict(event.snapshot.statuses)
@@ -339,6 +342,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.HeartbeatDue: lambda h, e: h.membership.heartbeat_due(),
     events.SessionElapsed: lambda h, e: h.membership.session_elapsed(),
     events.JoinDue: lambda h, e: h.membership.join_due(),
+    events.RejoinDue: lambda h, e: h.membership.rejoin_due(),
     events.ClaimWriterDue: lambda h, e: h.writer.claim_due(),
     events.RequestRetryDue: lambda h, e: h.pending.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.pending.expire(e.call_id),

@@ -13,7 +13,7 @@ from drover.model.group import (
 )
 from services.worker.core.assignor import perform_assignment
 from services.worker.core.context import Context
-from services.worker.core.events import HeartbeatDue, JoinDue, SessionElapsed
+from services.worker.core.events import HeartbeatDue, JoinDue, RejoinDue, SessionElapsed
 from services.worker.core.instructions import (
     Halt,
     Heartbeat,
@@ -87,6 +87,9 @@ class Membership:
         self._watched_member_id = ""
         #: The last generation that was announced to be over.
         self._ended_generation = -1
+        #: While changes of the structure are gathered: how far, and when that must end.
+        self._gathered_offset = 0
+        self._rejoin_by_ms: int | None = None
 
     @property
     def settled(self) -> bool:
@@ -123,6 +126,27 @@ class Membership:
         """Take part in a new generation; work stops first. Heard only while there is work."""
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
             self._stop_work(reason)
+
+    def structure_changed(self) -> None:
+        """Connectors or tasks may have changed: rejoin when that comes to rest, or for long enough.
+
+        A rebalance stops the work of every worker, so a burst of changes shall cost few of them.
+        """
+        offset = self._context.view.structure_offset
+        assigned = self.assignment.config_offset if self.assignment else offset
+        if not self.settled or offset <= max(assigned, self._gathered_offset):
+            return
+        settings, now_ms = self._context.settings, self._context.now_ms
+        if self._rejoin_by_ms is None:
+            self._rejoin_by_ms = now_ms + settings.rejoin_delay_max_ms
+        self._gathered_offset = offset
+        delay_ms = min(settings.rejoin_delay_ms, max(self._rejoin_by_ms - now_ms, 0))
+        self._context.set_timer("rejoin", delay_ms, RejoinDue())
+
+    def rejoin_due(self) -> None:
+        """The changes have been gathered."""
+        if self._rejoin_by_ms is not None:
+            self.request_rejoin("connectors or tasks changed")
 
     def lose_membership(self, reason: str) -> None:
         """The coordinator does not know this member any more: join as a new one."""
@@ -192,8 +216,8 @@ class Membership:
             return
         if self.assignment.error is not AssignmentError.NO_ERROR:
             self._join("the config log has been read to its end")
-        elif self._context.view.offset != self.assignment.config_offset:
-            self._join("the config log went on after the assignment was made")
+        elif self._context.view.offset < self.assignment.config_offset:
+            self._join("the config log ends before the assignment")
         else:
             self._settle()
 
@@ -314,10 +338,7 @@ class Membership:
                 self._join("the leader has to read the config log first")
         elif behind:
             self._catch_up()
-        elif context.view.structure_offset > assignment.config_offset:
-            self._join("connectors or tasks changed after the assignment was made")
         else:
-            # what came since the assignment (a pause, say) is no reason to assign again
             self._settle()
 
     def _settle(self) -> None:
@@ -326,6 +347,8 @@ class Membership:
             return
         self._enter(Stage.SETTLED, "")
         self.settled_count += 1
+        # under a stream of changes there is always a later one: some work has to be done as well
+        self.structure_changed()
 
     def _catch_up(self) -> None:
         self._enter(Stage.CATCHING_UP, "the leader has read more of the config log")
@@ -391,5 +414,9 @@ class Membership:
         return True
 
     def _enter(self, stage: Stage, reason: str) -> None:
+        if self._rejoin_by_ms is not None:
+            self._rejoin_by_ms = None
+            self._context.cancel_timer("rejoin")
+        self._gathered_offset = 0
         self.stage = stage
         self.reason = reason

@@ -1,12 +1,13 @@
 """Everything that this worker runs: the connectors and tasks of its assignment."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from services.worker.core.connector_lifecycle import ConnectorLifecycle
 from services.worker.core.context import Context
 from services.worker.core.lifecycle import IN_ENGINE, Lifecycle
+from services.worker.core.protocol import Assignment
 from services.worker.core.restart_plan import RestartPlan, RestartRequest, plan_restart
 from services.worker.core.task_lifecycle import TaskLifecycle
 
@@ -34,15 +35,36 @@ class Work:
         """Every lifecycle: connectors, then tasks."""
         return [*self.connectors.values(), *self.tasks.values()]
 
-    def assign(self, connectors: Iterable[str], tasks: Iterable[TaskId]) -> None:
-        """Start what was assigned and is still there; everything earlier has been stopped."""
-        for name in connectors:
-            if name in self._context.view.connectors:
+    def assign(self, assignment: Assignment) -> None:
+        """Start what was assigned and is still there; everything earlier has been stopped.
+
+        Tasks whose configs are later than the assignment wait for the next one: another worker
+        may still start the earlier ones, and the two sets can share work.
+        """
+        view = self._context.view
+        for name in assignment.connectors:
+            if name in view.connectors:
                 self.connectors[name] = ConnectorLifecycle(name)
                 self.touch(name)
-        for task in tasks:
-            if self._context.view.has_task(task):
+        for task in assignment.tasks:
+            is_later = view.tasks_offset(task.connector) > assignment.config_offset
+            if view.has_task(task) and not is_later:
                 self.tasks[task] = TaskLifecycle(task)
+                self.touch(task)
+
+    def revoke_connector(self, name: str) -> None:
+        """A connector is gone: stop it and its tasks."""
+        connector = self.connectors.get(name)
+        if connector is not None:
+            connector.revoke()
+            self.touch(name)
+        self.revoke_tasks(name)
+
+    def revoke_tasks(self, name: str) -> None:
+        """A connector's tasks are others now: stop those that are here."""
+        for task, item in self.tasks.items():
+            if task.connector == name:
+                item.revoke()
                 self.touch(task)
 
     def revoke_all(self) -> None:

@@ -1,5 +1,6 @@
 """Two workers, real stores and a real coordinator; only the engines do nothing."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -73,6 +74,27 @@ async def test_every_answer_tells_a_connectors_type_whether_its_plugin_is_listed
         answers.append((await anext(aiter(watch))).connector)
         watch.cancel()
     assert [answer.type for answer in answers] == [expected] * len(answers)
+
+
+async def test_a_burst_of_connectors_costs_few_generations(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    def generation() -> int:
+        loop = workers[0].worker.loop
+        assert loop is not None
+        return loop.herder.context.generation
+
+    names = [f"c{index}" for index in range(50)]
+    before = generation()
+    await asyncio.gather(
+        *(
+            w.stub.CreateConnector(create(n), timeout=60)
+            for n, w in zip(names, workers * 25, strict=True)
+        )
+    )
+    for name in names:
+        await cluster.running(name, 4, *workers)
+    assert generation() - before < 20
 
 
 async def test_a_deleted_connector_stops_and_its_statuses_go(

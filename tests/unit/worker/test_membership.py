@@ -215,6 +215,17 @@ def test_a_member_that_reads_past_the_assignment_joins_again(herder: HerderDrive
     read = herder.take(instructions.ReadConfigsToEnd)
     herder.put("c", tasks=1)
     herder.step(events.ReadToEnd(read.cause_id))
+    assert herder.stage == "SETTLED"
+    herder.gather()
+    assert herder.stage == "JOINING"
+
+
+def test_a_log_that_ends_before_the_assignment_is_no_ground_to_start(herder: HerderDriver) -> None:
+    herder.ready()
+    herder.join(generation=1, leader=False)
+    herder.sync(herder.led_assignment(offset=9))
+    read = herder.take(instructions.ReadConfigsToEnd)
+    herder.step(events.ReadToEnd(read.cause_id))
     assert herder.stage == "JOINING"
 
 
@@ -235,7 +246,82 @@ def test_a_new_connector_during_the_rebalance_is_one(herder: HerderDriver) -> No
     assignment = herder.led_assignment(tasks=[C0])
     herder.put("d")
     herder.sync(assignment)
+    assert herder.stage == "SETTLED"
+    herder.run_engine()
+    assert herder.states() == {"c-0": "RUNNING"}
+    herder.gather()
+    assert herder.stage == "STOPPING_WORK"
+
+
+def test_task_configs_later_than_the_assignment_wait_for_the_next_one(
+    herder: HerderDriver,
+) -> None:
+    herder.ready(entry("c", tasks=1), entry("d", tasks=1))
+    herder.join(generation=1, leader=False)
+    assignment = herder.led_assignment(tasks=[C0, TaskId("d", 0)])
+    herder.commit("c", [{"part": "another share"}])
+    herder.sync(assignment)
+    assert in_engine(herder) == ["d-0"]
+    herder.gather()
+    herder.run_engine()
+    herder.settle_as_follower(generation=2, tasks=[C0, TaskId("d", 0)])
+    assert in_engine(herder) == ["c-0", "d-0"]
+
+
+def test_a_burst_of_changes_costs_one_rebalance(herder: HerderDriver) -> None:
+    herder.ready()
+    herder.settle_as_leader()
+    settings = herder.herder.context.settings
+    for index in range(3):
+        herder.put(f"c{index}")
+        herder.advance(settings.rejoin_delay_ms - 1)
+        assert herder.stage == "SETTLED"
+    herder.advance(1)
     assert herder.stage == "JOINING"
+    herder.settle_as_leader(generation=2)
+    herder.gather()
+    assert herder.stage == "SETTLED"
+
+
+def test_a_stream_of_changes_cannot_put_a_rebalance_off_for_ever(herder: HerderDriver) -> None:
+    herder.ready()
+    herder.settle_as_leader()
+    started_ms = herder.now_ms
+    settings = herder.herder.context.settings
+    for index in range(100):
+        herder.put(f"c{index}")
+        herder.advance(settings.rejoin_delay_ms // 2)
+        if herder.stage != "SETTLED":
+            break
+    assert herder.stage == "JOINING"
+    assert herder.now_ms - started_ms <= settings.rejoin_delay_max_ms
+
+
+def test_what_is_no_change_of_the_structure_does_not_put_a_rebalance_off(
+    herder: HerderDriver,
+) -> None:
+    herder.ready(entry("c"))
+    herder.settle_as_leader()
+    settings = herder.herder.context.settings
+    herder.put("d")
+    herder.advance(settings.rejoin_delay_ms - 1)
+    herder.target("c", TargetState.PAUSED)
+    herder.advance(1)
+    assert herder.stage == "STOPPING_WORK"
+
+
+def test_a_rebalance_of_the_group_does_not_wait_for_changes_to_be_gathered(
+    herder: HerderDriver,
+) -> None:
+    herder.ready()
+    herder.settle_as_leader()
+    herder.put("d")
+    herder.step(events.GroupPushed(herder.member_id, 1, True))
+    assert herder.stage == "JOINING"
+    assert "rejoin" not in herder.timers
+    herder.settle_as_leader(generation=2)
+    herder.gather()
+    assert herder.stage == "SETTLED"
 
 
 def test_join_leader_catch_up_fails(herder: HerderDriver) -> None:

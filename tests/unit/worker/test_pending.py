@@ -261,6 +261,20 @@ def test_restart_task_here(follower: HerderDriver) -> None:
     assert follower.answers == {"call": requests.Accomplished()}
 
 
+def test_restart_of_a_task_that_waits_for_the_next_assignment_waits_as_well(
+    leader: HerderDriver,
+) -> None:
+    leader.commit("c", task_configs("c", 2))
+    leader.run_engine()
+    leader.ask(requests.RestartTask(C1))
+    leader.gather()
+    leader.run_engine()
+    assert not leader.answers
+    leader.settle_as_leader(generation=2, others={"member-b": MemberMetadata(OTHER, 0)})
+    leader.run_engine()
+    assert leader.answers == {"call": requests.Accomplished()}
+
+
 def test_restart_task_unknown(leader: HerderDriver) -> None:
     leader.ask(requests.RestartTask(TaskId("c", 9)))
     assert error_of(leader).reason is Reason.TASK_NOT_FOUND

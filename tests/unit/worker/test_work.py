@@ -143,6 +143,9 @@ def test_unknown_connector_paused_is_ignored(leader: HerderDriver) -> None:
 
 def test_connector_stopped(leader: HerderDriver) -> None:
     leader.commit("c", [])
+    assert leader.stage == "SETTLED"
+    assert {stop.task for stop in leader.find(instructions.StopTask)} == {C0, C1}
+    leader.gather()
     assert leader.stage == "STOPPING_WORK"
     leader.run_engine()
     leader.target("c", TargetState.STOPPED)
@@ -170,6 +173,8 @@ def test_a_failed_connector_stays_failed_when_paused_but_not_when_stopped(
 
 def test_connector_config_added_leads_to_a_rebalance(leader: HerderDriver) -> None:
     leader.put("d")
+    assert not leader.todo
+    leader.gather()
     assert leader.stage == "STOPPING_WORK"
     leader.run_engine()
     leader.settle_as_leader(generation=2)
@@ -179,13 +184,49 @@ def test_connector_config_added_leads_to_a_rebalance(leader: HerderDriver) -> No
 def test_connector_config_removed_leads_to_a_rebalance(leader: HerderDriver) -> None:
     leader.remove("c")
     leader.run_engine()
+    leader.gather()
     leader.settle_as_leader(generation=2)
     assert not leader.todo
 
 
+def test_what_is_removed_stops_at_once_and_alone(herder: HerderDriver) -> None:
+    herder.ready(entry("c", tasks=1), entry("d", tasks=1))
+    herder.settle_as_leader()
+    herder.run_engine()
+    herder.remove("c")
+    assert herder.take(instructions.StopConnector).name == "c"
+    assert herder.take(instructions.StopTask).task == C0
+    assert herder.stage == "SETTLED"
+
+
+def test_a_connector_that_comes_back_at_once_waits_for_its_owner(leader: HerderDriver) -> None:
+    leader.remove("c")
+    leader.put("c", tasks=1)
+    leader.run_engine()
+    assert not leader.herder.work.all()
+    leader.gather()
+    leader.settle_as_leader(generation=2)
+    leader.run_engine()
+    assert leader.states() == {"c": "RUNNING", "c-0": "RUNNING", "c-1": "UNASSIGNED"}
+
+
 def test_task_configs_added_lead_to_a_rebalance(leader: HerderDriver) -> None:
     leader.commit("c", [{"part": "0"}])
+    leader.gather()
     assert leader.stage == "STOPPING_WORK"
+
+
+def test_earlier_tasks_stop_at_once_and_later_ones_start_after_the_rebalance(
+    leader: HerderDriver,
+) -> None:
+    leader.commit("c", [{"part": "all"}])
+    leader.run_engine()
+    assert leader.states() == {"c": "RUNNING", "c-0": "UNASSIGNED", "c-1": "UNASSIGNED"}
+    leader.gather()
+    leader.run_engine()
+    leader.settle_as_leader(generation=2)
+    leader.run_engine()
+    assert leader.states() == {"c": "RUNNING", "c-0": "RUNNING", "c-1": "UNASSIGNED"}
 
 
 def test_connector_config_update_restarts_that_connector_alone(leader: HerderDriver) -> None:
@@ -220,7 +261,14 @@ def test_changes_while_the_watch_was_away_are_caught_up(leader: HerderDriver) ->
     assert leader.stage == "SETTLED"
     assert leader.states() == {"c": "PAUSED", "c-0": "PAUSED", "c-1": "PAUSED"}
     leader.load(paused, entry("d"), offset=30)
+    leader.gather()
     assert leader.stage == "STOPPING_WORK"
+    leader.run_engine()
+    leader.settle_as_leader(generation=2)
+    leader.load(entry("c", tasks=1), offset=40)
+    assert not [task for task in leader.herder.work.tasks.values() if not task.revoked]
+    leader.gather()
+    assert leader.stage in ("STOPPING_WORK", "JOINING")
 
 
 # Failures
