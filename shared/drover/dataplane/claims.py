@@ -1,4 +1,8 @@
-"""Claims: the fencing token of a task. A later claim makes every earlier one stale."""
+"""Claims: the fencing token of a task. A later claim makes every earlier one stale.
+
+So does a claim of any task of the connector under another set of task configs, which may have given
+a file or a topic partition to another task.
+"""
 
 import sqlite3
 
@@ -7,6 +11,8 @@ from drover.model.ids import TaskId, Term
 
 #: Requests remembered for each task, so that a late retry of an old one fences nobody.
 REMEMBERED_REQUESTS = 32
+#: The owner of a claim that fell with its set of task configs.
+_NOBODY = ""
 
 
 def grant(
@@ -21,18 +27,22 @@ def grant(
 ) -> Term:
     """Give ``owner`` the task, with a sequence above every earlier one.
 
+    Another set of task configs than that of the connector's claims makes all of them stale: what
+    one task worked on may be another's in the new set.
+
     Raises:
-        FailedPreconditionError: STALE_TERM, a later generation holds the task, or the request was
-            granted before and has been superseded since.
+        FailedPreconditionError: STALE_TERM, a later generation holds the task, a later set of task
+            configs was claimed, or the request was granted before and has been superseded since.
     """
+    _enter_set(connection, task, generation, task_config_generation, now_ms)
     held = current(connection, task)
     granted = _granted(connection, task, request_id)
     if granted is not None:
         if granted == held:
             return granted
-        raise _stale_term(task, held, f"claim {granted} of this request")
+        raise _stale_term(task, f"claim {granted} of this request", f"claim {held}")
     if held is not None and generation < held.generation:
-        raise _stale_term(task, held, f"generation {generation}")
+        raise _stale_term(task, f"generation {generation}", f"claim {held}")
     term = Term(generation, held.sequence + 1 if held is not None else 1)
     connection.execute(
         "INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -62,12 +72,20 @@ def current(connection: sqlite3.Connection, task: TaskId) -> Term | None:
 
 def stale_message(connection: sqlite3.Connection, task: TaskId, claim: Term) -> str | None:
     """None when ``claim`` is the one that counts, else what is wrong with it."""
-    held = current(connection, task)
+    row = connection.execute(
+        "SELECT generation, sequence, owner FROM claims WHERE connector = ? AND task = ?",
+        (task.connector, task.task),
+    ).fetchone()
+    if row is None:
+        return f"claim {claim} of task {task} was never granted here: claim the task first"
+    held, owner = Term(*row[:2]), row[2]
     if held == claim:
         return None
-    if held is None:
-        return f"claim {claim} of task {task} was never granted here: claim the task first"
-    return f"claim {claim} of task {task} is stale, {held} counts now: claim the task again"
+    if owner == _NOBODY:
+        why = "the connector's tasks are claimed with other task configs"
+    else:
+        why = f"{held} counts"
+    return f"claim {claim} of task {task} is stale, {why} now: claim the task again"
 
 
 def check(connection: sqlite3.Connection, task: TaskId, claim: Term) -> None:
@@ -81,6 +99,41 @@ def check(connection: sqlite3.Connection, task: TaskId, claim: Term) -> None:
         raise FailedPreconditionError(
             Reason.STALE_CLAIM, message, metadata={"task": str(task), "claim": str(claim)}
         )
+
+
+def _enter_set(
+    connection: sqlite3.Connection,
+    task: TaskId,
+    generation: int,
+    task_config_generation: int,
+    now_ms: int,
+) -> None:
+    """Make the claim's set of task configs the one that counts, or refuse an older one.
+
+    All claims of a connector are of the same set. Those of the set before move on to a term that
+    nobody was given. Numbers of sets are compared within one generation only: they may begin again
+    with another config log.
+    """
+    row = connection.execute(
+        "SELECT generation, task_config_generation FROM claims WHERE connector = ?"
+        " ORDER BY generation DESC, task_config_generation DESC LIMIT 1",
+        (task.connector,),
+    ).fetchone()
+    if row is None or row[1] == task_config_generation:
+        return
+    if (generation, task_config_generation) < row:
+        raise _stale_term(
+            task,
+            f"generation {generation} with task configs {task_config_generation}",
+            f"a claim of generation {row[0]} with task configs {row[1]}",
+        )
+    connection.execute(
+        "UPDATE claims SET generation = ?, sequence = sequence + 1, owner = ?,"
+        " task_config_generation = ?, claimed_ms = ? WHERE connector = ?",
+        (generation, _NOBODY, task_config_generation, now_ms, task.connector),
+    )
+    # a repeated request gets another claim, as the one it was given is stale
+    connection.execute("DELETE FROM claim_requests WHERE connector = ?", (task.connector,))
 
 
 def _granted(connection: sqlite3.Connection, task: TaskId, request_id: str) -> Term | None:
@@ -103,9 +156,9 @@ def _remember(connection: sqlite3.Connection, task: TaskId, request_id: str, ter
     )
 
 
-def _stale_term(task: TaskId, held: Term | None, what: str) -> FailedPreconditionError:
+def _stale_term(task: TaskId, what: str, later: str) -> FailedPreconditionError:
     return FailedPreconditionError(
         Reason.STALE_TERM,
-        f"{what} cannot claim task {task}: claim {held} came later",
-        metadata={"task": str(task), "currentClaim": str(held)},
+        f"{what} cannot claim task {task}: {later} came later",
+        metadata={"task": str(task)},
     )

@@ -21,17 +21,26 @@ def stage(connection: sqlite3.Connection, task: TaskId, claim: Term, payload: by
     return blob_id
 
 
-def discard_staged(
-    connection: sqlite3.Connection, task: TaskId, *, keep_claim: Term | None = None
-) -> None:
-    """Remove what the task has staged, except under ``keep_claim``."""
-    keep = keep_claim if keep_claim is not None else Term(-1, -1)
-    where = (
-        "FROM staging WHERE connector = ? AND task = ? AND NOT (generation = ? AND sequence = ?)"
+def discard_staged(connection: sqlite3.Connection, task: TaskId) -> None:
+    """Remove what the task has staged."""
+    _discard(connection, "connector = ? AND task = ?", (task.connector, task.task))
+
+
+def discard_stale(connection: sqlite3.Connection, connector: str) -> None:
+    """Remove what tasks of the connector have staged under claims that do not count any more."""
+    _discard(
+        connection,
+        "connector = ? AND NOT EXISTS (SELECT 1 FROM claims"
+        " WHERE claims.connector = staging.connector AND claims.task = staging.task AND"
+        " claims.generation = staging.generation AND claims.sequence = staging.sequence)",
+        (connector,),
     )
-    arguments = (task.connector, task.task, keep.generation, keep.sequence)
-    connection.execute(f"DELETE FROM blobs WHERE blob_id IN (SELECT blob_id {where})", arguments)
-    connection.execute(f"DELETE {where}", arguments)
+
+
+def _discard(connection: sqlite3.Connection, where: str, arguments: tuple[object, ...]) -> None:
+    staged = f"FROM staging WHERE {where}"
+    connection.execute(f"DELETE FROM blobs WHERE blob_id IN (SELECT blob_id {staged})", arguments)
+    connection.execute(f"DELETE {staged}", arguments)
 
 
 def publish(

@@ -71,11 +71,16 @@ class EmbeddedStore:
     ) -> Term:
         """Make ``owner`` the one committer of ``task``; what earlier owners staged is removed.
 
+        Claims of a connector that count are all of one set of task configs: with another
+        ``task_config_generation`` than theirs this claim makes those of all its tasks stale. A
+        later generation decides which set that is; within one, the greater number.
+
         The same ``request_id`` gets the same claim, as long as no later one was granted.
 
         Raises:
-            FailedPreconditionError: STALE_TERM, a later generation holds the task, or this request
-                was granted before and has been superseded since.
+            FailedPreconditionError: STALE_TERM, a later generation holds the task, a later set of
+                task configs was claimed, or this request was granted before and has been
+                superseded since.
         """
         with self._database.write() as connection:
             term = claims.grant(
@@ -87,7 +92,7 @@ class EmbeddedStore:
                 task_config_generation=task_config_generation,
                 now_ms=self._clock.now_ms(),
             )
-            publishing.discard_staged(connection, task, keep_claim=term)
+            publishing.discard_stale(connection, task.connector)
         return term
 
     def current_claim(self, task: TaskId) -> Term | None:

@@ -75,3 +75,94 @@ def test_a_claim_that_was_never_granted_is_refused(store: EmbeddedStore) -> None
     result = store.commit_offsets([commit])[0]
     assert result.outcome is CommitOutcome.STALE_CLAIM
     assert "claim the task first" in result.message
+
+
+# -- sets of task configs --------------------------------------------------------------------
+
+FIRST, SECOND = 5, 9
+
+
+def can_commit(writer: Writer) -> bool:
+    commit = TaskOffsets(writer.task, writer.claim, [CommittedOffset('{"of":"test"}', "{}")])
+    return writer.store.commit_offsets([commit])[0].outcome is CommitOutcome.COMMITTED
+
+
+def tasks(store: EmbeddedStore, generation: int, configs: int) -> list[Writer]:
+    return [Writer(store, TaskId("connector", task), generation, configs) for task in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("generation", "configs"),
+    [(1, SECOND), (2, SECOND), (2, FIRST - 1)],
+    ids=["same generation", "later generation", "numbers begin again"],
+)
+def test_the_first_claim_of_a_new_set_fences_every_task_of_the_old_one(
+    store: EmbeddedStore, generation: int, configs: int
+) -> None:
+    old = tasks(store, 1, FIRST)
+    staged = [each.stage([b"x"]) for each in old]
+    new = Writer(store, TaskId("connector", 1), generation, configs)
+    assert not any(can_commit(each) for each in old)
+    assert blob_count(store) == 0
+    for zombie, blobs in zip(old, staged, strict=True):
+        for attempt in (
+            lambda zombie=zombie, blobs=blobs: store.publish(zombie.task, zombie.claim, blobs),
+            lambda zombie=zombie: zombie.stage([b"y"]),
+        ):
+            with pytest.raises(FailedPreconditionError) as caught:
+                attempt()
+            assert caught.value.reason is Reason.STALE_CLAIM
+    with pytest.raises(FailedPreconditionError, match="claimed with other task configs"):
+        old[0].stage([b"z"])
+    assert can_commit(new)
+    assert store.fetch_offsets("other") == []
+
+
+def test_tasks_of_one_set_do_not_fence_each_other(store: EmbeddedStore) -> None:
+    first = tasks(store, 1, FIRST)
+    kept = first[0].stage([b"kept"])
+    second = [Writer(store, TaskId("connector", task), 2, FIRST) for task in (1, 2)]
+    assert [can_commit(each) for each in (*first, *second)] == [True, False, False, True, True]
+    assert store.publish(first[0].task, first[0].claim, kept).record_count == 1
+
+
+def test_other_connectors_have_sets_of_their_own(store: EmbeddedStore) -> None:
+    other = Writer(store, TaskId("other", 0), 1, FIRST)
+    tasks(store, 2, SECOND)
+    assert can_commit(other)
+
+
+@pytest.mark.parametrize(("generation", "configs"), [(2, FIRST), (1, SECOND + 1)])
+def test_a_late_claim_of_an_older_set_is_refused_for_any_task(
+    store: EmbeddedStore, generation: int, configs: int
+) -> None:
+    tasks(store, 1, FIRST)
+    new = Writer(store, TaskId("connector", 0), 2, SECOND)
+    for task in (0, 1, 2, 3):
+        with pytest.raises(FailedPreconditionError) as caught:
+            Writer(store, TaskId("connector", task), generation, configs)
+        assert caught.value.reason is Reason.STALE_TERM
+    assert can_commit(new)
+
+
+def test_a_repeated_request_of_a_fenced_set_gets_a_claim_that_counts(store: EmbeddedStore) -> None:
+    def claim_first(task: int, configs: int) -> Term:
+        return store.claim_task(
+            TaskId("connector", task),
+            generation=1,
+            owner="w",
+            request_id="r",
+            task_config_generation=configs,
+        )
+
+    lost = claim_first(0, FIRST)
+    claim_first(1, SECOND)
+    with pytest.raises(FailedPreconditionError):
+        claim_first(0, FIRST)
+    again = claim_first(0, SECOND)
+    assert again > lost
+    assert claim_first(0, SECOND) == again
+    # and so does one that is repeated with the new set before anybody else claimed that
+    later = claim_first(0, SECOND + 1)
+    assert later > again
+    assert store.current_claim(TASK) == later

@@ -24,10 +24,16 @@ class Clock:
 
 
 class Writer:
-    def __init__(self, store: EmbeddedStore, task: TaskId, generation: int = 1) -> None:
+    def __init__(
+        self,
+        store: EmbeddedStore,
+        task: TaskId,
+        generation: int = 1,
+        task_config_generation: int = -1,
+    ) -> None:
         self.store = store
         self.task = task
-        self.claim = claim(store, task, generation)
+        self.claim = claim(store, task, generation, task_config_generation)
 
     def stage(self, values: Sequence[bytes], topic: str = "topic") -> list[StagedBlob]:
         stager = Stager(self.store.path, self.task, self.claim, topic=topic)
@@ -44,9 +50,15 @@ class Writer:
         return self.store.publish(self.task, self.claim, blobs, offsets)
 
 
-def claim(store: EmbeddedStore, task: TaskId, generation: int = 1) -> Term:
+def claim(
+    store: EmbeddedStore, task: TaskId, generation: int = 1, task_config_generation: int = -1
+) -> Term:
     return store.claim_task(
-        task, generation=generation, owner="worker", request_id=f"request-{next(_requests)}"
+        task,
+        generation=generation,
+        owner="worker",
+        request_id=f"request-{next(_requests)}",
+        task_config_generation=task_config_generation,
     )
 
 
