@@ -10,12 +10,12 @@ from drover.dataplane.store import EmbeddedStore
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.directory import DataDirectory, storage_directory
 from drover.log.sqlite import SqliteLog
+from drover.rpc.log_service import load
 from drover.rpc.server import RpcServer
 from drover.rpc.service import run_service
 from drover.runtime.runtime import Runtime
 from services.coordinator.core.events import Unloaded
 from services.coordinator.core.machine import GroupsMachine
-from services.coordinator.core.values import GroupRecord
 from services.coordinator.offsets import OffsetStore
 from services.coordinator.records import decode_record, encode_record
 from services.coordinator.retention import RetentionTimer
@@ -66,7 +66,7 @@ async def serve(
         on_bound(bound)
         stack.push_async_callback(server.drain, DRAIN_GRACE_S)
         servicer.address = settings.coordinator_advertised or bound
-        if await _load(runtime, stopping):
+        if await load(runtime, stopping):
             await server.set_serving(True)
             retention = RetentionTimer(
                 offsets,
@@ -78,20 +78,6 @@ async def serve(
             await stopping.wait()
             with suppress(DroverError):  # too busy: the parked calls hear it from the drain
                 await runtime.post(Unloaded(_shutting_down()))
-
-
-async def _load(runtime: Runtime[GroupRecord], stopping: asyncio.Event) -> bool:
-    """Read the log; False when the service is to stop before that is done."""
-    loading = asyncio.create_task(runtime.load())
-    stopped = asyncio.create_task(stopping.wait())
-    await asyncio.wait({loading, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if not loading.done():
-        loading.cancel()
-        await asyncio.wait({loading})
-        return False
-    await loading
-    return True
 
 
 def _limit(setting: int) -> int | None:

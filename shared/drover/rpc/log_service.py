@@ -55,7 +55,10 @@ async def serve_log(
             runtime = wire(log, clock, server)
             try:
                 await server.start()
-                await _load_and_serve(runtime, server, stopping)
+                if await load(runtime, stopping):
+                    await server.set_serving(True)
+                    _log.info("serving")
+                    await stopping.wait()
             finally:
                 await server.drain(DRAIN_GRACE_S)
                 await runtime.close()
@@ -63,18 +66,20 @@ async def serve_log(
             await log.close()
 
 
-async def _load_and_serve(
-    runtime: Runtime[Any], server: RpcServer, stopping: asyncio.Event
-) -> None:
+async def load(runtime: Runtime[Any], stopping: asyncio.Event) -> bool:
+    """Read a runtime's log; False when ``stopping`` was set before that was done.
+
+    Raises:
+        DroverError: The log cannot be read.
+    """
     loading = asyncio.create_task(_load(runtime))
     stopped = asyncio.create_task(stopping.wait())
     try:
         await asyncio.wait({loading, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if loading.done():
-            loading.result()
-            await server.set_serving(True)
-            _log.info("serving")
-            await stopped
+            await loading
+            return True
+        return False
     finally:
         loading.cancel()
         stopped.cancel()
