@@ -35,6 +35,8 @@ class Phase(StrEnum):
 
 #: Phases in which the engine has something of it.
 IN_ENGINE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
+#: States that only a worker that has it in its engine can rightly report.
+_SAYS_IT_IS_HELD = frozenset({RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING})
 
 
 class Lifecycle(ABC):
@@ -175,14 +177,25 @@ class Lifecycle(ABC):
             self._report(context, self._resting_state(context))
         elif self.settled_failure:
             return
-        elif context.engine_up:
-            if self._restarting and self._reported is not None:
-                self._report(context, RunState.RESTARTING)
-            self.run_id = context.next_id()
-            self._begun_version = self.version
-            self.failure = None
-            self._failed_by_engine = False
-            self._begin(context)
+        else:
+            self._correct_status(context)
+            if context.engine_up:
+                self._begin_run(context)
+
+    def _correct_status(self, context: Context) -> None:
+        """Say that nobody runs it yet, when the last word is that of an owner that died."""
+        known = context.statuses.get(self.key)
+        if self._reported is None and known is not None and known.state in _SAYS_IT_IS_HELD:
+            self._report(context, RunState.UNASSIGNED, safe=True)
+
+    def _begin_run(self, context: Context) -> None:
+        if self._restarting and self._reported is not None:
+            self._report(context, RunState.RESTARTING)
+        self.run_id = context.next_id()
+        self._begun_version = self.version
+        self.failure = None
+        self._failed_by_engine = False
+        self._begin(context)
 
     def _report(
         self, context: Context, state: RunState, *, trace: str = "", safe: bool = False

@@ -149,6 +149,27 @@ async def test_the_work_of_a_killed_worker_moves_to_the_other(
     await cluster.state(survivor, "numbers", "RUNNING", "RUNNING", 4, workers={survivor.address})
 
 
+async def test_tasks_of_a_killed_worker_that_cannot_start_are_not_shown_as_running(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    await leader.stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4)
+    lost = {task.task for task in follower.tasks}
+    assert leader.engine is not None
+    leader.engine.die()
+    await follower.service.kill()
+
+    async def nobody_runs_them() -> bool:
+        request = pb.GetConnectorStatusRequest(name="numbers")
+        status = (await leader.stub.GetConnectorStatus(request, timeout=10)).status
+        return {t.task for t in status.tasks if t.state == pb.RUN_STATE_UNASSIGNED} == lost
+
+    await wait_until_async(nobody_runs_them)
+    leader.engine.come_back()
+    await cluster.state(leader, "numbers", "RUNNING", "RUNNING", 4, workers={leader.address})
+
+
 async def test_a_stopped_worker_hands_its_work_over_and_says_so(
     cluster: WorkerCluster, workers: list[RunningWorker]
 ) -> None:

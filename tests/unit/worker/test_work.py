@@ -271,6 +271,43 @@ def test_changes_while_the_watch_was_away_are_caught_up(leader: HerderDriver) ->
     assert leader.stage in ("STOPPING_WORK", "JOINING")
 
 
+# What an owner that died has left
+
+
+@pytest.mark.parametrize("left", [RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING])
+def test_what_a_dead_owner_ran_is_unassigned_until_it_runs_here(
+    herder: HerderDriver, left: RunState
+) -> None:
+    herder.ready(entry("c", tasks=1))
+    herder.see_statuses({"c": left, C0: left})
+    herder.settle_as_follower(generation=2, connectors=["c"], tasks=[C0])
+    assert herder.states() == {"c": "UNASSIGNED", "c-0": "UNASSIGNED"}
+    herder.run_engine()
+    assert herder.states() == {"c": "RUNNING", "c-0": "RUNNING"}
+
+
+def test_what_a_dead_owner_ran_is_unassigned_while_the_engine_is_away(
+    herder: HerderDriver,
+) -> None:
+    herder.ready(entry("c", tasks=1))
+    herder.see_statuses({C0: RunState.RUNNING})
+    herder.step(events.EngineLost("killed"))
+    herder.settle_as_follower(generation=2, tasks=[C0])
+    assert herder.status_log == [(C0, RunState.UNASSIGNED)]
+    assert herder.statuses[C0].generation == 2
+
+
+@pytest.mark.parametrize("left", [RunState.FAILED, RunState.UNASSIGNED])
+def test_a_status_that_claims_no_run_stays_until_there_is_one(
+    herder: HerderDriver, left: RunState
+) -> None:
+    herder.ready(entry("c", tasks=1))
+    herder.see_statuses({C0: left})
+    herder.settle_as_follower(generation=2, tasks=[C0])
+    herder.run_engine()
+    assert herder.status_log == [(C0, RunState.RUNNING)]
+
+
 # Failures
 
 
