@@ -13,7 +13,7 @@ from drover.model.status import StatusKey, StatusWrite
 BATCH_COUNT_MAX = 500
 BATCH_BYTES_MAX = 1024 * 1024
 TRACE_MAX_CHARS = 16 * 1024
-_CUT_MARK = "\n… (cut)"
+_CUT_MARK = "\n… (cut) …\n"
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 2.0
 
@@ -41,8 +41,7 @@ class StatusWriter:
         """Have a status written soon."""
         trace = write.status.trace
         if len(trace) > TRACE_MAX_CHARS:
-            cut = trace[: TRACE_MAX_CHARS - len(_CUT_MARK)] + _CUT_MARK
-            write = replace(write, status=replace(write.status, trace=cut))
+            write = replace(write, status=replace(write.status, trace=_without_middle(trace)))
         # a later write goes to the end: what depends on it was written before
         self._waiting.pop(write.status.key, None)
         self._waiting[write.status.key] = write
@@ -87,3 +86,10 @@ class StatusWriter:
         newer = self._waiting
         older = {w.status.key: w for w in batch if w.status.key not in newer}
         self._waiting = {**older, **newer}
+
+
+def _without_middle(trace: str) -> str:
+    """A long trace as it can be kept: its last lines say what was raised."""
+    head = (TRACE_MAX_CHARS - len(_CUT_MARK)) // 2
+    tail = TRACE_MAX_CHARS - len(_CUT_MARK) - head
+    return trace[:head] + _CUT_MARK + trace[-tail:]

@@ -92,9 +92,12 @@ async def test_what_the_store_refuses_is_dropped(store: Store, writer: StatusWri
     await wait_until_async(lambda: store.last == {"d": RunState.RUNNING})
 
 
-async def test_a_long_trace_is_cut_with_a_mark(store: Store, writer: StatusWriter) -> None:
-    writer.write(write("c", RunState.FAILED, "x" * (TRACE_MAX_CHARS + 1)))
+async def test_a_long_trace_loses_its_middle(store: Store, writer: StatusWriter) -> None:
+    long = f"Traceback…{'x' * TRACE_MAX_CHARS}\nValueError: why"
+    writer.write(write("c", RunState.FAILED, long))
     await writer.wait_idle()
     trace = store.batches[0][0].status.trace
     assert len(trace) == TRACE_MAX_CHARS
-    assert trace.endswith("(cut)")
+    assert trace.startswith("Traceback…x")
+    assert "(cut)" in trace
+    assert trace.endswith("x\nValueError: why")
