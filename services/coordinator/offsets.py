@@ -1,10 +1,12 @@
 """Claims, committed offsets and retention: the blocking store behind an asynchronous front.
 
-Membership is the machine's; what a task may commit is the store's. Calls run on a few threads, and
-commits that arrive while one is being written share the next transaction.
+Membership is the machine's; what a task may commit is the store's. Writes take turns on one thread,
+in the order of their calls, and commits that arrive while one is being written share the next
+transaction. Reads have a thread of their own, so that a busy file does not hold them up.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,12 +16,20 @@ from typing import TypeVar
 from drover.dataplane.offsets import canonical_json
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import RetentionResult
-from drover.errors import InvalidArgumentError, Reason, ResourceExhaustedError, Violation
+from drover.errors import (
+    InvalidArgumentError,
+    Reason,
+    ResourceExhaustedError,
+    UnavailableError,
+    Violation,
+)
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
 
-THREADS = 4
 WAITING_MAX = 1_000
+#: A call whose turn comes later than this is refused; with the wait for the file itself that is less
+#: than the deadlines of callers.
+WAIT_MAX_S = 5.0
 PAGE_MAX_BYTES = 1024 * 1024
 BATCH_MAX_TASKS = 10_000
 
@@ -37,7 +47,7 @@ class OffsetStore:
 
     Every call raises UnavailableError STORAGE_UNAVAILABLE while another process keeps the file
     busy for too long or the disk refuses the write, and ResourceExhaustedError QUEUE_FULL when too
-    many calls wait.
+    many calls wait. A call that is given up before its turn is not carried out.
 
     Args:
         store: Closed by ``close``.
@@ -45,7 +55,8 @@ class OffsetStore:
 
     def __init__(self, store: EmbeddedStore) -> None:
         self._store = store
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="offsets")
+        self._writes = ThreadPoolExecutor(1, thread_name_prefix="offsets-write")
+        self._reads = ThreadPoolExecutor(1, thread_name_prefix="offsets-read")
         self._waiting_count = 0
         self._queue: list[_Commit] = []
         self._committer: asyncio.Task[None] | None = None
@@ -65,13 +76,14 @@ class OffsetStore:
             FailedPreconditionError: STALE_TERM.
         """
         return await self._run(
+            self._writes,
             lambda: self._store.claim_task(
                 task,
                 generation=generation,
                 owner=owner,
                 request_id=request_id,
                 task_config_generation=task_config_generation,
-            )
+            ),
         )
 
     async def commit(self, tasks: Sequence[TaskOffsets]) -> list[CommitResult]:
@@ -92,17 +104,7 @@ class OffsetStore:
             InvalidArgumentError: INVALID_REQUEST, a token that no page gave.
         """
         after = _canonical_token(page_token)
-        offsets = await self._run(lambda: self._store.fetch_offsets(connector))
-        page: list[CommittedOffset] = []
-        size_bytes = 0
-        for offset in offsets:
-            if after and canonical_json(offset.partition_json) <= after:
-                continue
-            size_bytes += _size_bytes(offset)
-            if page and size_bytes > PAGE_MAX_BYTES:
-                return page, page[-1].partition_json
-            page.append(offset)
-        return page, ""
+        return await self._run(lambda: _page(self._store.fetch_offsets(connector), after))
 
     async def apply_retention(
         self, *, retention_ms: int | None, retention_bytes: int | None
@@ -112,21 +114,25 @@ class OffsetStore:
         None for a limit that does not apply.
         """
         return await self._run(
+            self._writes,
             lambda: self._store.apply_retention(
                 retention_ms=retention_ms, retention_bytes=retention_bytes
-            )
+            ),
         )
 
     async def give_space_back(self) -> bool:
         """Make a file that is mostly free space a step smaller; True while there is more."""
-        return await self._run(self._store.give_space_back)
+        return await self._run(self._writes, self._store.give_space_back)
 
     async def close(self) -> None:
         """Finish what is under way and close the store."""
         if self._committer is not None:
             await self._committer
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._store.close)
-        self._threads.shutdown(wait=True)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._reads, lambda: None)  # after the reads under way
+        await loop.run_in_executor(self._writes, self._store.close)
+        for threads in (self._reads, self._writes):
+            threads.shutdown(wait=True)
 
     async def _commit_all(self) -> None:
         """Commit until nothing waits; what fails together is told together."""
@@ -135,7 +141,9 @@ class OffsetStore:
                 batch = self._take_batch()
                 tasks = [each for commit in batch for each in commit.tasks]
                 try:
-                    results = await self._run(partial(self._store.commit_offsets, tasks))
+                    results = await self._run(
+                        self._writes, partial(self._store.commit_offsets, tasks)
+                    )
                 except Exception as error:  # noqa: BLE001 - it is the callers' to hear
                     for commit in batch:
                         if not commit.done.done():
@@ -158,23 +166,42 @@ class OffsetStore:
             batch.append(commit)
         return batch
 
-    async def _run(self, work: Callable[[], T]) -> T:
+    async def _run(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         self._check_waiting(self._waiting_count)
         self._waiting_count += 1
-        running = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        running.add_done_callback(self._finished)
-        return await asyncio.shield(running)
-
-    def _finished(self, running: "asyncio.Future[T]") -> None:
-        self._waiting_count -= 1
-        if not running.cancelled():
-            running.exception()  # a caller that went away does not ask for it
+        try:
+            turn = partial(_in_time, work, time.monotonic() + WAIT_MAX_S)
+            return await asyncio.get_running_loop().run_in_executor(threads, turn)
+        finally:
+            self._waiting_count -= 1
 
     def _check_waiting(self, count: int) -> None:
         if count >= WAITING_MAX:
             raise ResourceExhaustedError(
                 Reason.QUEUE_FULL, f"{WAITING_MAX} calls wait for the store; try again later"
             )
+
+
+def _page(offsets: Sequence[CommittedOffset], after: str) -> tuple[list[CommittedOffset], str]:
+    page: list[CommittedOffset] = []
+    size_bytes = 0
+    for offset in offsets:
+        if after and canonical_json(offset.partition_json) <= after:
+            continue
+        size_bytes += _size_bytes(offset)
+        if page and size_bytes > PAGE_MAX_BYTES:
+            return page, page[-1].partition_json
+        page.append(offset)
+    return page, ""
+
+
+def _in_time(work: Callable[[], T], deadline_s: float) -> T:
+    if time.monotonic() > deadline_s:
+        raise UnavailableError(
+            Reason.STORAGE_UNAVAILABLE,
+            f"other calls kept the store busy for {WAIT_MAX_S:.0f} s: try again",
+        )
+    return work()
 
 
 def _size_bytes(offset: CommittedOffset) -> int:
