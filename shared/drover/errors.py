@@ -85,7 +85,6 @@ class DroverError(Exception):
     """
 
     code: ClassVar[str] = "UNKNOWN"
-    retriable: ClassVar[bool] = False
 
     def __init__(
         self, reason: Reason, message: str, *, metadata: Mapping[str, str] | None = None
@@ -151,7 +150,6 @@ class UnavailableError(DroverError):
     """The same call can succeed later; nothing was done."""
 
     code = "UNAVAILABLE"
-    retriable = True
 
 
 class ResourceExhaustedError(DroverError):

@@ -20,6 +20,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
+from drover.rpc.logs import log_context
 from services.worker.engine.answers import timed_out_message
 from services.worker.engine.scheduler import Scheduler
 from services.worker.engine.settings import EngineLimits
@@ -133,9 +134,7 @@ class TaskRunner(ABC):
         """See scheduler.Job."""
         if self.stopping:
             return None
-        with structlog.contextvars.bound_contextvars(
-            connector=self.spec.task.connector, task=str(self.spec.task)
-        ):
+        with log_context(connector=self.spec.task.connector, task=str(self.spec.task)):
             try:
                 if self._restart_wanted:
                     self._restart()

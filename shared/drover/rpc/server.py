@@ -127,10 +127,6 @@ class RpcServer:
         self._interceptor.end_watches()
         await self._server.stop(grace_s)
 
-    async def wait_for_termination(self) -> None:
-        """Return when the server has stopped."""
-        await self._server.wait_for_termination()
-
 
 def _listen_error(listen: str, host: str, port: int) -> ListenError:
     """Ask the system itself why; gRPC does not say."""

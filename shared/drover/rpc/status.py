@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import grpc
 import grpc.aio
-from google.protobuf.duration_pb2 import Duration
 from google.rpc.code_pb2 import Code
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
@@ -41,7 +40,7 @@ METADATA_VALUE_MAX_BYTES = 256
 METADATA_MAX_COUNT = 8
 VIOLATION_FIELD_MAX_BYTES = 256
 VIOLATION_DESCRIPTION_MAX_BYTES = 768
-#: What RetryInfo tells a caller unless the error's metadata has ``retryDelayMs``.
+#: What RetryInfo tells a caller.
 RETRY_DELAY_MS = 200
 
 DETAILS_KEY = "grpc-status-details-bin"
@@ -97,9 +96,8 @@ def to_rpc_status(error: DroverError, domain: str) -> Status:
         info.metadata[_cut(key, 64)] = _cut(value, METADATA_VALUE_MAX_BYTES)
     status.details.add().Pack(info)
     if isinstance(error, UnavailableError):
-        delay_ms = _retry_delay_ms(error.metadata)
-        retry = RetryInfo(retry_delay=Duration(nanos=0))
-        retry.retry_delay.FromMilliseconds(delay_ms)
+        retry = RetryInfo()
+        retry.retry_delay.FromMilliseconds(RETRY_DELAY_MS)
         status.details.add().Pack(retry)
     if isinstance(error, InvalidArgumentError) and error.violations:
         _add_violations(status, error.violations)
@@ -240,10 +238,3 @@ def _cut(text: str, max_bytes: int) -> str:
 def _clean(text: str) -> str:
     """Without lone surrogates, which protobuf refuses."""
     return text.encode(errors="replace").decode()
-
-
-def _retry_delay_ms(metadata: Mapping[str, str]) -> int:
-    try:
-        return max(0, int(metadata.get("retryDelayMs", RETRY_DELAY_MS)))
-    except ValueError:
-        return RETRY_DELAY_MS

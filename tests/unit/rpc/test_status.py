@@ -165,9 +165,9 @@ def test_a_lone_surrogate_does_not_break_the_answer() -> None:
 
 
 def test_retry_info_comes_with_unavailable_only() -> None:
-    unavailable = UnavailableError(Reason.LOADING, "wait", metadata={"retryDelayMs": "1500"})
+    unavailable = UnavailableError(Reason.LOADING, "wait")
     info = unpack(to_rpc_status(unavailable, "x.drover"), RetryInfo)
-    assert info.retry_delay.ToMilliseconds() == 1500
+    assert info.retry_delay.ToMilliseconds() == 200
     other = NotFoundError(Reason.TASK_NOT_FOUND, "no")
     assert unpack(to_rpc_status(other, "x.drover"), RetryInfo) is None
 
