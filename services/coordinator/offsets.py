@@ -27,8 +27,8 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
 
 WAITING_MAX = 1_000
-#: A call whose turn comes later than this is refused; with the wait for the file itself that is less
-#: than the deadlines of callers.
+#: A call whose turn comes later than this is refused; with the wait for the file itself that is
+#: less than the deadlines of callers.
 WAIT_MAX_S = 5.0
 PAGE_MAX_BYTES = 1024 * 1024
 BATCH_MAX_TASKS = 10_000
@@ -104,7 +104,9 @@ class OffsetStore:
             InvalidArgumentError: INVALID_REQUEST, a token that no page gave.
         """
         after = _canonical_token(page_token)
-        return await self._run(lambda: _page(self._store.fetch_offsets(connector), after))
+        return await self._run(
+            self._reads, lambda: _page(self._store.fetch_offsets(connector), after)
+        )
 
     async def apply_retention(
         self, *, retention_ms: int | None, retention_bytes: int | None
