@@ -26,7 +26,6 @@ from services.worker.core.lifecycle import Lifecycle, Phase
 
 #: Errors that pass by themselves; they never make a task FAILED.
 RETRIED_ERRORS = (UnavailableError, DeadlineExceededError, ResourceExhaustedError, AbortedError)
-_RETRY_BACKOFF_MAX_MS = 5_000
 
 
 class TaskLifecycle(Lifecycle):
@@ -71,7 +70,7 @@ class TaskLifecycle(Lifecycle):
         if self.phase not in (Phase.CLAIMING, Phase.FETCHING) or run_id != self.run_id:
             return
         if isinstance(error, RETRIED_ERRORS):
-            delay_ms = min(context.backoff_ms(self._attempt), _RETRY_BACKOFF_MAX_MS)
+            delay_ms = context.call_backoff_ms(self._attempt)
             self._attempt += 1
             context.set_timer(
                 f"task-retry:{self.task}", delay_ms, TaskRetryDue(self.task, self.run_id)
@@ -98,8 +97,11 @@ class TaskLifecycle(Lifecycle):
             self._report(context, self._running_state(context))
 
     def fenced(self, run_id: int) -> None:
-        """A later claim exists though the task is still ours: claim again and restart at once."""
-        if self.phase is Phase.RUNNING and run_id == self.run_id:
+        """A later claim exists though the task is still ours: claim again and restart at once.
+
+        A task that failed stays so until a user restarts it.
+        """
+        if self.running and run_id == self.run_id:
             self.renew()
 
     def _wants_pause(self, context: Context) -> bool:

@@ -320,6 +320,14 @@ def test_a_failed_task_stays_failed_and_touches_nothing_else(leader: HerderDrive
     assert not leader.find(instructions.ClaimTask)
 
 
+def test_a_fence_does_not_bring_a_failed_task_back(leader: HerderDriver) -> None:
+    run_id = leader.herder.work.tasks[C0].run_id
+    leader.step(events.TaskFailed(C0, run_id, "boom"))
+    leader.step(events.TaskFenced(C0, run_id))
+    leader.run_engine()
+    assert leader.states()["c-0"] == "FAILED"
+
+
 def test_a_task_that_cannot_be_started_is_failed(herder: HerderDriver) -> None:
     herder.ready(entry("c", tasks=2))
     herder.settle_as_follower(tasks=[C0])
