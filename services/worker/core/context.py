@@ -24,7 +24,8 @@ class HerderSettings:
         rejoin_delay_max_ms: The longest such wait, while they go on changing.
         catch_up_backoff_ms: Out of the group after the config log could not be read to its end.
         retry_backoff_ms: Before the first retry of a call; doubles with each.
-        retry_backoff_max_ms: The longest such wait.
+        retry_backoff_max_ms: The longest such wait, for plugins that fail again and again.
+        call_backoff_max_ms: The longest such wait for another service, which may be back at once.
         request_count_max: Requests that may wait at a time.
     """
 
@@ -38,6 +39,7 @@ class HerderSettings:
     catch_up_backoff_ms: int = 2_000
     retry_backoff_ms: int = 250
     retry_backoff_max_ms: int = 60_000
+    call_backoff_max_ms: int = 5_000
     request_count_max: int = 2_000
 
 
@@ -54,7 +56,6 @@ class Context:
         self.out: list[HerderInstruction] = []
         self.view = ConfigView()
         self.statuses: dict[StatusKey, Status] = {}
-        self.statuses_loaded = False
         self.engine_up = False
         self.member_id = ""
         self.generation = -1
@@ -94,3 +95,7 @@ class Context:
         doublings = min(attempt, 30)
         wait_ms = self.settings.retry_backoff_ms << doublings
         return min(wait_ms, self.settings.retry_backoff_max_ms)
+
+    def call_backoff_ms(self, attempt: int) -> int:
+        """The wait before retry ``attempt`` (from 0) of a call to another service."""
+        return min(self.backoff_ms(attempt), self.settings.call_backoff_max_ms)

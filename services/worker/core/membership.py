@@ -97,6 +97,11 @@ class Membership:
         return self.stage is Stage.SETTLED
 
     @property
+    def ending(self) -> bool:
+        """Whether the worker shuts down, or has."""
+        return self.stage in (Stage.LEAVING, Stage.ENDED)
+
+    @property
     def leads(self) -> bool:
         """Whether this worker leads its settled generation."""
         return (
@@ -175,7 +180,7 @@ class Membership:
 
     def stop(self) -> None:
         """Stop the work, leave, end."""
-        if self.stage in (Stage.LEAVING, Stage.ENDED):
+        if self.ending:
             return
         self._call_id = ""
         self._enter(Stage.LEAVING, "the worker is shutting down")

@@ -39,7 +39,7 @@ from services.worker.core.instructions import (
     WriteTaskConfigs,
 )
 from services.worker.core.lifecycle import Lifecycle
-from services.worker.core.membership import Membership, Stage
+from services.worker.core.membership import Membership
 from services.worker.core.pending_request import Pending, Step
 from services.worker.core.restart_plan import RestartPlan, RestartRequest, plan_restart
 from services.worker.core.task_lifecycle import RETRIED_ERRORS
@@ -92,7 +92,7 @@ class PendingRequests:
 
     def receive(self, event: RequestReceived) -> None:
         """A caller waits for an answer from now on."""
-        if self._membership.stage in (Stage.LEAVING, Stage.ENDED):
+        if self._membership.ending:
             self._context.emit(Fail(event.call_id, _draining()))
         elif len(self._pending) >= self._context.settings.request_count_max:
             text = f"{len(self._pending)} requests wait already: try again later"
@@ -189,7 +189,7 @@ class PendingRequests:
         elif isinstance(error, RETRIED_ERRORS) and error.reason is not Reason.REVISION_MISMATCH:
             pending.last_error = error.message
             pending.step = Step.BACKING_OFF
-            delay_ms = self._context.backoff_ms(pending.attempt)
+            delay_ms = self._context.call_backoff_ms(pending.attempt)
             pending.attempt += 1
             self._context.set_timer(
                 f"retry:{pending.call_id}", delay_ms, RequestRetryDue(pending.call_id)

@@ -97,7 +97,7 @@ class Reconfigurer:
         connector = self._connector(name)
         if known is not None and connector is not None:
             connector.note_trouble(self._context, run_id, trace)
-            self._retry_later(name, known)
+            self._retry_later(name, known, self._context.backoff_ms(known.attempt))
 
     def written(self, cause_id: str) -> bool:
         """The task configs are durable; False when it was another write."""
@@ -113,7 +113,7 @@ class Reconfigurer:
             if known.cause_id == cause_id:
                 if error.reason is Reason.STALE_WRITER_EPOCH and known.epoch is not None:
                     self._writer.lost(known.epoch)
-                self._retry_later(name, known)
+                self._retry_later(name, known, self._context.call_backoff_ms(known.attempt))
                 return True
         return False
 
@@ -173,12 +173,11 @@ class Reconfigurer:
             and all(applied.get(index) == config for index, config in enumerate(configs))
         )
 
-    def _retry_later(self, name: str, known: _Reconfiguration) -> None:
+    def _retry_later(self, name: str, known: _Reconfiguration, delay_ms: int) -> None:
         known.busy = False
         known.again = False
         known.cause_id = ""
         known.waiting = None
-        delay_ms = self._context.backoff_ms(known.attempt)
         known.attempt += 1
         self._context.set_timer(f"reconfigure:{name}", delay_ms, ReconfigureDue(name, known.run_id))
 

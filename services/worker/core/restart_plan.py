@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drover.model.ids import TaskId
-from drover.model.status import RunState, StatusKey
+from drover.model.status import RunState
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -62,12 +62,6 @@ def preserve_highest_impact(
     known = pending.get(request.name)
     best = request if known is None else max(known, request)
     return {**pending, request.name: best}
-
-
-def affected_keys(plan: RestartPlan) -> list[StatusKey]:
-    """The statuses that turn RESTARTING."""
-    keys: list[StatusKey] = [plan.name] if plan.restart_connector else []
-    return keys + list(plan.tasks)
 
 
 def _restarts(request: RestartRequest, state: RunState) -> bool:

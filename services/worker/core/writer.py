@@ -64,7 +64,7 @@ class Writer:
             self._membership.refused(error)
         self._waiting = True
         self._context.set_timer(
-            "claim-writer", self._context.backoff_ms(self._attempt), ClaimWriterDue()
+            "claim-writer", self._context.call_backoff_ms(self._attempt), ClaimWriterDue()
         )
         self._attempt += 1
         return True

@@ -528,3 +528,22 @@ def test_a_claim_is_tried_again_while_the_store_is_away(herder: HerderDriver) ->
         herder.fail(herder.take(instructions.ClaimWriter).cause_id, UNREACHABLE)
         herder.advance(wait_ms)
     herder.take(instructions.ClaimWriter)
+
+
+@pytest.mark.parametrize("kind", [instructions.ClaimWriter, instructions.WriteConnectorConfig])
+def test_a_store_that_was_away_for_long_is_found_again_soon(
+    kind: type[instructions.ClaimWriter] | type[instructions.WriteConnectorConfig],
+) -> None:
+    settings = HerderSettings(worker_id=ME, group_id="drover", session_timeout_ms=600_000)
+    herder = HerderDriver(settings)
+    herder.ready()
+    herder.join(generation=1)
+    herder.sync()
+    if kind is instructions.WriteConnectorConfig:
+        herder.grant_writer()
+    herder.ask(CREATE, timeout_ms=600_000)
+    herder.validated(herder.take(instructions.ValidateConfig).cause_id)
+    for _ in range(20):
+        herder.fail(herder.take(kind).cause_id, UNREACHABLE)
+        herder.advance(settings.call_backoff_max_ms)
+    assert herder.find(kind)
