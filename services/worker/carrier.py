@@ -101,7 +101,8 @@ class Carrier:
         """Answer a client's call, wherever that has to happen.
 
         Raises:
-            DroverError: The call's own; DEADLINE_EXCEEDED with the stage when time ran out.
+            DroverError: The call's own; DEADLINE_EXCEEDED with the stage when time ran out;
+                DRAINING when this worker shuts down.
         """
         method = self._methods[name]
         clock = asyncio.get_running_loop()
@@ -115,7 +116,7 @@ class Carrier:
             try:
                 return await self._answer(method, message, left_s, hop_count=0)
             except DroverError as error:
-                if not _elsewhere(error):
+                if not _elsewhere(error) or self._loop.herder.membership.ending:
                     raise
                 last_error = error.message
                 _log.info("a call looks for its worker again", call=name, why=error.message)
