@@ -15,6 +15,7 @@ class Changed:
 
     def __init__(self) -> None:
         self._names: dict[str, None] = {}
+        self._all = False
         self._wake = asyncio.Event()
 
     def add(self, name: str) -> None:
@@ -22,8 +23,13 @@ class Changed:
         self._names[name] = None
         self._wake.set()
 
-    async def take(self, timeout_s: float) -> list[str]:
-        """What changed, in order; empty after ``timeout_s`` without a change."""
+    def add_all(self) -> None:
+        """Anything may have changed, or be gone."""
+        self._all = True
+        self._wake.set()
+
+    async def take(self, timeout_s: float) -> list[str] | None:
+        """What changed, in order; empty after ``timeout_s`` without a change, None for anything."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._wake.wait()
@@ -31,7 +37,8 @@ class Changed:
             return []
         self._wake.clear()
         names, self._names = self._names, {}
-        return list(names)
+        everything, self._all = self._all, False
+        return None if everything else list(names)
 
 
 class ChangeHub:
@@ -59,15 +66,15 @@ class ChangeHub:
             case events.ConfigsChanged(changes):
                 for change in changes:
                     self._config_changed(_name_of(change.change))
-            case events.ConfigsLoaded(snapshot):
-                for name in snapshot.connectors:
-                    self._config_changed(name)
+            case events.ConfigsLoaded():
+                for changed in (*self._configs, *self._statuses):
+                    changed.add_all()
             case events.StatusesChanged(status_changes):
                 for status_change in status_changes:
                     self._status_changed(status_change.key)
-            case events.StatusesLoaded(statuses):
-                for key in statuses.statuses:
-                    self._status_changed(key)
+            case events.StatusesLoaded():
+                for changed in self._statuses:
+                    changed.add_all()
             case _:
                 pass
 

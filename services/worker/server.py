@@ -26,6 +26,7 @@ from services.worker.core.protocol import EAGER_PROTOCOL
 from services.worker.engine_link import EngineLink
 from services.worker.herder_loop import HerderLoop
 from services.worker.presenter import (
+    PAGE_BYTES_MAX,
     Presenter,
     present_key,
     present_plugin,
@@ -147,7 +148,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
             if request.include_status:
                 entry.status.CopyFrom(self._presenter.status(name))
             size_bytes += entry.ByteSize()
-            if response.connectors and size_bytes > CONFIG_MAX_BYTES:
+            if response.connectors and size_bytes > PAGE_BYTES_MAX:
                 response.next_page_token = response.connectors[-1].name
                 break
             response.connectors.append(entry)
@@ -334,7 +335,9 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
             if not synced or not names:
                 yield None
             synced = True
-            names = await changed.take(SIGN_OF_LIFE_S)
+            taken = await changed.take(SIGN_OF_LIFE_S)
+            # what is gone from a view that was read anew is only known from what was shown
+            names = sorted({*shown, *self._view.connectors}) if taken is None else taken
 
     # Not yet
 
