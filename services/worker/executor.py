@@ -197,6 +197,8 @@ class Executor:
                 return  # no longer a member; the next heartbeat says so with its generation
             except DroverError as error:
                 _log.debug("the group's watch broke", why=error.message)
+            except Exception as defect:  # noqa: BLE001 - unwatched, this member would be given up
+                _log.error("the group's watch broke by a defect", exc_info=defect)
             await asyncio.sleep(random.uniform(*_WATCH_BACKOFF_S))
 
     def _parked_timeout_s(self) -> float:

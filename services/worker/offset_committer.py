@@ -17,7 +17,6 @@ from drover.model.offsets import CommitOutcome, CommitResult, TaskOffsets
 
 BATCH_COUNT_MAX = 500
 BATCH_BYTES_MAX = 1024 * 1024
-WAITING_MAX = 10_000
 _BACKOFF_FIRST_S = 0.1
 _BACKOFF_MAX_S = 2.0
 
@@ -43,7 +42,8 @@ class OffsetCommitter:
         self._coordinator = coordinator
         self._group_id = group_id
         self._answer = answer
-        self._waiting: deque[tuple[int, TaskOffsets]] = deque(maxlen=WAITING_MAX)
+        #: Bounded by the number of tasks; none may be dropped, for its task waits for the answer.
+        self._waiting: deque[tuple[int, TaskOffsets]] = deque()
         self._wake = asyncio.Event()
         self._engine_life = 0
 

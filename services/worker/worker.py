@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -67,6 +67,8 @@ class _Parts:
 
     loop: HerderLoop
     statuses: StatusWriter
+    #: Each runs for ever.
+    background: Sequence["asyncio.Task[None]"]
 
 
 class Worker:
@@ -90,6 +92,7 @@ class Worker:
             OSError: The address cannot be listened on.
             InvalidArgumentError: The storage URL is none that is known.
             UnavailableError: ENGINE_UNAVAILABLE, no engine can run here before somebody acts.
+            InternalError: A part failed by a defect: what goes on without it does harm unseen.
         """
         settings = self._settings
         storage_directory(settings.storage_url)  # refuses what no engine could use
@@ -109,7 +112,7 @@ class Worker:
             stack.push_async_callback(server.drain, 0)
             self._open(parts.loop)
             await server.set_serving(True)
-            await _until_stopping(stopping, link, parts.loop)
+            await _until_stopping(stopping, link, parts)
             await server.set_serving(False)
             await _stop_work(parts)
             await server.drain(DRAIN_GRACE_S)
@@ -157,14 +160,15 @@ class Worker:
         server.add(
             add_WorkerServiceServicer_to_server, WorkerServicer(loop, carrier), WORKER_SERVICE
         )
-        for work in (
-            _mirror_configs(config_store, loop),
-            _mirror_statuses(status_store, loop),
-            statuses.run(),
-            committer.run(),
-        ):
-            stack.push_async_callback(_cancelled, asyncio.create_task(work))
-        return _Parts(loop, statuses)
+        background = [
+            asyncio.create_task(_mirror_configs(config_store, loop), name="config mirror"),
+            asyncio.create_task(_mirror_statuses(status_store, loop), name="status mirror"),
+            asyncio.create_task(statuses.run(), name="status writer"),
+            asyncio.create_task(committer.run(), name="offset committer"),
+        ]
+        for task in background:
+            stack.push_async_callback(_cancelled, task)
+        return _Parts(loop, statuses, background)
 
     def _open(self, loop: HerderLoop) -> None:
         self.loop = loop
@@ -204,18 +208,21 @@ async def _connect(address: str, stack: AsyncExitStack) -> grpc.aio.Channel:
     return await stack.enter_async_context(channel(address))
 
 
-async def _until_stopping(stopping: asyncio.Event, link: EngineLink, loop: HerderLoop) -> None:
+async def _until_stopping(stopping: asyncio.Event, link: EngineLink, parts: _Parts) -> None:
     """Wait for the stop, or for what makes going on senseless."""
     stop = asyncio.create_task(stopping.wait())
-    ends: list[asyncio.Future[Any]] = [stop, link.fatal, loop.defect]
+    ends: list[asyncio.Future[Any]] = [stop, link.fatal, parts.loop.defect, *parts.background]
     try:
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stop.cancel()
     if link.fatal.done() and not stopping.is_set():
         raise UnavailableError(Reason.ENGINE_UNAVAILABLE, link.fatal.result())
-    if loop.defect.done():
-        raise InternalError(f"the herder failed: {loop.defect.result()}")
+    if parts.loop.defect.done():
+        raise InternalError(f"the herder failed: {parts.loop.defect.result()}")
+    for task in parts.background:
+        if task.done():
+            raise InternalError(f"the {task.get_name()} failed: {task.exception()!r}")
 
 
 async def _stop_work(parts: _Parts) -> None:

@@ -14,6 +14,9 @@ from grpc_status import rpc_status
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.worker.v1 import worker_service_pb2 as worker_pb
 from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
+from drover.errors import InternalError
+from drover.model.config import ConfigSnapshot
+from services.worker.core import events
 from services.worker.presenter import MASK
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.waiting import wait_until_async
@@ -327,3 +330,59 @@ async def test_carried_calls_are_checked(worker: RunningWorker) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Forward(worker_pb.ForwardRequest(method="GetClusterInfo", hop_count=1))
     assert reason(caught.value) == "MISSING_DEADLINE"
+
+
+async def test_watchers_hear_what_was_removed_while_the_config_log_was_not_followed(
+    cluster: WorkerCluster, worker: RunningWorker
+) -> None:
+    await worker.stub.CreateConnector(create("a"), timeout=20)
+    await cluster.state(worker, "a", "RUNNING", "RUNNING", 1)
+    loop = worker.worker.loop
+    assert loop is not None
+    connectors: list[pb.WatchConnectorsResponse] = []
+    statuses: list[pb.WatchStatusesResponse] = []
+    watches = [
+        asyncio.create_task(
+            collect(worker.stub.WatchConnectors(pb.WatchConnectorsRequest()), connectors)
+        ),
+        asyncio.create_task(
+            collect(worker.stub.WatchStatuses(pb.WatchStatusesRequest()), statuses)
+        ),
+    ]
+    await wait_until_async(lambda: connectors and statuses and statuses[-1].synced)
+    await wait_until_async(lambda: connectors[-1].synced)
+    loop.post(events.ConfigsLoaded(ConfigSnapshot(loop.herder.context.view.offset + 1, {}, {})))
+    await wait_until_async(lambda: any(m.removed and m.connector.name == "a" for m in connectors))
+    await wait_until_async(lambda: any(m.removed and m.status.name == "a" for m in statuses))
+    for watch in watches:
+        watch.cancel()
+    await asyncio.gather(*watches, return_exceptions=True)
+
+
+async def test_a_worker_that_shuts_down_tells_waiting_callers_to_ask_another_one(
+    cluster: WorkerCluster,
+) -> None:
+    await cluster.coordinator.kill()
+    worker = await cluster.add_worker()
+    waiting = asyncio.ensure_future(worker.stub.CreateConnector(create("a"), timeout=60))
+    loop = worker.worker.loop
+    assert loop is not None
+    await wait_until_async(lambda: len(loop.herder.pending) == 1)
+    await worker.service.stop()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await waiting
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert reason(caught.value) == "DRAINING"
+
+
+async def test_a_worker_does_not_go_on_without_one_of_its_parts(
+    worker: RunningWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_args: object, **_settings: object) -> object:
+        raise ValueError("a defect")
+
+    monkeypatch.setattr("drover.client.status_store.StatusStoreClient.put_statuses", broken)
+    await worker.stub.CreateConnector(create("a"), timeout=20)
+    assert worker.service.task is not None
+    with pytest.raises(InternalError, match=r"the status writer failed: ValueError\('a defect'\)"):
+        await worker.service.task
