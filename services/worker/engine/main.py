@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 import threading
 from pathlib import Path
 from typing import cast
@@ -38,9 +37,7 @@ def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) ->
     try:
         spark = _start(settings, engine, stop)
     except EngineStartError as error:
-        # the herder tells it to whoever asks; the log is for who reads the engine's
-        link.send(answers.failed(0, str(error)))
-        print(f"drover engine: {error}", file=sys.stderr)  # noqa: T201
+        link.send(answers.failed(0, str(error)))  # the herder logs it, and tells whoever asks
         return error.exit_code
     if spark is None:
         return ExitCode.STOPPED

@@ -100,6 +100,11 @@ def start_spark(
         EngineStartError: There is no usable Java, or Spark refused its settings.
     """
     check_settings(settings)
+    try:
+        # before Spark's scripts and an old Java say the same in many lines
+        find_java()
+    except JavaUnusableError as error:
+        raise EngineStartError(ExitCode.JAVA_UNUSABLE, str(error)) from None
     info = directory / f"gateway-{secrets.token_hex(8)}"
     jvm = _launch_gateway(settings, directory, info)
     try:
@@ -187,10 +192,6 @@ def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path, stop: threadin
     while not info.exists():
         code = jvm.poll()
         if code is not None:
-            try:
-                find_java()
-            except JavaUnusableError as error:
-                raise EngineStartError(ExitCode.JAVA_UNUSABLE, str(error)) from None
             raise EngineStartError(
                 ExitCode.SPARK_NOT_STARTED,
                 f"Spark's JVM ended with exit code {code} before it was up; "
