@@ -71,6 +71,8 @@ _TRANSPORT_REASONS = {
     "DEADLINE_EXCEEDED": Reason.DEADLINE_EXCEEDED,
     "RESOURCE_EXHAUSTED": Reason.TOO_LARGE,
 }
+#: What a grpc.aio server says above ``maximum_concurrent_rpcs``, which has no code of its own.
+_TOO_MANY_CALLS = "Concurrent RPC limit exceeded"
 
 
 def domain_of(method: str) -> str:
@@ -120,7 +122,8 @@ def from_rpc_error(error: grpc.RpcError) -> DroverError:
     """The error that a failed call carries; the transport's own become the class of their code.
 
     A refused or broken connection is UnavailableError (SERVICE_UNREACHABLE), a passed deadline
-    DeadlineExceededError, a message over the transport's limit ResourceExhaustedError (TOO_LARGE).
+    DeadlineExceededError; a message over the transport's limit and more calls at once than a server
+    takes are ResourceExhaustedError (TOO_LARGE, QUEUE_FULL).
     """
     if not isinstance(error, grpc.aio.AioRpcError):
         return InternalError(f"gRPC failed: {error}")
@@ -147,6 +150,8 @@ def _from_transport(code: str, message: str) -> DroverError:
     if code == "CANCELLED":  # by the server or the transport: our own raises CancelledError
         code = "UNAVAILABLE"
     reason = _TRANSPORT_REASONS.get(code, Reason.INTERNAL)
+    if code == "RESOURCE_EXHAUSTED" and message.startswith(_TOO_MANY_CALLS):
+        reason = Reason.QUEUE_FULL
     text = {
         "UNAVAILABLE": f"the server cannot be reached: {message}",
         "DEADLINE_EXCEEDED": f"no answer in time: {message}",

@@ -24,9 +24,11 @@ from drover.errors import (
     Violation,
 )
 from drover.rpc import interceptors
+from drover.rpc import server as rpc_server
 from drover.rpc.logs import configure_logging, current_request_id
 from drover.rpc.server import ListenError, RpcServer
 from drover.rpc.status import from_rpc_error
+from tests.support import scripted_store
 from tests.support.waiting import wait_until_async
 
 SERVICE = "drover.api.status_store.v1.StatusStoreService"
@@ -165,6 +167,29 @@ async def test_a_message_over_4_mib_is_refused_by_the_transport(internal: Any) -
     error = await error_of(internal.stub.PutTopicStatuses(request, timeout=10))
     assert isinstance(error, ResourceExhaustedError)
     assert error.reason is Reason.TOO_LARGE
+
+
+async def test_more_calls_at_once_than_a_server_takes_are_told_to_back_off(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rpc_server, "CONCURRENT_CALLS_MAX", 1)
+    running = await scripted_store.start()
+    go_on = asyncio.Event()
+
+    async def wait(_request: Any, _context: Any) -> Any:
+        await go_on.wait()
+        return pb.FlushResponse()
+
+    running.store.behaviors["Flush"] = wait
+    stub: Any = running.stub
+    first = asyncio.ensure_future(stub.Flush(pb.FlushRequest(), timeout=10))
+    await wait_until_async(lambda: running.store.calls == ["Flush"])
+    error = await error_of(stub.Flush(pb.FlushRequest(), timeout=10))
+    assert isinstance(error, ResourceExhaustedError)
+    assert error.reason is Reason.QUEUE_FULL
+    go_on.set()
+    await first
+    await scripted_store.stop(running)
 
 
 async def test_the_request_id_goes_in_and_comes_back(internal: Any) -> None:
