@@ -286,7 +286,8 @@ class EngineLink:
     async def _stop(self, command: pb.EngineCommand, what: str) -> None:
         """Stop something; what cannot be stopped is abandoned: its claim protects the data."""
         try:
-            report = await self._call(command, self._limits.stop_ms)
+            # the batch in flight has this long, and then the plugin's stop() as long again
+            report = await self._call(command, 2 * self._limits.stop_ms)
         except (UnavailableError, DeadlineExceededError) as error:
             _log.warning("not stopped in order", what=what, why=error.message)
             return
