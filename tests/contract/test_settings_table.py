@@ -1,0 +1,47 @@
+"""deploy/README.md has every setting of every service, with its default."""
+
+import re
+
+import pytest
+
+from drover.rpc.settings import ENV_PREFIX, ServiceSettings
+from services.config_store.settings import ConfigStoreSettings
+from services.coordinator.settings import CoordinatorSettings
+from services.status_store.settings import StatusStoreSettings
+from services.worker.settings import WorkerSettings
+from tests.support.repository import REPOSITORY
+
+SETTINGS: list[type[ServiceSettings]] = [
+    ConfigStoreSettings,
+    CoordinatorSettings,
+    StatusStoreSettings,
+    WorkerSettings,
+]
+ROW = re.compile(r"^\| (?P<names>(?:`DROVER_\w+`(?:, )?)+) \| (?P<defaults>[^|]*) \|", re.M)
+
+
+def told() -> dict[str, str]:
+    """The defaults that the table tells, by variable."""
+    text = (REPOSITORY / "deploy/README.md").read_text(encoding="utf-8")
+    defaults: dict[str, str] = {}
+    for row in ROW.finditer(text):
+        names = re.findall(r"`(\w+)`", row["names"])
+        values = row["defaults"].split(", ") if len(names) > 1 else [row["defaults"]]
+        defaults.update(zip(names, values, strict=True))
+    return defaults
+
+
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_every_setting_stands_there_with_its_default(settings: type[ServiceSettings]) -> None:
+    table = told()
+    for name, field in settings.model_fields.items():
+        variable = ENV_PREFIX + name.upper()
+        assert variable in table, variable
+        default = field.get_default(call_default_factory=True)
+        shown = "as listened" if default is None else f"`{default}`"
+        assert table[variable] == shown, variable
+
+
+def test_the_table_tells_of_no_setting_that_is_gone() -> None:
+    known = {ENV_PREFIX + name.upper() for each in SETTINGS for name in each.model_fields}
+    assert set(told()) == known
