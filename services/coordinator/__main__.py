@@ -23,8 +23,8 @@ from services.coordinator.server import SERVICE_NAME, CoordinatorServicer
 from services.coordinator.settings import UNLIMITED, CoordinatorSettings
 
 DRAIN_GRACE_S = 5.0
-#: Shorter than the deadlines of the calls that wait for it.
-STORE_BUSY_TIMEOUT_MS = 2_000
+#: Tried three times; with the wait for its turn shorter than the deadlines of the calls.
+STORE_BUSY_TIMEOUT_MS = 1_500
 
 
 async def serve(

@@ -7,6 +7,7 @@ never wait for writers.
 
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,9 @@ SCHEMA_VERSION = 1
 APPLICATION_ID = 0x44525644
 BUSY_TIMEOUT_MS = 10_000
 BUSY_ATTEMPTS = 3
+#: SQLite looks for a free lock at longer and longer intervals. Writers begin again after this long,
+#: else those who have waited longest would be the last to get it.
+POLLING_MS = 50
 #: Blobs are megabytes: large pages keep their chains short.
 PAGE_SIZE_BYTES = 16_384
 WAL_CHECKPOINT_PAGES = 2_000
@@ -72,12 +76,15 @@ class Database:
     def __init__(self, path: Path, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> None:
         self.path = path
         self._busy_timeout_ms = busy_timeout_ms
+        self._patience_s = BUSY_ATTEMPTS * busy_timeout_ms / 1000
         self._write_lock = threading.RLock()
         self._read_lock = threading.RLock()
         with self._failures():
             self._writer = self._connect()
             try:
                 self._prepare()
+                polling_ms = min(self._busy_timeout_ms, POLLING_MS)
+                self._writer.execute(f"PRAGMA busy_timeout = {polling_ms}")
                 self._reader = self._connect()
             except BaseException:
                 self._writer.close()
@@ -91,7 +98,7 @@ class Database:
             UnavailableError: STORAGE_UNAVAILABLE, nothing was written.
             DataLossError: LOG_CORRUPT.
         """
-        with self._write_lock, self._failures():
+        with self._held(self._write_lock), self._failures():
             self._begin_write()
             try:
                 yield self._writer
@@ -109,7 +116,7 @@ class Database:
             UnavailableError: STORAGE_UNAVAILABLE.
             DataLossError: LOG_CORRUPT.
         """
-        with self._read_lock, self._failures():
+        with self._held(self._read_lock), self._failures():
             self._reader.execute("BEGIN")
             try:
                 yield self._reader
@@ -119,7 +126,7 @@ class Database:
 
     def data_version(self) -> int:
         """A number that differs when anything was committed since the last call; no disk access."""
-        with self._read_lock, self._failures():
+        with self._held(self._read_lock), self._failures():
             return int(self._reader.execute("PRAGMA data_version").fetchone()[0])
 
     def close(self) -> None:
@@ -142,11 +149,12 @@ class Database:
         return connection
 
     def _begin_write(self) -> None:
-        for attempt in range(BUSY_ATTEMPTS):
+        deadline_s = time.monotonic() + self._patience_s
+        while True:
             try:
                 self._writer.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError as error:
-                if not _is_busy(error) or attempt == BUSY_ATTEMPTS - 1:
+                if not _is_busy(error) or time.monotonic() >= deadline_s:
                     raise
             else:
                 return
@@ -202,6 +210,20 @@ class Database:
                 return
 
     @contextmanager
+    def _held(self, lock: "threading.RLock") -> Iterator[None]:
+        """Threads of this process wait as long for each other as for other processes."""
+        if not lock.acquire(timeout=self._patience_s):
+            raise UnavailableError(
+                Reason.STORAGE_UNAVAILABLE,
+                f"{self.path} was in use by other threads of this process for "
+                f"{self._patience_s:.0f} s",
+            )
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextmanager
     def _failures(self) -> Iterator[None]:
         try:
             yield
@@ -217,7 +239,7 @@ class Database:
                 "start empty",
             )
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-            waited_s = BUSY_ATTEMPTS * self._busy_timeout_ms / 1000
+            waited_s = self._patience_s
             message = f"{self.path} stayed locked by another process for {waited_s:.0f} s"
         else:
             message = f"{self.path} cannot be used: {error}"

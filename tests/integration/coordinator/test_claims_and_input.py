@@ -152,6 +152,13 @@ async def test_a_locked_store_is_unavailable_and_membership_goes_on(
             committing = asyncio.ensure_future(stub.CommitOffsets(request, timeout=60))
             assert await member.heartbeat() is False
             assert (await failure(lambda: committing)).reason is Reason.STORAGE_UNAVAILABLE
+            claiming = pb.ClaimTaskRequest(
+                group_id=GROUP, member_id=member.member_id, generation=1, request_id="r"
+            )
+            claiming.task.connector = "flights"
+            error = await failure(lambda: stub.ClaimTask(claiming, timeout=60))
+            assert error.reason is Reason.STORAGE_UNAVAILABLE
+        assert await member.client.fetch_offsets(group_id=GROUP, connector="flights") == []
         other.execute("ROLLBACK")
     finally:
         other.close()

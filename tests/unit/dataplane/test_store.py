@@ -1,5 +1,6 @@
 import pickle
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -216,6 +217,28 @@ def test_offsets_are_not_given_twice_after_everything_was_removed(
     writer.store.apply_retention()
     assert writer.store.plan_read({("topic", 0): 0}).next_offsets == {("topic", 0): 2}
     assert writer.publish([b"c"]).ranges == [PublishedRange("topic", 0, 2, 3)]
+
+
+def test_threads_of_one_process_wait_within_bounds_too(tmp_path: Path) -> None:
+    store = EmbeddedStore(tmp_path / "data.db", busy_timeout_ms=1)
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store._database.write(), store._database.read():
+            held.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(60)
+    for call in (lambda: Writer(store, TaskId("source", 0)), lambda: store.topics()):
+        with pytest.raises(UnavailableError, match="other threads") as caught:
+            call()
+        assert caught.value.reason is Reason.STORAGE_UNAVAILABLE
+    done.set()
+    holder.join()
+    assert Writer(store, TaskId("source", 0)).publish([b"a"]).record_count == 1
+    store.close()
 
 
 # -- damaged files ---------------------------------------------------------------------------
