@@ -242,7 +242,10 @@ class Database:
             waited_s = self._patience_s
             message = f"{self.path} stayed locked by another process for {waited_s:.0f} s"
         else:
-            message = f"{self.path} cannot be used: {error}"
+            message = (
+                f"cannot use {self.path}: {error}; nothing was written. Check the disk's free space "
+                "and that the directory is writable"
+            )
         return UnavailableError(Reason.STORAGE_UNAVAILABLE, message)
 
 
