@@ -243,8 +243,8 @@ class Database:
             message = f"{self.path} stayed locked by another process for {waited_s:.0f} s"
         else:
             message = (
-                f"cannot use {self.path}: {error}; nothing was written. Check the disk's free space "
-                "and that the directory is writable"
+                f"cannot use {self.path}: {error}; nothing was written. Check the disk's free "
+                "space and that the directory is writable"
             )
         return UnavailableError(Reason.STORAGE_UNAVAILABLE, message)
 
