@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
 from drover.connector import Connector, SinkConnector, SourceConnector
+from services.worker.engine.threads import error_text
 
 GROUP = "drover.connectors"
 _KNOWN_SHOWN_MAX = 20
@@ -45,7 +46,7 @@ def connector_type(connector_class: type[Connector]) -> str:
 
 def describe_error(error: BaseException) -> str:
     """The kind and the text of an error, in one line."""
-    text = " ".join(str(error).split())
+    text = " ".join(error_text(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

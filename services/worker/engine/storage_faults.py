@@ -13,6 +13,7 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
+from services.worker.engine.threads import error_text
 
 _CAUSES_MAX = 10
 _RAISED = re.compile(r"^drover\.errors\.(\w+):", re.MULTILINE)
@@ -36,7 +37,7 @@ def storage_fault(error: BaseException) -> StorageFault | None:
         if isinstance(cause, DroverError):
             return _of_drover_error(cause)
         # a stale claim is not looked for here: the store is asked who holds the task
-        names = set(_RAISED.findall(str(cause)))
+        names = set(_RAISED.findall(error_text(cause)))
         if names & {UnavailableError.__name__, OutOfRangeError.__name__}:
             return StorageFault.UNAVAILABLE
         cause = cause.__cause__ or cause.__context__

@@ -17,7 +17,7 @@ from drover.connector import SinkTask, SourceTask
 from drover.connector.connector import Connector
 from drover.connector.settings import task_config
 from drover.dataplane.store import EmbeddedStore
-from drover.errors import FailedPreconditionError, Reason, UnavailableError
+from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.rpc.logs import log_context
@@ -25,7 +25,7 @@ from services.worker.engine.answers import timed_out_message
 from services.worker.engine.scheduler import Scheduler
 from services.worker.engine.settings import EngineLimits
 from services.worker.engine.storage_faults import StorageFault, storage_fault
-from services.worker.engine.threads import PluginThreads, format_trace
+from services.worker.engine.threads import PluginThreads, error_text, format_trace
 from services.worker.engine.topic_watcher import TopicWatcher
 
 _RETRY_FIRST_S = 0.1
@@ -253,13 +253,19 @@ class TaskRunner(ABC):
 
     def _after_error(self, error: BaseException) -> float | None:
         fault = storage_fault(error)
-        if fault is StorageFault.STALE_CLAIM or not self._holds_claim():
+        try:
+            fenced = fault is StorageFault.STALE_CLAIM or not self._holds_claim()
+        except DroverError:  # the store cannot be read at all
+            fenced = False
+        if fenced:
             self._end_fenced()
             return None
         if fault is StorageFault.UNAVAILABLE:
             pause_s = self._retry_s
             self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
-            log.warning("a batch waits for the store", error=str(error)[:500], pause_s=pause_s)
+            log.warning(
+                "a batch waits for the store", error=error_text(error)[:500], pause_s=pause_s
+            )
             return pause_s
         self._end_failed(format_trace(error))
         return None

@@ -193,6 +193,14 @@ class PluginThreads:
             log.exception("the outcome of a plugin call was not handled", call=call.name)
 
 
+def error_text(error: BaseException) -> str:
+    """``str(error)``, which is code of whoever wrote the error and may raise itself."""
+    try:
+        return str(error)
+    except Exception as fault:  # noqa: BLE001 - plugin code
+        return f"<its text cannot be had: {type(fault).__name__}>"
+
+
 def format_trace(error: BaseException) -> str:
     """The trace of ``error`` for a status, its middle cut out above TRACE_MAX_BYTES."""
     text = "".join(traceback.format_exception(error))

@@ -27,7 +27,7 @@ from drover.connector import (
     SourceTaskContext,
 )
 from drover.dataplane.store import EmbeddedStore
-from drover.errors import Reason, UnavailableError
+from drover.errors import DataLossError, Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from services.worker.engine.settings import EngineLimits
@@ -310,6 +310,37 @@ def test_a_plugin_that_exits_fails_its_task_only(world: World) -> None:
     assert runner.take_turn() is None
     assert world.kinds == ["task_failed"]
     assert "SystemExit: 3" in world.reports[0].task_failed.trace
+
+
+def test_a_task_whose_store_is_corrupt_fails_and_does_not_fall_silent(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def corrupt(*_: object) -> None:
+        raise DataLossError(Reason.LOG_CORRUPT, "data.db cannot be read")
+
+    source, sink = world.source(), world.sink()
+    source.take_turn()
+    Lines.faults.append(corrupt)
+    monkeypatch.setattr(world.store, "current_claim", corrupt)
+    assert source.take_turn() is None
+    assert sink.take_turn() is None
+    failures = [each.task_failed for each in world.reports]
+    assert [each.task.connector for each in failures] == ["LinesSource", "WriterSink"]
+    assert all("data.db cannot be read" in each.trace for each in failures)
+
+
+def test_a_failure_that_cannot_be_put_into_words_is_a_failure_all_the_same(world: World) -> None:
+    class WordlessError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    def wordless() -> None:
+        raise WordlessError
+
+    Lines.faults.append(wordless)
+    assert world.source().take_turn() is None
+    assert world.kinds == ["task_failed"]
+    assert "WordlessError" in world.reports[0].task_failed.trace
 
 
 def test_a_poll_that_comes_back_after_it_was_given_up_publishes_nothing(
