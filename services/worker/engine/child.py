@@ -56,7 +56,7 @@ class EngineChild:
         Args:
             settings: What the engine is told.
             on_report: Called for every message of the engine, in order, on the event loop.
-            on_log_line: Called for every line of the tree's standard error.
+            on_log_line: Called for every line of the tree's standard output and error.
             guard_command: Another guard than the real one, for tests.
             engine_command: Another engine than the real one, for tests.
         """
@@ -106,7 +106,7 @@ class EngineChild:
                 *self._engine_command,
                 str(theirs.fileno()),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
+                stdout=stderr_write,  # for what plugins print
                 stderr=stderr_write,
                 pass_fds=(lifeline_read, theirs.fileno()),
                 env=self._environment(),

@@ -21,6 +21,14 @@ from services.worker.engine.settings import EngineSettings, ExitCode
 
 _GATEWAY_TIMEOUT_S = 120.0
 _GATEWAY_POLL_S = 0.02
+_TEXT_PATTERN = "%d{HH:mm:ss} spark %p %c{1}: %m%n%ex"
+#: An event as structlog writes it.
+_JSON_PATTERN = (
+    '{"event": "%enc{%m}{JSON}", '
+    '"level": "%level{FATAL=critical, WARN=warning, TRACE=debug, lowerCase=true}", '
+    '"logger": "%enc{%c}{JSON}", "timestamp": "%d{yyyy-MM-dd\'T\'HH:mm:ss.SSSSSS}{UTC}Z", '
+    '"service": "spark"%notEmpty{, "exception": "%enc{%ex}{JSON}"}}%n'
+)
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
@@ -28,11 +36,13 @@ appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{HH:mm:ss} spark %p %c{1}: %m%n%ex
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 logger.utils.name = org.apache.spark.util.Utils
 logger.utils.level = error
+# it misses a file of pools: each task is a pool of its own
+logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
+logger.pools.level = error
 """
 
 log = structlog.get_logger(__name__)
@@ -163,7 +173,8 @@ def _launch_gateway(
     It writes its port and secret to ``info``.
     """
     log4j = directory / "log4j2.properties"
-    log4j.write_text(_LOG4J)
+    pattern = _JSON_PATTERN if settings.log_format == "json" else _TEXT_PATTERN
+    log4j.write_text(f"{_LOG4J}appender.stderr.layout.pattern = {pattern}\n")
     conf = spark_conf(settings, directory)
     java_options = conf.get("spark.driver.extraJavaOptions", "")
     conf["spark.driver.extraJavaOptions"] = (

@@ -22,6 +22,7 @@ import structlog
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
 from services.worker.engine.child import EngineChild, write_to_stderr
+from services.worker.engine.log_lines import as_logged
 from services.worker.engine.settings import LASTING_EXIT_CODES, EngineSettings, ExitCode
 
 _BACKOFF_FIRST_MS = 200
@@ -90,7 +91,8 @@ class EngineSupervisor:
             on_report: Called on the event loop for every report that answers no call: ready,
                 failures, fences, progress, commit_offsets. Must not block.
             on_exit: Called when an engine ended, after its last report. Must not block.
-            on_log_line: Takes the lines of the engine's standard error.
+            on_log_line: Takes what the engine's processes write, line by line, as the settings'
+                log format wants it.
             engine_command: Another engine than the real one, for tests.
         """
         self._settings = settings
@@ -242,7 +244,7 @@ class EngineSupervisor:
         child = EngineChild(
             self._settings,
             on_report=self._take_report,
-            on_log_line=self._on_log_line,
+            on_log_line=self._take_log_line,
             engine_command=self._engine_command,
         )
         try:
@@ -304,6 +306,11 @@ class EngineSupervisor:
         answer = self._calls.get(report.call_id)
         if answer is not None and not answer.done():
             answer.set_result(report)
+
+    def _take_log_line(self, line: bytes) -> None:
+        logged = as_logged(line, self._settings.log_format)
+        if logged:
+            self._on_log_line(logged)
 
     async def _replace(self, reason: str) -> None:
         try:

@@ -12,6 +12,7 @@ from drover.codec.coordinator import decode_task_offsets, encode_offset
 from drover.dataplane.store import EmbeddedStore
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome
+from services.worker.engine.child import write_to_stderr
 from services.worker.engine.settings import EngineLimits, EngineSettings
 from services.worker.engine.supervisor import EngineExit, EngineSupervisor
 from tests.spark.engine import plugins
@@ -50,6 +51,7 @@ class Harness:
         self.store = EmbeddedStore(directory / "data.db")
         self.reports: list[engine_pb2.EngineReport] = []
         self.exits: list[EngineExit] = []
+        self.log: list[bytes] = []
         #: False keeps commits waiting, as a coordinator that is away does.
         self.coordinator_there = True
         self._waiting_commits: list[engine_pb2.EngineReport] = []
@@ -62,11 +64,16 @@ class Harness:
                 spark_master="local[2]",
                 spark_conf={"spark.driver.memory": "512m", **(spark_conf or {})},
                 limits=limits,
-                log_format="text",
+                log_format="json",
             ),
             on_report=self._take_report,
             on_exit=self.exits.append,
+            on_log_line=self._take_log_line,
         )
+
+    def _take_log_line(self, line: bytes) -> None:
+        self.log.append(line)
+        write_to_stderr(line)
 
     async def start(self) -> engine_pb2.EngineReady:
         await self.supervisor.start()

@@ -1,13 +1,17 @@
 """Connectors that the engine's tests run: one that counts, one that collects, and faulty ones."""
 
 import json
+import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from drover.connector import (
+    ArrowRows,
     ConfigDef,
     ConfigKey,
     ConfigType,
@@ -221,3 +225,30 @@ class ManySettings(Counter):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         return []
+
+
+class ChattyTask(SourceTask):
+    """Prints and logs wherever code of a plugin runs; one record."""
+
+    def start(self, context: SourceTaskContext) -> None:
+        self._context = context
+        self._done = False
+
+    def poll(self) -> SourceBatch | None:
+        if self._done:
+            return None
+        self._done = True
+        print("the task prints")  # noqa: T201 (that is the point)
+        logging.getLogger("chatty").warning("the task logs")
+        rows = ArrowRows(self._context.spark, chatter, 1, "value string")
+        return SourceBatch(rows, [({"a": 1}, {"b": 2})], topic=self._context.config["topic"])
+
+
+def chatter(number: int) -> Iterator[Any]:
+    print("the executor prints")  # noqa: T201 (that is the point)
+    logging.getLogger("chatty").warning("the executor logs")
+    yield pa.RecordBatch.from_pydict({"value": [str(number)]})
+
+
+class Chatty(Counter):
+    task_class = ChattyTask  # type: ignore[assignment]

@@ -1,6 +1,7 @@
 """Tasks on a real engine: what they move, how they fail, who is left untouched."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -287,3 +288,15 @@ async def test_progress_is_told(engine: Harness) -> None:
         lambda: told() and told()[-1] == (20, 2), timeout_s=CALL_TIMEOUT_S, describe=told
     )
     await engine.stop_task("told")
+
+
+async def test_what_plugins_print_and_log_is_in_the_log(engine: Harness) -> None:
+    await engine.start_task("chatty", plugin="Chatty", topic="chat")
+    await engine.wait_for_records("chat", 1)
+    said = {f"the {who} {does}" for who in ("task", "executor") for does in ("prints", "logs")}
+
+    def heard() -> set[str]:
+        return {json.loads(line)["event"] for line in engine.log}
+
+    await wait_until_async(lambda: said <= heard(), describe=lambda: said - heard())
+    await engine.stop_task("chatty")
