@@ -1,0 +1,329 @@
+"""Files and plugins that misbehave, beside a flow that must not feel it."""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.connector import SourceConnector
+from drover.errors import InvalidArgumentError
+from tests.support import plugins_for_tests as plugins
+from tests.support.shared_cluster import SharedCluster, shared_cluster
+from tests.support.waiting import wait_until_async
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.timeout(600),
+    pytest.mark.asyncio(loop_scope="module"),
+]
+
+STATE_TIMEOUT_S = 90.0
+#: What a status may hold of a trace.
+TRACE_MAX_BYTES = 64 * 1024
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedCluster]:
+    async with shared_cluster(tmp_path_factory.mktemp("bad-tasks")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def nothing_is_harmed_or_left(shared: SharedCluster) -> AsyncIterator[None]:
+    yield
+    await shared.flow.wait_until_passed("after what was done wrong")
+    for connector in (shared.flow.source, shared.flow.sink):
+        await shared.cluster.wait_for_task(connector)
+    shared.assert_unharmed()
+    listed = await shared.client.list_connectors()
+    assert [entry.name for entry in listed] == [shared.flow.sink, shared.flow.source]
+
+
+def source(file: Path, topic: str) -> dict[str, str]:
+    return {"connector.class": "FileStreamSource", "file": str(file), "topic": topic}
+
+
+def sink(file: Path, topic: str) -> dict[str, str]:
+    return {"connector.class": "FileStreamSink", "file": str(file), "topics": topic}
+
+
+async def failed_connector(shared: SharedCluster, name: str) -> str:
+    """The trace of a connector object, as soon as it has one and no rebalance is under way."""
+
+    async def trace() -> str:
+        state = (await shared.client.get_connector_status(name)).connector
+        return state.trace if state.state != pb.RUN_STATE_UNASSIGNED else ""
+
+    return await wait_until_async(
+        trace, timeout_s=STATE_TIMEOUT_S, describe=f"{name} says what is wrong"
+    )
+
+
+async def failed_task(shared: SharedCluster, name: str) -> str:
+    """The trace of a connector's first task, as soon as it has failed; the connector runs on."""
+
+    async def trace() -> str:
+        status = await shared.client.get_connector_status(name)
+        failed = [task for task in status.tasks if task.state == pb.RUN_STATE_FAILED]
+        # in a rebalance neither has settled yet
+        settled = status.connector.state == pb.RUN_STATE_RUNNING
+        return failed[0].trace if failed and settled else ""
+
+    return await wait_until_async(
+        trace, timeout_s=STATE_TIMEOUT_S, describe=f"task {name}-0 has failed"
+    )
+
+
+async def assigned(shared: SharedCluster, connector: str) -> bool:
+    info = await shared.client.get_cluster_info()
+    return any(connector in worker.connectors for worker in info.workers)
+
+
+async def comes_out(file: Path, expected: bytes) -> None:
+    await wait_until_async(
+        lambda: file.exists() and file.stat().st_size >= len(expected),
+        timeout_s=STATE_TIMEOUT_S,
+        describe=lambda: f"{file}: {file.stat().st_size if file.exists() else None} bytes",
+    )
+    assert file.read_bytes() == expected
+
+
+# Files
+
+
+async def test_files_that_cannot_be_read_fail_their_tasks_until_they_are_mended(
+    shared: SharedCluster, tmp_path: Path
+) -> None:
+    directory, loop, below = tmp_path / "directory", tmp_path / "loop", tmp_path / "plain" / "below"
+    directory.mkdir()
+    loop.symlink_to(loop)
+    below.parent.write_text("a file, not a directory")
+    said = {
+        "directory": (directory, "is a directory"),
+        "loop": (loop, "Too many levels of symbolic links"),
+        "below": (below, "Not a directory"),
+    }
+    if os.geteuid() != 0:  # nothing is closed to root
+        said["closed"] = (tmp_path / "closed", "Permission denied")
+        (tmp_path / "closed").touch(0o000)
+    output = tmp_path / "out.txt"
+    async with AsyncExitStack() as stack:
+        for name, (file, _) in said.items():
+            await stack.enter_async_context(shared.connector(name, source(file, "mended")))
+        await stack.enter_async_context(shared.connector("mended", sink(output, "mended")))
+        for name, (file, text) in said.items():
+            trace = await failed_task(shared, name)
+            assert str(file) in trace
+            assert text in trace
+        await shared.flow.wait_until_passed("while other files cannot be read")
+
+        directory.rmdir()
+        loop.unlink()
+        below.parent.unlink()
+        below.parent.mkdir()
+        (tmp_path / "closed").unlink(missing_ok=True)
+        for name, (file, _) in said.items():
+            file.write_text(f"{name}\n")
+            await shared.client.restart_task(name, 0)
+            state = await shared.cluster.wait_for_task(name)
+            assert state.trace == ""
+        await wait_until_async(
+            lambda: output.exists() and sorted(output.read_text().split()) == sorted(said),
+            timeout_s=STATE_TIMEOUT_S,
+            describe="the mended files come out",
+        )
+
+
+async def test_a_file_that_vanishes_fails_its_task_and_goes_on_where_it_was(
+    shared: SharedCluster, tmp_path: Path
+) -> None:
+    file, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    file.write_bytes(b"one\ntwo\n")
+    async with (
+        shared.connector("vanishing", source(file, "vanishing")),
+        shared.connector("vanishing-out", sink(output, "vanishing")),
+    ):
+        await comes_out(output, b"one\ntwo\n")
+        file.rename(elsewhere / "in.txt")
+        trace = await failed_task(shared, "vanishing")
+        assert f"{file} has vanished (it was read up to byte 8)" in trace
+        await shared.flow.wait_until_passed("while another file is gone")
+
+        (elsewhere / "in.txt").rename(file)
+        with file.open("ab") as more:
+            more.write(b"three\n")
+        await shared.client.restart_connector("vanishing", include_tasks=True, only_failed=True)
+        await comes_out(output, b"one\ntwo\nthree\n")
+
+
+async def test_an_empty_file_waits_and_odd_bytes_come_out_as_they_are(
+    shared: SharedCluster, tmp_path: Path
+) -> None:
+    file, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    file.write_bytes(b"")
+    odd = b"\xff\xfe no text \xc3(\r\n\r\n\n\x00\x1b[31m\n" + "ü".encode("latin-1") + b"\n"
+    long = b"x" * 20_000_000 + b"\n"
+    async with (
+        shared.connector("odd", source(file, "odd")),
+        shared.connector("odd-out", sink(output, "odd")),
+    ):
+        await shared.cluster.wait_for_task("odd")
+        await shared.cluster.wait_for_task("odd-out")
+        assert await shared.client.get_connector_offsets("odd") == []
+        with file.open("ab") as more:
+            more.write(odd + long + b"after\nnot ended yet")
+        await comes_out(output, odd + long + b"after\n")
+        with file.open("ab") as more:
+            more.write(b", but now\n")
+        await comes_out(output, odd + long + b"after\nnot ended yet, but now\n")
+
+
+async def test_files_that_cannot_be_written_fail_their_tasks_until_they_are_mended(
+    shared: SharedCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "in.txt"
+    file.write_bytes(b"one\ntwo\n")
+    directory, foreign, homeless = (tmp_path / name for name in ("directory", "foreign", "a/b"))
+    directory.mkdir()
+    foreign.write_text("somebody's work")
+    said = {
+        "directory-out": (directory, "is not a regular file"),
+        "foreign-out": (foreign, "that this connector did not write"),
+        "homeless-out": (homeless, f"the directory {homeless.parent} does not exist"),
+        "machine-out": (Path("/proc/drover-test"), "/proc"),
+    }
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(shared.connector("writing", source(file, "writing")))
+        for name, (path, _) in said.items():
+            await stack.enter_async_context(shared.connector(name, sink(path, "writing")))
+        for name, (_, text) in said.items():
+            assert text in await failed_task(shared, name)
+        assert foreign.read_text() == "somebody's work"
+        await shared.flow.wait_until_passed("while other files cannot be written")
+
+        directory.rmdir()
+        foreign.unlink()
+        homeless.parent.mkdir()
+        del said["machine-out"]
+        for name, (path, _) in said.items():
+            await shared.client.restart_task(name, 0)
+            await comes_out(path, b"one\ntwo\n")
+
+
+async def test_a_file_has_one_writing_connector(shared: SharedCluster, tmp_path: Path) -> None:
+    file, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    file.write_bytes(b"one\n")
+    async with (
+        shared.connector("one", source(file, "one")),
+        shared.connector("first-out", sink(output, "one")),
+    ):
+        await comes_out(output, b"one\n")
+        async with shared.connector("second-out", sink(output, "one")):
+            assert "belongs to connector 'first-out'" in await failed_task(shared, "second-out")
+        with file.open("ab") as more:
+            more.write(b"two\n")
+        await comes_out(output, b"one\ntwo\n")
+
+
+# Plugins
+
+
+CONNECTORS_THAT_FAIL: list[tuple[type[SourceConnector], pb.RunState.ValueType, str]] = [
+    (plugins.RaisesInConstructor, pb.RUN_STATE_FAILED, "RuntimeError: this one cannot be made"),
+    (plugins.ExitsInStart, pb.RUN_STATE_FAILED, "SystemExit: 3"),
+    (plugins.RaisesInTaskConfigs, pb.RUN_STATE_RUNNING, "RuntimeError: the work cannot be split"),
+    (plugins.MakesTooManyTasks, pb.RUN_STATE_RUNNING, "returned 2 configs, but tasks.max is 1"),
+]
+TASKS_THAT_FAIL: list[tuple[type[SourceConnector], str]] = [
+    (plugins.RaisesInPoll, "RuntimeError: nothing can be read"),
+    (plugins.RaisesLoudlyInPoll, "(cut)"),
+    (plugins.ReturnsNoBatch, "must return a SourceBatch or None, not str"),
+    (plugins.LacksTheValueColumn, "value"),
+]
+
+
+async def test_plugins_that_raise_fail_alone_and_their_traces_are_shown(
+    shared: SharedCluster,
+) -> None:
+    async with AsyncExitStack() as stack:
+        for plugin in (
+            *(case[0] for case in CONNECTORS_THAT_FAIL),
+            *(case[0] for case in TASKS_THAT_FAIL),
+        ):
+            config = {"connector.class": plugins.plugin(plugin)}
+            await stack.enter_async_context(shared.connector(plugin.__name__, config))
+        for connector, state, text in CONNECTORS_THAT_FAIL:
+            assert text in await failed_connector(shared, connector.__name__)
+            status = await shared.client.get_connector_status(connector.__name__)
+            assert status.connector.state == state
+            assert list(status.tasks) == []
+        for with_task, text in TASKS_THAT_FAIL:
+            trace = await failed_task(shared, with_task.__name__)
+            assert text in trace
+            assert len(trace.encode()) <= TRACE_MAX_BYTES
+        await shared.flow.wait_until_passed("while other plugins fail")
+        shown = await shared.drover("connector", "list")
+        assert shown.exit_code == 0
+        shown = await shared.drover("connector", "status", plugins.RaisesLoudlyInPoll.__name__)
+        assert shown.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("plugin", "said"),
+    [
+        (plugins.HangsInStart, "start() of connector 'hanging' did not return within 6 s"),
+        (plugins.TaskHangsInStart, "start() of task hanging-0 did not return within 6 s"),
+        (plugins.HangsInPoll, "poll() of task hanging-0 did not return within 6 s"),
+    ],
+)
+async def test_a_plugin_that_hangs_is_given_up_and_the_flow_goes_on_meanwhile(
+    shared: SharedCluster, plugin: type[SourceConnector], said: str
+) -> None:
+    async with shared.connector("hanging", {"connector.class": plugins.plugin(plugin)}):
+        await shared.flow.wait_until_passed("while another plugin hangs")
+        if plugin is plugins.HangsInStart:
+            trace = await failed_connector(shared, "hanging")
+        else:
+            trace = await failed_task(shared, "hanging")
+        assert said in trace
+
+
+async def test_what_is_deleted_while_it_hangs_is_gone_and_its_name_is_free(
+    shared: SharedCluster, tmp_path: Path
+) -> None:
+    file, output = tmp_path / "in.txt", tmp_path / "out.txt"
+    file.write_bytes(b"one\n")
+    for plugin in (plugins.HangsInStart, plugins.HangsInStop):
+        async with shared.connector("again", {"connector.class": plugins.plugin(plugin)}):
+            await wait_until_async(
+                lambda: assigned(shared, "again"),
+                timeout_s=STATE_TIMEOUT_S,
+                describe="a worker has the connector",
+            )
+    async with (
+        shared.connector("again", source(file, "again")),
+        shared.connector("again-out", sink(output, "again")),
+    ):
+        await comes_out(output, b"one\n")
+
+
+async def test_a_plugin_that_cannot_judge_its_config_is_a_fault_of_the_config(
+    shared: SharedCluster,
+) -> None:
+    for plugin, said in (
+        (plugins.RaisesInValidate, "RuntimeError: this cannot be judged"),
+        (plugins.HangsInValidate, "did not return within 6 s"),
+    ):
+        config = {"connector.class": plugins.plugin(plugin)}
+        error = await shared.refusal(shared.client.create_connector("unjudged", config))
+        assert isinstance(error, InvalidArgumentError)
+        (fault,) = error.violations
+        assert fault.field == 'config["connector.class"]'
+        assert said in fault.description
