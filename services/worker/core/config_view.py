@@ -109,12 +109,14 @@ class ConfigView:
                 self._tasks_offsets.pop(name, None)
                 self.structure_offset = offset + 1
             case TaskConfigsUpdated(connector, task_configs):
-                if connector.name not in self.connectors:
+                known = self.connectors.get(connector.name)
+                if known is None:
                     return None
                 self.connectors[connector.name] = connector
-                self._tasks[connector.name] = {
-                    task.task: config for task, config in task_configs.items()
-                }
+                tasks = {task.task: config for task, config in task_configs.items()}
+                if _same_set(known, connector) and tasks == self.tasks(connector.name):
+                    return None  # written again by an owner that had not seen the first write
+                self._tasks[connector.name] = tasks
                 self._tasks_offsets[connector.name] = self.structure_offset = offset + 1
             case TargetStateChanged(name, target_state):
                 entry = self.connectors.get(name)
@@ -145,6 +147,17 @@ class ConfigView:
             if known is None or known.target_state != entry.target_state:
                 changes.append(TargetStateChanged(name, entry.target_state))
             new_tasks = tasks.get(name, {})
-            if {task.task: config for task, config in new_tasks.items()} != self.tasks(name):
+            same = known is not None and _same_set(known, entry)
+            if not same or {t.task: c for t, c in new_tasks.items()} != self.tasks(name):
                 changes.append(TaskConfigsUpdated(entry, new_tasks))
         return changes
+
+
+def _same_set(before: ConnectorEntry, after: ConnectorEntry) -> bool:
+    """Whether two sets of task configs, if they are equal, mean the same to their tasks."""
+    return (
+        not before.inconsistent
+        and not after.inconsistent
+        and before.task_count == after.task_count
+        and before.applied_config == after.applied_config
+    )

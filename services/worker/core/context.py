@@ -21,7 +21,8 @@ class HerderSettings:
         join_backoff_ms: Before joining again after a failure that was not our turn to mend.
         rejoin_delay_ms: How long connectors and tasks must stay as they are before work is assigned
             anew for a change of them.
-        rejoin_delay_max_ms: The longest such wait, while they go on changing.
+        rejoin_delay_max_ms: The longest such wait, while they go on changing or the work that was
+            assigned last is still being started.
         catch_up_backoff_ms: Out of the group after the config log could not be read to its end.
         retry_backoff_ms: Before the first retry of a call; doubles with each.
         retry_backoff_max_ms: The longest such wait, for plugins that fail again and again.
@@ -35,7 +36,7 @@ class HerderSettings:
     heartbeat_interval_ms: int = 3_000
     join_backoff_ms: int = 500
     rejoin_delay_ms: int = 100
-    rejoin_delay_max_ms: int = 500
+    rejoin_delay_max_ms: int = 3_000
     catch_up_backoff_ms: int = 2_000
     retry_backoff_ms: int = 250
     retry_backoff_max_ms: int = 60_000

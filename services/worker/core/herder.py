@@ -179,6 +179,14 @@ class Herder:
                 )
                 self._restarts = preserve_highest_impact(self._restarts, request)
 
+    def _rejoin_due(self, event: events.RejoinDue) -> None:
+        # to stop what is just being started costs as much as it, and its task configs are not far
+        self.membership.rejoin_due(
+            more_expected=self.work.starting
+            or self.reconfigurer.writing
+            or self.pending.writing_task_configs
+        )
+
     def _statuses_loaded(self, event: events.StatusesLoaded) -> None:
         self.context.statuses = dict(event.snapshot.statuses)
         self._removing.clear()
@@ -342,7 +350,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.HeartbeatDue: lambda h, e: h.membership.heartbeat_due(),
     events.SessionElapsed: lambda h, e: h.membership.session_elapsed(),
     events.JoinDue: lambda h, e: h.membership.join_due(),
-    events.RejoinDue: lambda h, e: h.membership.rejoin_due(),
+    events.RejoinDue: Herder._rejoin_due,
     events.ClaimWriterDue: lambda h, e: h.writer.claim_due(),
     events.RequestRetryDue: lambda h, e: h.pending.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.pending.expire(e.call_id),

@@ -35,6 +35,8 @@ class Phase(StrEnum):
 
 #: Phases in which the engine has something of it.
 IN_ENGINE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
+#: Phases from the first step of a run to its start.
+STARTING = frozenset({Phase.CLAIMING, Phase.FETCHING, Phase.STARTING})
 #: States that only a worker that has it in its engine can rightly report.
 _SAYS_IT_IS_HELD = frozenset({RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING})
 

@@ -133,7 +133,7 @@ class Membership:
             self._stop_work(reason)
 
     def structure_changed(self) -> None:
-        """Connectors or tasks may have changed: rejoin when that comes to rest, or for long enough.
+        """Connectors or tasks may have changed: rejoin when that comes to rest, or in due time.
 
         A rebalance stops the work of every worker, so a burst of changes shall cost few of them.
         """
@@ -141,16 +141,18 @@ class Membership:
         assigned = self.assignment.config_offset if self.assignment else offset
         if not self.settled or offset <= max(assigned, self._gathered_offset):
             return
-        settings, now_ms = self._context.settings, self._context.now_ms
-        if self._rejoin_by_ms is None:
-            self._rejoin_by_ms = now_ms + settings.rejoin_delay_max_ms
         self._gathered_offset = offset
-        delay_ms = min(settings.rejoin_delay_ms, max(self._rejoin_by_ms - now_ms, 0))
-        self._context.set_timer("rejoin", delay_ms, RejoinDue())
+        if self._rejoin_by_ms is None:
+            self._rejoin_by_ms = self._context.now_ms + self._context.settings.rejoin_delay_max_ms
+        self._gather(self._rejoin_by_ms)
 
-    def rejoin_due(self) -> None:
-        """The changes have been gathered."""
-        if self._rejoin_by_ms is not None:
+    def rejoin_due(self, *, more_expected: bool) -> None:
+        """Nothing has changed for a while; ``more_expected`` when that is about to end."""
+        if self._rejoin_by_ms is None:
+            return
+        if more_expected and self._context.now_ms < self._rejoin_by_ms:
+            self._gather(self._rejoin_by_ms)
+        else:
             self.request_rejoin("connectors or tasks changed")
 
     def lose_membership(self, reason: str) -> None:
@@ -354,6 +356,11 @@ class Membership:
         self.settled_count += 1
         # under a stream of changes there is always a later one: some work has to be done as well
         self.structure_changed()
+
+    def _gather(self, rejoin_by_ms: int) -> None:
+        left_ms = max(rejoin_by_ms - self._context.now_ms, 0)
+        delay_ms = min(self._context.settings.rejoin_delay_ms, left_ms)
+        self._context.set_timer("rejoin", delay_ms, RejoinDue())
 
     def _catch_up(self) -> None:
         self._enter(Stage.CATCHING_UP, "the leader has read more of the config log")

@@ -75,6 +75,13 @@ class PendingRequests:
     def __len__(self) -> int:
         return len(self._pending)
 
+    @property
+    def writing_task_configs(self) -> bool:
+        """Whether task configs that other workers made are on their way to the log."""
+        return any(
+            isinstance(p.request, requests.SubmitTaskConfigs) for p in self._pending.values()
+        )
+
     def is_stopping(self, name: str) -> bool:
         """Whether a stop of the connector is on its way, or done."""
         entry = self._context.view.connectors.get(name)

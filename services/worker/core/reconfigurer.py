@@ -55,6 +55,13 @@ class Reconfigurer:
         self._is_stopping = is_stopping
         self._under_way: dict[str, _Reconfiguration] = {}
 
+    @property
+    def writing(self) -> bool:
+        """Whether task configs that were made here are on their way to the log."""
+        return any(
+            known.cause_id or known.waiting is not None for known in self._under_way.values()
+        )
+
     def request(self, name: str) -> None:
         """Compare the task configs a connector would make now with those that are applied."""
         connector = self._connector(name)

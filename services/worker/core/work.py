@@ -6,7 +6,7 @@ from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from services.worker.core.connector_lifecycle import ConnectorLifecycle
 from services.worker.core.context import Context
-from services.worker.core.lifecycle import IN_ENGINE, Lifecycle
+from services.worker.core.lifecycle import IN_ENGINE, STARTING, Lifecycle
 from services.worker.core.protocol import Assignment
 from services.worker.core.restart_plan import RestartPlan, RestartRequest, plan_restart
 from services.worker.core.task_lifecycle import TaskLifecycle
@@ -26,6 +26,11 @@ class Work:
     def idle(self) -> bool:
         """Whether nothing is assigned and nothing is left of what was."""
         return not self.connectors and not self.tasks
+
+    @property
+    def starting(self) -> bool:
+        """Whether something is on its way into the engine."""
+        return any(item.phase in STARTING for item in self.all())
 
     def find(self, key: StatusKey) -> Lifecycle | None:
         """The lifecycle of a connector (by name) or task; None when it is not ours."""

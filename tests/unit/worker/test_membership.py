@@ -12,7 +12,7 @@ from drover.errors import (
 from drover.model.config import TargetState
 from drover.model.group import MemberIdRequired, RebalanceInProgress, RetryJoin
 from drover.model.ids import TaskId
-from services.worker.core import events, instructions
+from services.worker.core import events, instructions, requests
 from services.worker.core.protocol import (
     AssignmentError,
     MemberMetadata,
@@ -262,6 +262,7 @@ def test_task_configs_later_than_the_assignment_wait_for_the_next_one(
     herder.commit("c", [{"part": "another share"}])
     herder.sync(assignment)
     assert in_engine(herder) == ["d-0"]
+    herder.run_engine()
     herder.gather()
     herder.run_engine()
     herder.settle_as_follower(generation=2, tasks=[C0, TaskId("d", 0)])
@@ -295,6 +296,71 @@ def test_a_stream_of_changes_cannot_put_a_rebalance_off_for_ever(herder: HerderD
             break
     assert herder.stage == "JOINING"
     assert herder.now_ms - started_ms <= settings.rejoin_delay_max_ms
+
+
+def test_a_rebalance_for_changes_waits_until_the_last_assignment_is_started(
+    herder: HerderDriver,
+) -> None:
+    herder.ready(entry("c", tasks=1))
+    herder.settle_as_follower(tasks=[C0])
+    herder.put("d")
+    herder.gather()
+    assert herder.stage == "SETTLED"
+    herder.run_engine()
+    herder.gather()
+    assert herder.stage == "STOPPING_WORK"
+
+
+def test_a_start_that_takes_long_does_not_put_a_rebalance_off_for_ever(
+    herder: HerderDriver,
+) -> None:
+    herder.ready(entry("c", tasks=1))
+    herder.settle_as_follower(tasks=[C0])
+    herder.put("d")
+    longest_ms = herder.herder.context.settings.rejoin_delay_max_ms
+    herder.advance(longest_ms - 1)
+    assert herder.stage == "SETTLED"
+    herder.advance(1)
+    assert herder.stage == "JOINING"
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_rebalance_for_changes_waits_for_task_configs_that_are_being_written(
+    herder: HerderDriver, leads: bool
+) -> None:
+    herder.ready(entry("c"))
+    if leads:
+        herder.settle_as_leader()
+    else:
+        herder.settle_as_follower(connectors=["c"])
+    herder.run_engine(task_counts={"c": 1})
+    herder.put("d")
+    herder.gather()
+    assert herder.stage == "SETTLED"
+    call: instructions.WriteTaskConfigs | instructions.SubmitToLeader
+    if leads:
+        call = herder.take(instructions.WriteTaskConfigs)
+    else:
+        call = herder.take(instructions.SubmitToLeader)
+    herder.commit("c", call.configs)
+    herder.step(events.TaskConfigsSubmitted(call.cause_id))
+    herder.gather()
+    assert herder.stage == "STOPPING_WORK"
+
+
+def test_the_leader_waits_for_task_configs_that_others_made(herder: HerderDriver) -> None:
+    herder.ready(entry("c"))
+    herder.settle_as_leader()
+    herder.run_engine()
+    herder.ask(requests.SubmitTaskConfigs("c", [{"part": "0"}], "r-1"))
+    herder.put("d")
+    herder.gather()
+    assert herder.stage == "SETTLED"
+    write = herder.take(instructions.WriteTaskConfigs)
+    herder.commit("c", write.configs)
+    herder.step(events.ConfigWritten(write.cause_id, herder.offset))
+    herder.gather()
+    assert herder.stage == "STOPPING_WORK"
 
 
 def test_what_is_no_change_of_the_structure_does_not_put_a_rebalance_off(

@@ -264,7 +264,7 @@ def test_restart_task_here(follower: HerderDriver) -> None:
 def test_restart_of_a_task_that_waits_for_the_next_assignment_waits_as_well(
     leader: HerderDriver,
 ) -> None:
-    leader.commit("c", task_configs("c", 2))
+    leader.commit("c", task_configs("another share", 2))
     leader.run_engine()
     leader.ask(requests.RestartTask(C1))
     leader.gather()

@@ -12,7 +12,7 @@ from drover.model.config import TargetState
 from drover.model.ids import TaskId, Term
 from drover.model.status import RunState
 from services.worker.core import events, instructions
-from tests.support.herder_driver import HerderDriver, connector_config, entry
+from tests.support.herder_driver import HerderDriver, connector_config, entry, task_configs
 
 UNREACHABLE = UnavailableError(Reason.SERVICE_UNREACHABLE, "nobody answers")
 C0, C1 = TaskId("c", 0), TaskId("c", 1)
@@ -229,6 +229,20 @@ def test_earlier_tasks_stop_at_once_and_later_ones_start_after_the_rebalance(
     assert leader.states() == {"c": "RUNNING", "c-0": "RUNNING", "c-1": "UNASSIGNED"}
 
 
+def test_the_same_task_configs_again_change_nothing(leader: HerderDriver) -> None:
+    leader.commit("c", task_configs("c", 2))
+    leader.gather()
+    assert leader.stage == "SETTLED"
+    assert not leader.todo
+
+
+def test_the_same_task_configs_made_of_another_config_are_others(leader: HerderDriver) -> None:
+    leader.put("c", config=connector_config("c", extra="1"))
+    leader.run_engine()
+    leader.commit("c", task_configs("c", 2))
+    assert {stop.task for stop in leader.find(instructions.StopTask)} == {C0, C1}
+
+
 def test_connector_config_update_restarts_that_connector_alone(leader: HerderDriver) -> None:
     changed = connector_config("c", extra="1")
     leader.put("c", config=changed)
@@ -260,6 +274,9 @@ def test_changes_while_the_watch_was_away_are_caught_up(leader: HerderDriver) ->
     leader.run_engine()
     assert leader.stage == "SETTLED"
     assert leader.states() == {"c": "PAUSED", "c-0": "PAUSED", "c-1": "PAUSED"}
+    leader.load(paused, offset=25)
+    leader.gather()
+    assert leader.stage == "SETTLED"
     leader.load(paused, entry("d"), offset=30)
     leader.gather()
     assert leader.stage == "STOPPING_WORK"
@@ -267,6 +284,7 @@ def test_changes_while_the_watch_was_away_are_caught_up(leader: HerderDriver) ->
     leader.settle_as_leader(generation=2)
     leader.load(entry("c", tasks=1), offset=40)
     assert not [task for task in leader.herder.work.tasks.values() if not task.revoked]
+    leader.run_engine()
     leader.gather()
     assert leader.stage in ("STOPPING_WORK", "JOINING")
 
