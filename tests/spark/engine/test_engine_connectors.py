@@ -144,7 +144,7 @@ async def test_every_fault_of_a_config_is_found_at_once(engine: Harness) -> None
     report = await _validate(engine, config)
     assert report.validation.connector_type == "source"
     assert _faults(report) == {
-        "name": ["must not contain slashes: 'bad/name'"],
+        "name": ["must not contain slashes or backslashes"],
         "tasks.max": ["must be a whole number, not 'many'"],
         "topic": ["is required"],
         "step": ["must not be over limit"],
