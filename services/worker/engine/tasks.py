@@ -98,9 +98,10 @@ class TaskRegistry:
         if slot is None or not slot.active:
             self._send(answers.failed(call_id, f"task {task} does not run"))
             return
-        slot.paused = paused
-        if slot.runner is not None:
-            slot.runner.set_paused(paused)
+        with slot.lock:
+            slot.paused = paused
+            if slot.runner is not None:
+                slot.runner.set_paused(paused)
         self._send(answers.done(call_id))
 
     def progress(self) -> list[engine_pb2.TaskProgress.Entry]:
@@ -146,12 +147,12 @@ class TaskRegistry:
         with slot.lock:
             slot.started = True
             stop_call_id = slot.stop_call_id
-        runner = slot.runner
-        if isinstance(outcome, Returned) and stop_call_id is None:
-            assert runner is not None
-            self._send(answers.done(call_id))  # before anything that its turns report
-            runner.begin(paused=slot.paused)
-            return
+            runner = slot.runner
+            if isinstance(outcome, Returned) and stop_call_id is None:
+                assert runner is not None
+                self._send(answers.done(call_id))  # before anything that its turns report
+                runner.begin(paused=slot.paused)  # a pause or stop from now on comes after it
+                return
         if isinstance(outcome, Returned):
             message = f"task {slot.task} was stopped during its start"
             self._send(answers.failed(call_id, message))

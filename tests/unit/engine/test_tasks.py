@@ -1,0 +1,63 @@
+"""Commands that come while a task starts."""
+
+import threading
+from typing import Any, cast
+
+import pytest
+
+from drover.api.engine.v1 import engine_pb2
+from drover.codec.common import encode_task_id
+from drover.model.ids import TaskId
+from services.worker.engine import tasks
+from services.worker.engine.settings import EngineLimits
+from services.worker.engine.threads import PluginThreads
+from tests.support.waiting import wait_until
+
+TASK = TaskId("c", 0)
+
+
+class Runner:
+    """A runner on which a pause comes at the very moment when it begins."""
+
+    over = False
+
+    def __init__(self, _spec: object, _tools: object, *, paused: bool) -> None:
+        self.paused = paused
+        self.begun = threading.Event()
+        self.pause = threading.Thread(target=lambda: registry.set_paused(2, TASK, True))
+        made.append(self)
+
+    def prepare(self) -> None: ...
+
+    def begin(self, *, paused: bool) -> None:
+        self.pause.start()
+        self.pause.join(timeout=0.2)  # it has to wait for the end of this method
+        self.paused = paused
+        self.begun.set()
+
+    def set_paused(self, paused: bool) -> None:
+        self.paused = paused
+
+
+made: list[Runner] = []
+registry: tasks.TaskRegistry
+
+
+def test_a_pause_at_the_moment_of_the_start_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    global registry
+    monkeypatch.setattr(tasks, "SourceRunner", Runner)
+    monkeypatch.setattr(tasks, "connector_type", lambda _: "source")
+    reports: list[engine_pb2.EngineReport] = []
+    registry = tasks.TaskRegistry(
+        cast("Any", type("Plugins", (), {"find": lambda *_: object})()),
+        PluginThreads(abandoned_max=8, on_exhausted=lambda _: None),
+        EngineLimits(),
+        reports.append,
+        lambda: cast("Any", None),
+    )
+    registry.start(1, engine_pb2.StartTask(task=encode_task_id(TASK)))
+    wait_until(lambda: len(reports) == 2)
+    (runner,) = made
+    assert runner.begun.is_set()
+    assert runner.paused
+    assert [each.call_id for each in reports] == [1, 2]
