@@ -218,7 +218,9 @@ class TailedFile:
         limit = min(size, self._position + max_bytes)
         end = _last_newline(descriptor, self._scanned, limit)
         if end is None and limit < size:
-            end = _next_newline(descriptor, max(limit, self._scanned), size)
+            # no further than a line may reach: to search a file without lines may take minutes
+            reach = min(size, self._position + max(max_bytes, LINE_MAX_BYTES) + 1)
+            end = _next_newline(descriptor, max(limit, self._scanned), reach)
         if end is None:
             self._scanned = max(self._scanned, size)
         if (end or self._scanned) - self._position > max(max_bytes, LINE_MAX_BYTES):

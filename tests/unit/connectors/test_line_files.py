@@ -143,6 +143,26 @@ def test_a_line_beyond_the_limit_is_told(path: Path, monkeypatch: pytest.MonkeyP
         plan(file, max_bytes=100)
 
 
+def test_a_file_without_lines_is_not_searched_to_its_end(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_files, "LINE_MAX_BYTES", 1000)
+    path.write_bytes(b"x" * 3_000_000)
+    read = 0
+    pread = os.pread
+
+    def counting(descriptor: int, length: int, position: int) -> bytes:
+        nonlocal read
+        block = pread(descriptor, length, position)
+        read += len(block)
+        return block
+
+    monkeypatch.setattr(os, "pread", counting)
+    with pytest.raises(FileError, match="a line of more than 1000 bytes at byte 0"):
+        plan(TailedFile(str(path)), max_bytes=100)
+    assert read < 100_000
+
+
 def test_a_committed_offset_is_taken_up(path: Path) -> None:
     path.write_bytes(b"a\nb\n")
     first = TailedFile(str(path))
