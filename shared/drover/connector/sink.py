@@ -1,17 +1,21 @@
 """How to write a sink: from topics into the outside world.
 
 Example:
-    A sink that keeps each batch as one directory of Parquet files, named by its offsets, so that
-    the same batch written twice is the same directory::
+    A sink that keeps what a batch has of a topic partition as a directory of Parquet files, named
+    by its first offset. A batch that is written again begins at the same offsets, wherever it is
+    cut then, and so replaces what was written before::
 
         class ParquetTask(SinkTask):
             def start(self, context: SinkTaskContext) -> None:
                 self._root = context.config["directory"]
 
             def write(self, batch: SinkBatch) -> str:
-                first = batch.ranges[0]
-                path = f"{self._root}/{first.topic}-{first.partition}-{first.start_offset}"
-                batch.frame.write.mode("overwrite").parquet(path)
+                for each in batch.ranges:
+                    path = f"{self._root}/{each.topic}-{each.partition}-{each.start_offset}"
+                    rows = batch.frame.where(
+                        f"topic = '{each.topic}' AND partition = {each.partition}"
+                    )
+                    rows.write.mode("overwrite").parquet(path)
                 return ""
 
 
@@ -114,6 +118,9 @@ class SinkTask(ABC):
 
 
 class SinkConnector(Connector):
-    """A connector from topics into the outside world; name its tasks' class in ``task_class``."""
+    """A connector from topics into the outside world; name its tasks' class in ``task_class``.
+
+    The partitions of its topics are dealt out to as many tasks as ``task_configs`` returns.
+    """
 
     task_class: ClassVar[type[SinkTask]]
