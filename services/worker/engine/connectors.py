@@ -96,7 +96,7 @@ class ConnectorRegistry:
         if over:
             self._send(answers.done(call_id))
         else:
-            self._stop_instance(run, call_id)
+            self._stop_instance(run, lambda: self._send(answers.done(call_id)))
 
     def generate_task_configs(self, call_id: int, command: engine_pb2.GenerateTaskConfigs) -> None:
         """Ask a started connector for its task configs."""
@@ -141,15 +141,23 @@ class ConnectorRegistry:
         if tell:
             self._tell_reconfiguration(run)
 
-    def close(self) -> None:
-        """Stop every connector, without waiting."""
+    def close(self) -> list[threading.Event]:
+        """Stop every connector.
+
+        Returns:
+            An event for each, set when it stopped or was abandoned.
+        """
         with self._lock:
             runs, self._runs = list(self._runs.values()), {}
+        ended = []
         for run in runs:
             with run.lock:
                 over, run.over = run.over, True
             if not over:
-                self._stop_instance(run, None)
+                event = threading.Event()
+                ended.append(event)
+                self._stop_instance(run, event.set)
+        return ended
 
     def _start(self, run: _Run, config: Mapping[str, str]) -> None:
         connector_class = self._plugins.find(config.get(CONNECTOR_CLASS, ""))
@@ -182,8 +190,11 @@ class ConnectorRegistry:
         if isinstance(outcome, TimedOut):  # the object is in use by a thread that hangs
             if stop_call_id is not None:
                 self._send(answers.done(stop_call_id))
+        elif stop_call_id is not None:
+            answer = answers.done(stop_call_id)
+            self._stop_instance(run, lambda: self._send(answer))
         else:
-            self._stop_instance(run, stop_call_id)
+            self._stop_instance(run)
 
     def _reconfigure(self, run: _Run) -> None:
         with run.lock:
@@ -207,18 +218,17 @@ class ConnectorRegistry:
             connector=run.connector, run_id=run.run_id, trace=format_trace(error)
         )
         self._send(engine_pb2.EngineReport(connector_failed=report))
-        self._stop_instance(run, None)
+        self._stop_instance(run)
 
-    def _stop_instance(self, run: _Run, call_id: int | None) -> None:
-        """Call stop(); then answer ``call_id``, if anybody waits for it."""
+    def _stop_instance(self, run: _Run, on_ended: Callable[[], object] = lambda: None) -> None:
+        """Call stop(); then ``on_ended``, also when it was abandoned."""
 
         def finish(outcome: Outcome) -> None:
             if not isinstance(outcome, Returned):
                 log.warning(
                     "a connector did not stop in order", connector=run.connector, how=str(outcome)
                 )
-            if call_id is not None:
-                self._send(answers.done(call_id))
+            on_ended()
 
         self._threads.run(
             f"stop:{run.connector}",

@@ -98,8 +98,7 @@ class Engine:
     def close(self) -> None:
         """Stop every task and connector; waits within the time limit of stop()."""
         self._closed.set()
-        ended = self._tasks.close()
-        self._connectors.close()
+        ended = self._tasks.close() + self._connectors.close()
         limit_s = 2 * self._limits.stop_ms / 1000
         for event in ended:
             event.wait(limit_s)
