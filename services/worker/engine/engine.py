@@ -174,8 +174,15 @@ class Engine:
         return self._tools
 
     def _tell_progress(self) -> None:
+        spark_alive = True
         while not self._closed.wait(self._limits.progress_ms / 1000):
             self._report_progress()
+            if spark_alive and self._spark_was_stopped():
+                spark_alive = False
+                self._ask_for_replacement("a plugin stopped the Spark session that all share")
+
+    def _spark_was_stopped(self) -> bool:
+        return self._tools is not None and self._tools.spark.sparkContext._jsc is None
 
     def _report_progress(self) -> None:
         entries = self._tasks.progress()
@@ -184,6 +191,6 @@ class Engine:
             self._send(engine_pb2.EngineReport(task_progress=report))
 
     def _ask_for_replacement(self, reason: str) -> None:
-        log.error("too many plugin calls hang", reason=reason)
+        log.error("the engine asks to be replaced", reason=reason)
         report = engine_pb2.ReplacementRequested(reason=reason)
         self._send(engine_pb2.EngineReport(replacement_requested=report))

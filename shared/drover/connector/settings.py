@@ -77,7 +77,7 @@ _COMMON = ConfigDef(
     ConfigKey(
         BATCH_MAX_RECORDS,
         ConfigType.INT,
-        default=500_000,
+        default=2_000_000,
         importance=Importance.LOW,
         group="Batches",
         documentation="About how many records one batch carries at most.",

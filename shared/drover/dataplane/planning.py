@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from drover.dataplane import topics
 from drover.dataplane.values import ReadPlan, ReadRange
 
-MAX_RECORDS = 500_000
+MAX_RECORDS = 2_000_000
 MAX_BYTES = 64 * 1024 * 1024
 RANGE_BYTES = 4 * 1024 * 1024
 #: One plan looks at no more stored batches than this of each partition.

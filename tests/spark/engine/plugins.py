@@ -50,6 +50,8 @@ class CounterTask(SourceTask):
         if self._next >= config["fail.at"] >= 0:
             if config["misbehave"] == "hang in poll":
                 _hang()
+            if config["misbehave"] == "stop Spark":
+                self._context.spark.stop()
             if config["misbehave"] == "raise on executors":
                 return self._batch(self._next + 1, "raise_error('bad row')")
             raise RuntimeError("poll is tired")
