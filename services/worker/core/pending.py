@@ -88,11 +88,9 @@ class PendingRequests:
         if entry is not None and entry.target_state is TargetState.STOPPED:
             return True
         return any(
-            isinstance(pending.request, requests.SetTargetState)
-            and pending.request.name == name
-            and pending.request.target_state is TargetState.STOPPED
-            and (pending.emptied or pending.step is Step.WRITING)
+            pending.request.name == name
             for pending in self._pending.values()
+            if isinstance(pending.request, requests.SetTargetState) and _is_begun_stop(pending)
         )
 
     # News
@@ -115,9 +113,13 @@ class PendingRequests:
             self._go_on(pending)
 
     def cancel(self, call_id: str) -> None:
-        """The caller went away; a write under way goes on without it."""
+        """The caller went away; a write under way goes on without it.
+
+        So does a stop that has begun: its first write alone would leave a connector that should
+        run without tasks.
+        """
         pending = self._pending.get(call_id)
-        if pending is not None:
+        if pending is not None and not _is_begun_stop(pending):
             self._close(pending)
 
     def expire(self, call_id: str) -> None:
@@ -166,12 +168,7 @@ class PendingRequests:
         pending = self._by_cause.pop(event.cause_id, None)
         if pending is None:
             return False
-        request = pending.request
-        is_stop = (
-            isinstance(request, requests.SetTargetState)
-            and request.target_state is TargetState.STOPPED
-        )
-        if is_stop and not pending.emptied:
+        if _is_stop(pending) and not pending.emptied:
             pending.emptied = True
             pending.step = Step.WAITING
             self._go_on(pending)
@@ -476,6 +473,17 @@ class PendingRequests:
         self._by_cause.pop(pending.cause_id, None)
         self._context.cancel_timer(f"request:{pending.call_id}")
         self._context.cancel_timer(f"retry:{pending.call_id}")
+
+
+def _is_stop(pending: Pending) -> bool:
+    request = pending.request
+    return (
+        isinstance(request, requests.SetTargetState) and request.target_state is TargetState.STOPPED
+    )
+
+
+def _is_begun_stop(pending: Pending) -> bool:
+    return _is_stop(pending) and (pending.emptied or pending.step is Step.WRITING)
 
 
 def _draining() -> UnavailableError:

@@ -220,6 +220,20 @@ def test_stop_connector_that_cannot_write_task_configs_leaves_the_target_alone(
     assert not leader.find(instructions.WriteTargetState)
 
 
+@pytest.mark.parametrize("after_first_write", [False, True])
+def test_a_stop_that_has_begun_goes_on_when_its_caller_leaves(
+    leader: HerderDriver, after_first_write: bool
+) -> None:
+    leader.ask(STOP)
+    empty = leader.take(instructions.WriteTaskConfigs)
+    if not after_first_write:
+        leader.step(events.RequestCancelled("call"))
+    leader.step(events.ConfigWritten(empty.cause_id, leader.offset + 1))
+    if after_first_write:
+        leader.step(events.RequestCancelled("call"))
+    assert leader.take(instructions.WriteTargetState).target_state is TargetState.STOPPED
+
+
 def test_a_connector_that_is_being_stopped_gets_no_new_task_configs(leader: HerderDriver) -> None:
     leader.ask(STOP)
     submit = requests.SubmitTaskConfigs("c", task_configs("c", 5), "r-7")
