@@ -39,7 +39,7 @@ BANNED_IN_THE_PRODUCT = [
 ]
 
 OPEN_WORK = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
-HOME_PATH = re.compile(r"(?<![\w.~$}-])/(?:home|Users)/[A-Za-z]|(?<![\w.])/root/|/work/main\b")
+HOME_PATH = re.compile(r"(?<![\w.~$}-])/(?:home|Users)/[A-Za-z]|(?<![\w.])/root/")
 REGISTRY_HOST = re.compile(
     r"--(?:extra-)?index-url|\bpypi\.org|\bpythonhosted\.org|\bdocker\.io/|\bghcr\.io/|\bquay\.io/"
     r"|\bproxy\.golang\.org|\bartifactory\b|\bregistry\.[\w.-]+\.(?:com|org|io|net|dev|cloud)\b",
