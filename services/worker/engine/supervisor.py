@@ -120,11 +120,6 @@ class EngineSupervisor:
         return self._state
 
     @property
-    def last_exit(self) -> EngineExit | None:
-        """How the last engine ended; None before the first end."""
-        return self._last_exit
-
-    @property
     def process_id(self) -> int | None:
         """The guard's process id while an engine runs."""
         return self._child.process_id if self._child else None
