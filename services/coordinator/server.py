@@ -281,6 +281,26 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         """Comes later."""
         raise NotImplementedYetError("DeleteOffsets")
 
+    # --- a group's own offsets ---------------------------------------------------------------
+
+    async def CommitGroupOffsets(
+        self, request: pb.CommitGroupOffsetsRequest, context: Context
+    ) -> pb.CommitGroupOffsetsResponse:
+        """Comes later."""
+        raise NotImplementedYetError("CommitGroupOffsets")
+
+    async def FetchGroupOffsets(
+        self, request: pb.FetchGroupOffsetsRequest, context: Context
+    ) -> pb.FetchGroupOffsetsResponse:
+        """Comes later."""
+        raise NotImplementedYetError("FetchGroupOffsets")
+
+    async def DeleteGroupOffsets(
+        self, request: pb.DeleteGroupOffsetsRequest, context: Context
+    ) -> pb.DeleteGroupOffsetsResponse:
+        """Comes later."""
+        raise NotImplementedYetError("DeleteGroupOffsets")
+
     # --- helpers -----------------------------------------------------------------------------
 
     async def _submit(self, event: Any, *, on_cancel: object | None = None) -> Any:

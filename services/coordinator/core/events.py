@@ -15,6 +15,7 @@ from drover.model.group import (
     OfferedProtocol,
     WatchedGroup,
 )
+from drover.model.offsets import GroupOffset, TopicPartition
 
 # --- calls -------------------------------------------------------------------------------------
 
@@ -24,7 +25,8 @@ class JoinGroup:
     """A member wants to be in the next generation; answered with a ``JoinOutcome``.
 
     ``new_member_id`` is the id to hand out when ``member_id`` is empty. A parked call is answered
-    ``RetryJoin`` at ``parked_until_ms``.
+    ``RetryJoin`` at ``parked_until_ms``. ``instance_id`` names the place that a static member
+    takes, across its restarts (KIP-345).
     """
 
     call_id: str
@@ -38,6 +40,7 @@ class JoinGroup:
     protocol_type: str
     protocols: tuple[OfferedProtocol, ...]
     parked_until_ms: int
+    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ class SyncGroup:
     protocol_type: str = ""
     protocol_name: str = ""
     assignments: Sequence[MemberAssignment] = ()
+    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Heartbeat:
     group_id: str
     member_id: str
     generation: int
+    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +115,49 @@ class WatchOpened:
     member_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class DeleteGroup:
+    """Remove an empty group with its offsets; answered with None."""
+
+    call_id: str
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitGroupOffsets:
+    """Commit a group's positions; answered with a ``GroupCommit``.
+
+    A ``generation`` below 0 and no member id: not a member's commit.
+    """
+
+    call_id: str
+    group_id: str
+    member_id: str
+    generation: int
+    offsets: tuple[GroupOffset, ...]
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchGroupOffsets:
+    """Answered with a ``GroupOffsetPage``: the given partitions, or a page of all."""
+
+    call_id: str
+    group_id: str
+    partitions: tuple[TopicPartition, ...] = ()
+    page_size: int = 0
+    page_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroupOffsets:
+    """Remove positions of a group; answered with a ``GroupOffsetDeleted`` for each."""
+
+    call_id: str
+    group_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
 Call = (
     JoinGroup
     | SyncGroup
@@ -119,6 +167,10 @@ Call = (
     | ListGroups
     | CheckMember
     | WatchOpened
+    | DeleteGroup
+    | CommitGroupOffsets
+    | FetchGroupOffsets
+    | DeleteGroupOffsets
 )
 
 # --- ends of calls and streams -----------------------------------------------------------------

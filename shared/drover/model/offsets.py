@@ -47,3 +47,73 @@ class CommitResult:
     task: TaskId
     outcome: CommitOutcome
     message: str = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A topic's partition."""
+
+    topic: str
+    partition: int
+
+
+#: In an answer: nothing is committed for the partition.
+NO_OFFSET = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """A group's position in a topic partition: ``offset`` is the next record to read.
+
+    ``commit_time_ms`` is set by the coordinator. ``expire_time_ms`` is when it may be removed, if
+    the consumer said so; None leaves that to the coordinator's retention.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int | None = None
+    metadata: str = ""
+    commit_time_ms: int = 0
+    expire_time_ms: int | None = None
+
+
+class GroupCommitOutcome(StrEnum):
+    """What became of one partition's commit."""
+
+    COMMITTED = "COMMITTED"
+    METADATA_TOO_LARGE = "METADATA_TOO_LARGE"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommit:
+    """The outcome for each partition, in the order of the call.
+
+    ``rebalance_in_progress``: nothing was committed, the member has to join again.
+    """
+
+    outcomes: Sequence[tuple[TopicPartition, GroupCommitOutcome]] = ()
+    rebalance_in_progress: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsetPage:
+    """A page of positions; ``next_page_token`` is empty on the last one."""
+
+    offsets: Sequence[GroupOffset]
+    next_page_token: str = ""
+
+
+class GroupOffsetDeletion(StrEnum):
+    """What became of the removal of one partition's position."""
+
+    DELETED = "DELETED"
+    GROUP_SUBSCRIBED_TO_TOPIC = "GROUP_SUBSCRIBED_TO_TOPIC"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsetDeleted:
+    """The outcome for one partition."""
+
+    partition: TopicPartition
+    outcome: GroupOffsetDeletion
