@@ -177,7 +177,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             try:
                 started: WatchStarted = await self._submit(opened)
             except asyncio.CancelledError:  # the machine may have counted the watch all the same
-                self._watch_over(group_id, member_id, by_server=ended_by_server())
+                self._watch_over(opened, by_server=ended_by_server())
                 raise
             ended_here = False
             try:
@@ -196,12 +196,12 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 raise
             finally:
                 by_server = ended_here or ended_by_server()
-                self._watch_over(group_id, member_id, by_server=by_server)
+                self._watch_over(opened, by_server=by_server)
 
-    def _watch_over(self, group_id: str, member_id: str, *, by_server: bool) -> None:
+    def _watch_over(self, opened: WatchOpened, *, by_server: bool) -> None:
         ended = WatchEnded if by_server else MemberStreamBroken
-        with contextlib.suppress(DroverError):  # closing, or too busy: the session decides
-            self._runtime.post_nowait(ended(group_id, member_id))
+        with contextlib.suppress(DroverError):  # closing: its watches are forgotten with it
+            self._runtime.post_nowait(ended(opened.group_id, opened.member_id, opened.call_id))
 
     async def DescribeGroup(
         self, request: pb.DescribeGroupRequest, context: Context

@@ -19,6 +19,7 @@ from services.coordinator.core.events import (
     JoinGroup,
     MemberStreamBroken,
     SyncGroup,
+    WatchEnded,
     WatchOpened,
 )
 from tests.simulation.coordinator import SimulatedCoordinator
@@ -50,6 +51,7 @@ class SimulatedMember:
         self.owned: frozenset[str] | None = None
         self._call_count = 0
         self._epoch = 0
+        self._watch_id = ""
         world.after(0, self._join)
 
     # --- faults ------------------------------------------------------------------------------
@@ -62,7 +64,7 @@ class SimulatedMember:
         self._epoch += 1
         self._coordinator.unwatch(self.member_id)
         if self._coordinator.alive and self.member_id:
-            self._coordinator.handle(MemberStreamBroken(GROUP, self.member_id))
+            self._coordinator.handle(MemberStreamBroken(GROUP, self.member_id, self._watch_id))
 
     def pause(self, duration_ms: int) -> None:
         """The process stops and goes on later, knowing nothing of it."""
@@ -137,8 +139,10 @@ class SimulatedMember:
         self._call(event, call_id, answered, self._epoch, PARKED_CALL_TIMEOUT_MS)
 
     def _watch(self) -> None:
+        if self._watch_id and self._coordinator.alive:
+            self._coordinator.handle(WatchEnded(GROUP, self.member_id, self._watch_id))
         epoch = self._epoch
-        call_id = self._new_call_id()
+        call_id = self._watch_id = self._new_call_id()
 
         def changed(message: object) -> None:
             if (

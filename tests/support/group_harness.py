@@ -102,6 +102,7 @@ class GroupHarness:
         self.append_error: DroverError | None = None
         self._next_id = first_id
         self._timers: dict[str, tuple[int, int, object]] = {}
+        self._watches: dict[tuple[str, str], list[str]] = {}
         self._sequence = 0
         self.machine = GroupsMachine(self.settings)
         self._load()
@@ -113,6 +114,7 @@ class GroupHarness:
         before = self.machine.hard_state()
         self.machine = GroupsMachine(self.settings)
         self._timers.clear()
+        self._watches.clear()
         self.calls = {key: call for key, call in self.calls.items() if not call.waits}
         self._load()
         assert self.machine.hard_state() == before
@@ -290,15 +292,22 @@ class GroupHarness:
 
     def watch(self, member_id: str, *, group_id: str = GROUP) -> Call:
         """Open a watch."""
-        return self.submit(WatchOpened(self.call_id(), group_id, member_id))
+        call = self.submit(WatchOpened(self.call_id(), group_id, member_id))
+        if call.responses:
+            self._watches.setdefault((group_id, member_id), []).append(call.call_id)
+        return call
 
     def break_watch(self, member_id: str, *, group_id: str = GROUP) -> None:
-        """A watch breaks from the member's side."""
-        self.handle(MemberStreamBroken(group_id, member_id))
+        """A watch breaks from the member's side, its oldest; one that is not open does nothing."""
+        self.handle(MemberStreamBroken(group_id, member_id, self._oldest(group_id, member_id)))
 
     def end_watch(self, member_id: str, *, group_id: str = GROUP) -> None:
-        """The server ends a watch."""
-        self.handle(WatchEnded(group_id, member_id))
+        """The server ends a watch, the member's oldest."""
+        self.handle(WatchEnded(group_id, member_id, self._oldest(group_id, member_id)))
+
+    def _oldest(self, group_id: str, member_id: str) -> str:
+        open_watches = self._watches.get((group_id, member_id))
+        return open_watches.pop(0) if open_watches else "none"
 
     def abandon(self, call: Call) -> None:
         """The caller of a parked join or sync goes away."""

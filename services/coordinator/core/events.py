@@ -187,18 +187,23 @@ class CallAbandoned:
 
 @dataclass(frozen=True, slots=True)
 class MemberStreamBroken:
-    """A member's watch broke from its side: its process may be gone."""
+    """A member's watch broke from its side: its process may be gone.
+
+    ``watch_id`` is the ``call_id`` that opened it.
+    """
 
     group_id: str
     member_id: str
+    watch_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class WatchEnded:
-    """This server ended a member's watch, which says nothing about the member."""
+    """This server ended the watch ``watch_id``, which says nothing about the member."""
 
     group_id: str
     member_id: str
+    watch_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from drover.errors import (
     UnavailableError,
     Violation,
 )
+from services.coordinator.core.settings import WATCHES_PER_MEMBER_MAX
 
 
 def unknown_member(group_id: str, member_id: str) -> DroverError:
@@ -55,6 +56,16 @@ def group_full(group_id: str, max_size: int) -> DroverError:
         Reason.GROUP_MAX_SIZE_REACHED,
         f"group {group_id!r} is full, it takes {max_size} members: back off",
         metadata={"groupId": group_id, "groupMaxSize": str(max_size)},
+    )
+
+
+def too_many_watches(group_id: str, member_id: str) -> DroverError:
+    """QUEUE_FULL."""
+    return ResourceExhaustedError(
+        Reason.QUEUE_FULL,
+        f"member {member_id!r} of group {group_id!r} has {WATCHES_PER_MEMBER_MAX} watches open: "
+        "end them, one is enough",
+        metadata={"groupId": group_id, "memberId": member_id},
     )
 
 

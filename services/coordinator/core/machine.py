@@ -260,12 +260,12 @@ class GroupsMachine:
     def _stream_broken(self, event: MemberStreamBroken, now_ms: int) -> Outcome[GroupRecord]:
         turn = Turn(now_ms)
         if (found := self._member(event.group_id, event.member_id)) is not None:
-            stream_broken(*found, turn, self._settings)
+            stream_broken(*found, event.watch_id, turn, self._settings)
         return turn.outcome()
 
     def _watch_ended(self, event: WatchEnded, now_ms: int) -> Outcome[GroupRecord]:
         if (found := self._member(event.group_id, event.member_id)) is not None:
-            found[1].watch_count = max(found[1].watch_count - 1, 0)
+            found[1].watches.discard(event.watch_id)
         return _NOTHING
 
     def _unloaded(self, event: Unloaded, now_ms: int) -> Outcome[GroupRecord]:

@@ -1,6 +1,6 @@
 """One member of a group, as it is now."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drover.model.group import GroupMember, OfferedProtocol
 from services.coordinator.core.values import MemberRecord
@@ -33,7 +33,8 @@ class Member:
     new_until_ms: int = 0
     alive_until_ms: int = 0
     timer_at_ms: int | None = None
-    watch_count: int = 0
+    #: the open ones, by the calls that opened them
+    watches: set[str] = field(default_factory=set)
     watch_broken: bool = False
 
     @property

@@ -22,6 +22,7 @@ from services.coordinator.core.failures import (
     inconsistent_protocol,
     not_available,
     superseded,
+    too_many_watches,
     unknown_member,
 )
 from services.coordinator.core.group import Group
@@ -35,7 +36,7 @@ from services.coordinator.core.rebalance import (
     sync_key,
 )
 from services.coordinator.core.sessions import resume, set_session_timer, show_life
-from services.coordinator.core.settings import STALLED_MS, GroupSettings
+from services.coordinator.core.settings import STALLED_MS, WATCHES_PER_MEMBER_MAX, GroupSettings
 from services.coordinator.core.turn import Turn
 
 
@@ -188,7 +189,10 @@ def watch_opened(group: Group, event: WatchOpened, turn: Turn) -> None:
         turn.fail(event.call_id, refused)
         return
     member = group.members[event.member_id]
-    member.watch_count += 1
+    if len(member.watches) >= WATCHES_PER_MEMBER_MAX:
+        turn.fail(event.call_id, too_many_watches(group.group_id, member.member_id))
+        return
+    member.watches.add(event.call_id)
     show_life(group, member, turn)
     preparing = group.state is GroupState.PREPARING_REBALANCE
     watched = WatchedGroup(

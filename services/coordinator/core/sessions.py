@@ -51,10 +51,14 @@ def resume(group: Group, member: Member, turn: Turn, *, grace_ms: int) -> None:
     alive_for(group, member, turn, timeout_ms)
 
 
-def stream_broken(group: Group, member: Member, turn: Turn, settings: GroupSettings) -> None:
-    """A watch of the member broke; its process may be gone."""
-    member.watch_count = max(member.watch_count - 1, 0)
-    if member.watch_count:
+def stream_broken(
+    group: Group, member: Member, watch_id: str, turn: Turn, settings: GroupSettings
+) -> None:
+    """A watch of the member broke; if it was the last one, its process may be gone."""
+    if watch_id not in member.watches:
+        return  # it was refused
+    member.watches.remove(watch_id)
+    if member.watches:
         return
     member.watch_broken = True
     left_ms = member.alive_until_ms - turn.now_ms

@@ -9,6 +9,9 @@ REBALANCE_TIMEOUT_MAX_MS = 3_600_000
 #: When the log refused to store that a group is empty, it is tried again after this time.
 APPEND_RETRY_MS = 1_000
 
+#: A process needs one watch; while it connects again, its last ones may not have ended here.
+WATCHES_PER_MEMBER_MAX = 8
+
 #: A timer that fires so much too late means that the coordinator did not listen meanwhile.
 STALLED_MS = 1_000
 

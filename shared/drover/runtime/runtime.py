@@ -185,16 +185,21 @@ class Runtime(Generic[R]):
     async def post(self, event: object) -> None:
         """Hand ``event`` to the machine; nobody waits for an answer.
 
+        It is taken however many events wait, since nobody would learn that it was lost: such as
+        the end of a watch. Whoever posts sees to a bound, such as one event for each watch.
+
         Raises:
             UnavailableError: LOADING or DRAINING.
-            ResourceExhaustedError: QUEUE_FULL.
         """
         self.post_nowait(event)
 
     def post_nowait(self, event: object) -> None:
         """As ``post``, for callbacks of the event loop."""
         self._check_serving()
-        self._accept(event, "")
+        if self._in_flight is None and not self._queue:
+            self._decide(event, "")
+        else:
+            self._enqueue(event, "")
 
     def watch(self, channel: str, max_queue: int) -> Watcher:
         """Watch what the machine notifies on ``channel`` from now on.

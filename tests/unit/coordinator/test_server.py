@@ -38,7 +38,7 @@ async def test_a_watch_that_is_cancelled_as_it_opens_counts_as_broken() -> None:
     request = pb.WatchGroupRequest(group_id="g", member_id="m")
     with pytest.raises(asyncio.CancelledError):
         await anext(aiter(servicer.WatchGroup(request, cast("Any", None))))
-    assert runtime.posted == [MemberStreamBroken("g", "m")]
+    assert runtime.posted == [MemberStreamBroken("g", "m", "1")]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from drover.model.group import (
     RetryJoin,
     Synced,
 )
-from services.coordinator.core.settings import GroupSettings
+from services.coordinator.core.events import MemberStreamBroken, WatchEnded
+from services.coordinator.core.settings import WATCHES_PER_MEMBER_MAX, GroupSettings
 from tests.support.group_harness import GROUP, REBALANCE_MS, SESSION_MS, GroupHarness
 
 LEFT, UNKNOWN = LeaveOutcome.LEFT, LeaveOutcome.UNKNOWN_MEMBER_ID
@@ -409,6 +410,40 @@ def test_w_a_break_while_parked_counts_once_the_call_is_answered(group: GroupHar
     group.join("b")
     group.advance(1_000)
     assert group.member_ids() == ["b"]
+
+
+def test_w_a_member_has_few_watches_and_one_more_is_refused(group: GroupHarness) -> None:
+    group.stable("a", "b")
+    for _ in range(WATCHES_PER_MEMBER_MAX):
+        group.watch("a")
+    refused = group.watch("a")
+    assert refused.reason is Reason.QUEUE_FULL
+    assert "8 watches" in refused.errors[0].message
+    assert group.watch("b").responses  # which is another's affair
+    group.handle(MemberStreamBroken(GROUP, "a", refused.call_id))  # it was cancelled as well
+    for _ in range(WATCHES_PER_MEMBER_MAX - 1):
+        group.break_watch("a")
+    group.advance(SESSION_MS - 1)
+    assert group.member_ids() == ["a", "b"]  # one watch is left
+    group.heartbeat("a")
+    group.heartbeat("b")
+    group.break_watch("a")
+    group.advance(1_000)
+    assert group.member_ids() == ["b"]
+
+
+def test_w_a_watch_ends_once_however_often_it_is_told(group: GroupHarness) -> None:
+    group.stable("a")
+    first, second = group.watch("a"), group.watch("a")
+    for _ in range(2):
+        group.handle(MemberStreamBroken(GROUP, "a", first.call_id))
+        group.handle(WatchEnded(GROUP, "a", first.call_id))
+    group.advance(SESSION_MS - 1)
+    assert group.member_ids() == ["a"]
+    group.heartbeat("a")
+    group.handle(MemberStreamBroken(GROUP, "a", second.call_id))
+    group.advance(1_000)
+    assert group.member_ids() == []
 
 
 def test_w_breaks_of_strangers_are_ignored(group: GroupHarness) -> None:

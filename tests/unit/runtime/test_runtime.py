@@ -202,11 +202,27 @@ async def test_the_queue_is_bounded(machine: Notebook, log: MemoryLog, clock: Ma
     calls = await start(*(runtime.submit(put(one, one), call_id=one) for one in ids))
     with raises_reason(Reason.QUEUE_FULL, "3 requests", "slow down"):
         await runtime.submit(put("x", "x"), call_id="x")
-    with raises_reason(Reason.QUEUE_FULL):
-        await runtime.post(event("x", answer()))
     log.release_appends()
     assert await asyncio.gather(*calls) == [f"wrote {one}" for one in ids]
     assert await runtime.submit(put("x", "x"), call_id="x") == "wrote x"
+    await runtime.close()
+
+
+async def test_what_is_posted_is_taken_though_the_queue_is_full(
+    machine: Notebook, log: MemoryLog, clock: ManualClock
+) -> None:
+    runtime = new_runtime(machine, log, clock, max_queue=1)
+    await runtime.load()
+    log.hold_appends()
+    calls = await start(*(runtime.submit(put(one, one), call_id=one) for one in ("0", "1")))
+    with raises_reason(Reason.QUEUE_FULL):
+        await runtime.submit(put("x", "x"), call_id="x")
+    await runtime.post(event("posted", write("posted")))
+    runtime.post_nowait(event("posted too", write("posted too")))
+    log.release_appends()
+    await asyncio.gather(*calls)
+    await runtime.wait_until_idle()
+    assert machine.lines[-2:] == ["posted", "posted too"]
     await runtime.close()
 
 
