@@ -1,5 +1,6 @@
 """What a group tells its members and its operators."""
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -168,3 +169,8 @@ class GroupPage:
 
     groups: Sequence[GroupListing]
     next_page_token: str = ""
+
+
+def shard_of(group_id: str, shard_count: int) -> int:
+    """The shard that keeps a group, from 0: the same in every process and for ever."""
+    return zlib.crc32(group_id.encode(errors="surrogatepass")) % shard_count

@@ -1,0 +1,476 @@
+"""Which shards this coordinator serves: claimed, renewed, handed over, given up. Pure.
+
+Several coordinators share a table: a lease for each shard, a row for each coordinator. Nobody leads
+and no clocks are compared. An owner renews its leases, which moves a counter; the others watch the
+counters by their own clocks. Every write compares what stands there with what was seen before.
+
+- An owner answers for a lease's time from the moment at which it *began* its last renewal.
+- Another one may take a lease over whose counter it has seen stand still for longer than that, and
+  at once when the owner's process has ended (its lock is free, or another run of it is there).
+- All compute the same spread from the same table (``spread``): whoever holds too many shards
+  unloads some and releases them, whoever holds too few claims what is free.
+
+Should all of this fail, an owner's appends are fenced: it claims the shard's log with the lease's
+epoch before it loads, and each claim raises the epoch.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A shard's row: the ``incarnation`` (run) of the coordinator at ``owner`` holds it.
+
+    ``owner`` is empty while nobody does. ``epoch`` rises with every claim, ``renewals`` with every
+    renewal.
+    """
+
+    owner: str = ""
+    incarnation: str = ""
+    epoch: int = 0
+    renewals: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A coordinator's row; ``beats`` rises while it runs."""
+
+    incarnation: str
+    beats: int = 0
+
+
+# --- events ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TableSeen:
+    """The table, right after the writes that were asked for before had been tried, all at once.
+
+    Args:
+        started_ms: When the writing began; at the first attempt, if it took several.
+        leases: By shard.
+        peers: By address, this coordinator included.
+        ended: Addresses whose locks were free after the table had been read: who held them when
+            the row was written has ended.
+    """
+
+    started_ms: int
+    leases: Sequence[Lease]
+    peers: Mapping[str, Peer]
+    ended: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class LoadDone:
+    """The shard is claimed in its log with this epoch, read, and can be served."""
+
+    shard: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoadFailed:
+    """The shard cannot be read; or its log was claimed with ``log_epoch``, which is higher."""
+
+    shard: int
+    epoch: int
+    log_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShardLost:
+    """The log refused an append of this epoch: somebody else has claimed it."""
+
+    shard: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnloadDone:
+    """Nothing of the shard is under way any more."""
+
+    shard: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The process is to end."""
+
+
+Event = TableSeen | LoadDone | LoadFailed | ShardLost | UnloadDone | StopRequested
+
+# --- instructions: what to write into the table ------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """Make or move this coordinator's row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Remove this coordinator's row; the last write of its life."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Take the shard with ``epoch`` if its lease still is what was ``seen``."""
+
+    shard: int
+    epoch: int
+    seen: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Move the lease's counter if it is still this run's with this epoch."""
+
+    shard: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Empty the lease if it is still this run's with this epoch; the epoch stays."""
+
+    shard: int
+    epoch: int
+
+
+Write = Beat | Retire | Claim | Renew | Release
+
+# --- instructions: what to do with shards ------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Claim the shard's log with ``epoch``, read it, then say LoadDone or LoadFailed."""
+
+    shard: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unload:
+    """Stop answering for the shard, let its callers know, end a load; then say UnloadDone."""
+
+    shard: int
+    epoch: int
+
+
+Instruction = Write | Load | Unload
+
+# --- the machine -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OwnershipSettings:
+    """How long a lease holds without being renewed."""
+
+    lease_ms: int = 3_000
+
+    @property
+    def patience_ms(self) -> int:
+        """How long a counter has to stand still before the lease is taken over: longer than the
+        lease, for clocks that do not run quite alike.
+        """
+        return self.lease_ms + self.lease_ms // 4
+
+    @property
+    def look_every_ms(self) -> int:
+        """The pause between two looks at the table, each of which renews."""
+        return max(self.lease_ms // 10, 1)
+
+
+class Standing(StrEnum):
+    """What this coordinator is to a shard."""
+
+    ELSEWHERE = "ELSEWHERE"
+    LOADING = "LOADING"
+    SERVING = "SERVING"
+
+
+class _Stage(StrEnum):
+    LOADING = "LOADING"
+    SERVING = "SERVING"
+    UNLOADING = "UNLOADING"
+
+
+@dataclass(slots=True)
+class _Held:
+    """A shard that is, or was until it is unloaded, this coordinator's."""
+
+    epoch: int
+    valid_until_ms: int
+    stage: _Stage = _Stage.LOADING
+
+
+@dataclass(slots=True)
+class _View:
+    """What was last seen, and since when each row has stood as it is."""
+
+    seen_ms: int
+    holders: list[str | None]
+    lease_since: dict[int, tuple[Lease, int]] = field(default_factory=dict)
+    peer_since: dict[str, tuple[Peer, int]] = field(default_factory=dict)
+
+
+class Ownership:
+    """One coordinator's part in sharing the shards. See ``drover.machine``: it is volatile.
+
+    Args:
+        address: This coordinator's, host:port; its name among the others.
+        incarnation: Differs from that of every earlier run at this address.
+        shard_count: Shards are numbered from 0.
+        settings: The lease's time.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str,
+        incarnation: str,
+        shard_count: int,
+        settings: OwnershipSettings | None = None,
+    ) -> None:
+        self._address = address
+        self._incarnation = incarnation
+        self._shard_count = shard_count
+        self._settings = settings or OwnershipSettings()
+        self._held: dict[int, _Held] = {}
+        self._claiming: dict[int, int] = {}
+        self._renewing: dict[int, int] = {}
+        self._not_before_ms: dict[int, int] = {}
+        self._log_epochs: dict[int, int] = {}
+        self._highest_epochs: dict[int, int] = {}
+        self._view: _View | None = None
+        self._stopping = False
+        self._retired = False
+
+    @property
+    def retired(self) -> bool:
+        """Whether everything is given back after a stop."""
+        return self._retired
+
+    @property
+    def settled(self) -> bool:
+        """Whether the table was seen and nothing is being claimed, loaded or unloaded here."""
+        stages = {held.stage for held in self._held.values()}
+        return self._view is not None and not self._claiming and stages <= {_Stage.SERVING}
+
+    def standing(self, shard: int, now_ms: int) -> Standing:
+        """Whether this coordinator may answer for the shard at this moment."""
+        held = self._held.get(shard)
+        if held is None or held.stage is _Stage.UNLOADING or now_ms >= held.valid_until_ms:
+            return Standing.ELSEWHERE
+        return Standing.SERVING if held.stage is _Stage.SERVING else Standing.LOADING
+
+    def serving_shards(self, now_ms: int) -> list[int]:
+        """The shards that this coordinator serves or is about to, in order."""
+        return [
+            shard
+            for shard in sorted(self._held)
+            if self.standing(shard, now_ms) is not Standing.ELSEWHERE
+        ]
+
+    def owner_of(self, shard: int, now_ms: int) -> str | None:
+        """The address of a shard's owner; None when there is none or the view of it is too old."""
+        if self.standing(shard, now_ms) is not Standing.ELSEWHERE:
+            return self._address
+        view = self._view
+        if view is None or now_ms >= view.seen_ms + self._settings.lease_ms:
+            return None
+        holder = view.holders[shard]
+        return None if holder == self._address else holder
+
+    def step(self, event: Event, now_ms: int) -> Sequence[Instruction]:
+        """Take an event; return what to do. All writes of one answer belong together."""
+        match event:
+            case TableSeen():
+                return self._table_seen(event, now_ms)
+            case LoadDone(shard, epoch):
+                held = self._current(shard, epoch)
+                if held is not None and held.stage is _Stage.LOADING:
+                    held.stage = _Stage.SERVING
+                return ()
+            case LoadFailed():
+                return self._load_failed(event, now_ms)
+            case ShardLost(shard, epoch):
+                return self._unload(shard) if self._current(shard, epoch) else ()
+            case UnloadDone(shard, epoch):
+                if self._current(shard, epoch) is None:
+                    return ()
+                del self._held[shard]
+                return (Release(shard, epoch), *self._retire_when_empty())
+            case StopRequested():
+                self._stopping = True
+                unloads = [each for shard in sorted(self._held) for each in self._unload(shard)]
+                return (*unloads, *self._retire_when_empty())
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        for shard, held in self._held.items():
+            assert 0 <= shard < self._shard_count
+            assert shard not in self._claiming, "a shard that is held is not claimed again"
+            assert held.epoch > 0
+            assert held.epoch == self._highest_epochs[shard], "an earlier epoch came back"
+            assert held.epoch > self._log_epochs.get(shard, 0), "its log has a later owner"
+        for shard, epoch in self._claiming.items():
+            assert epoch > self._highest_epochs.get(shard, 0), "each claim raises the epoch"
+        assert not (self._retired and (self._held or self._claiming)), "retired with shards"
+        if self._stopping:
+            assert all(held.stage is _Stage.UNLOADING for held in self._held.values())
+
+    # --- the table ---------------------------------------------------------------------------
+
+    def _table_seen(self, event: TableSeen, now_ms: int) -> Sequence[Instruction]:
+        if self._retired:
+            return ()
+        instructions = self._check_own(event, now_ms)
+        view = self._look(event, now_ms)
+        if self._stopping:
+            return (*instructions, *self._retire_when_empty())
+        instructions += self._balance(event, view, now_ms)
+        renewable = {s: h.epoch for s, h in self._held.items() if h.stage is not _Stage.UNLOADING}
+        self._renewing = renewable
+        renewals = [Renew(shard, epoch) for shard, epoch in renewable.items()]
+        return (Beat(), *renewals, *instructions)
+
+    def _check_own(self, event: TableSeen, now_ms: int) -> list[Instruction]:
+        """What became of claims and renewals. A lease that ran out stays so, even if nobody has
+        taken it: what was to happen meanwhile did not.
+        """
+        claiming, self._claiming = self._claiming, {}
+        renewing, self._renewing = self._renewing, {}
+        valid_until_ms = event.started_ms + self._settings.lease_ms
+        instructions: list[Instruction] = []
+        for shard, lease in enumerate(event.leases):
+            mine = (lease.owner, lease.incarnation) == (self._address, self._incarnation)
+            held = self._held.get(shard)
+            if held is None:
+                if not mine or claiming.get(shard) != lease.epoch:
+                    continue
+                self._highest_epochs[shard] = lease.epoch
+                if self._stopping or now_ms >= valid_until_ms:
+                    instructions.append(Release(shard, lease.epoch))
+                else:
+                    self._held[shard] = _Held(lease.epoch, valid_until_ms)
+                    instructions.append(Load(shard, lease.epoch))
+            elif not mine or lease.epoch != held.epoch or now_ms >= held.valid_until_ms:
+                instructions += self._unload(shard)
+            elif renewing.get(shard) == held.epoch:
+                held.valid_until_ms = max(held.valid_until_ms, valid_until_ms)
+        return instructions
+
+    def _look(self, event: TableSeen, now_ms: int) -> _View:
+        """Note since when each row has stood as it is, and judge by that who holds what."""
+        last = self._view
+        view = self._view = _View(event.started_ms, [])
+        for address, peer in event.peers.items():
+            before = last.peer_since.get(address) if last else None
+            unmoved = before is not None and before[0] == peer
+            view.peer_since[address] = before if before and unmoved else (peer, now_ms)
+        for shard, lease in enumerate(event.leases):
+            before_lease = last.lease_since.get(shard) if last else None
+            unmoved = before_lease is not None and before_lease[0] == lease
+            since = before_lease if before_lease and unmoved else (lease, now_ms)
+            view.lease_since[shard] = since
+            view.holders.append(self._holder(shard, lease, since[1], event, now_ms))
+        return view
+
+    def _holder(
+        self, shard: int, lease: Lease, since_ms: int, event: TableSeen, now_ms: int
+    ) -> str | None:
+        """Who holds a shard, or None when it is free for a claim or soon will be."""
+        held = self._held.get(shard)
+        if held is not None:
+            return None if held.stage is _Stage.UNLOADING else self._address
+        if lease.owner in ("", self._address):  # an earlier run's, or a claim that was given up
+            return None
+        peer = event.peers.get(lease.owner)
+        another_run = peer is not None and peer.incarnation != lease.incarnation
+        if another_run or lease.owner in event.ended:
+            return None
+        return None if self._stood_still(since_ms, now_ms) else lease.owner
+
+    def _stood_still(self, since_ms: int, now_ms: int) -> bool:
+        return now_ms >= since_ms + self._settings.patience_ms
+
+    def _balance(self, event: TableSeen, view: _View, now_ms: int) -> list[Instruction]:
+        live = {
+            address
+            for address, (_, since_ms) in view.peer_since.items()
+            if address not in event.ended and not self._stood_still(since_ms, now_ms)
+        }
+        target = spread(view.holders, live | {self._address})
+        instructions: list[Instruction] = []
+        for shard, lease in enumerate(event.leases):
+            held = self._held.get(shard)
+            if target[shard] != self._address:
+                instructions += self._unload(shard)
+                continue
+            allowed = now_ms >= self._not_before_ms.get(shard, now_ms)
+            if held is None and view.holders[shard] is None and allowed:
+                instructions.append(self._claim(shard, lease))
+        return instructions
+
+    def _claim(self, shard: int, lease: Lease) -> Claim:
+        below = max(lease.epoch, self._log_epochs.get(shard, 0), self._highest_epochs.get(shard, 0))
+        self._claiming[shard] = below + 1
+        return Claim(shard, below + 1, lease)
+
+    # --- shards ------------------------------------------------------------------------------
+
+    def _current(self, shard: int, epoch: int) -> _Held | None:
+        held = self._held.get(shard)
+        return held if held is not None and held.epoch == epoch else None
+
+    def _unload(self, shard: int) -> Sequence[Instruction]:
+        held = self._held.get(shard)
+        if held is None or held.stage is _Stage.UNLOADING:
+            return ()
+        held.stage = _Stage.UNLOADING
+        return (Unload(shard, held.epoch),)
+
+    def _load_failed(self, event: LoadFailed, now_ms: int) -> Sequence[Instruction]:
+        """Give the shard back: at once claimed anew above its log's epoch, else after a while."""
+        if self._current(event.shard, event.epoch) is None:
+            return ()
+        if event.log_epoch > self._log_epochs.get(event.shard, 0):
+            self._log_epochs[event.shard] = event.log_epoch
+        else:
+            self._not_before_ms[event.shard] = now_ms + self._settings.lease_ms
+        if self._held[event.shard].stage is _Stage.UNLOADING:
+            return ()  # it will be said to be unloaded
+        del self._held[event.shard]
+        return (Release(event.shard, event.epoch), *self._retire_when_empty())
+
+    def _retire_when_empty(self) -> Sequence[Instruction]:
+        if not self._stopping or self._retired or self._held or self._claiming:
+            return ()
+        self._retired = True
+        return (Retire(),)
+
+
+def spread(holders: Sequence[str | None], live: Collection[str]) -> list[str]:
+    """Who should hold each shard: within one of each other, and as few moves as that takes.
+
+    Where shards do not divide evenly, those who hold most now keep one more. A holder that is not
+    ``live`` counts as none. At least one has to be live.
+    """
+    counts = Counter(holders)
+    order = sorted(live, key=lambda address: (-counts[address], address))
+    smallest, one_more_count = divmod(len(holders), len(order))
+    room = {address: smallest + (i < one_more_count) for i, address in enumerate(order)}
+    keepers: list[str | None] = []
+    for holder in holders:
+        stays = holder is not None and room.get(holder, 0) > 0
+        keepers.append(holder if stays else None)
+        if holder is not None and stays:
+            room[holder] -= 1
+    takers = iter([address for address in order for _ in range(room[address])])
+    return [keeper if keeper is not None else next(takers) for keeper in keepers]
