@@ -23,6 +23,9 @@ _OPTIONS = (
     # a second server on the same port must fail, not share it
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
+    # a burst waits its turn; by itself gRPC cancels some calls when 1,000 wait, all above 3,000
+    ("grpc.server.max_pending_requests", CONCURRENT_CALLS_MAX),
+    ("grpc.server.max_pending_requests_hard_limit", CONCURRENT_CALLS_MAX),
     # find dead clients behind a silent network; let clients probe as often
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import logging
+from collections import Counter
 from typing import Any
 
 import grpc
@@ -32,6 +33,8 @@ from tests.support import scripted_store
 from tests.support.waiting import wait_until_async
 
 SERVICE = "drover.api.status_store.v1.StatusStoreService"
+#: By itself gRPC drops some calls when over 1,000 wait to be taken up, and all above 3,000.
+BURST = 4_000
 
 
 async def error_of(call: Any) -> DroverError:
@@ -190,6 +193,14 @@ async def test_more_calls_at_once_than_a_server_takes_are_told_to_back_off(
     go_on.set()
     await first
     await scripted_store.stop(running)
+
+
+async def test_a_burst_of_calls_waits_for_the_server_instead_of_being_cancelled(
+    internal: Any,
+) -> None:
+    burst = [internal.stub.Flush(pb.FlushRequest(), timeout=60) for _ in range(BURST)]
+    answers = await asyncio.gather(*burst, return_exceptions=True)
+    assert Counter(type(each) for each in answers) == {pb.FlushResponse: BURST}
 
 
 async def test_the_request_id_goes_in_and_comes_back(internal: Any) -> None:
