@@ -10,7 +10,8 @@ import math
 import random
 import time
 import uuid
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -26,6 +27,7 @@ from drover.errors import (
     InvalidArgumentError,
     NotImplementedYetError,
     Reason,
+    ResourceExhaustedError,
     UnavailableError,
 )
 from drover.rpc import REQUEST_ID_KEY, REQUEST_ID_PATTERN
@@ -34,6 +36,15 @@ from drover.rpc.status import abort_with, domain_of
 ADMIN_DEADLINE_S = 60.0
 #: A server-side answer must leave this long before the caller's deadline to still arrive.
 ANSWER_MARGIN_S = 0.1
+#: A stream whose client has not taken a message for this long is ended.
+WRITE_MAX_S = 10.0
+#: How long a failed call waits for its status to be sent. A client that reads again later still
+#: gets it; one that never does holds up nothing.
+STATUS_MAX_S = 2.0
+#: What the requests under way may take together. A call holds its request until it is answered, and
+#: a parked one for minutes; small ones, such as heartbeats, are always let in.
+REQUESTS_MAX_BYTES = 256 * 1024 * 1024
+SMALL_REQUEST_BYTES = 16 * 1024
 
 _FOREIGN_PREFIX = "/grpc."
 _LAST_WORD_S = 0.1
@@ -87,7 +98,7 @@ class WatchCall:
         try:
             async for response in responses:
                 self._writing = True
-                await context.write(response)
+                await _write(context, response)
                 self._writing = False
                 if self.ended:
                     break
@@ -96,6 +107,9 @@ class WatchCall:
                 raise
             if self._task is not None:
                 self._task.uncancel()
+        except ResourceExhaustedError:
+            self.ended = True
+            raise
         finally:
             close = getattr(responses, "aclose", None)
             if close is not None:
@@ -117,6 +131,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._watches: set[WatchCall] = set()
         self._foreign_streams: set[asyncio.Task[Any]] = set()
         self._wrapped: dict[str, Any] = {}
+        self._requests_bytes = 0
         self.draining = False
 
     def end_watches(self) -> None:
@@ -170,6 +185,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> Any:
         async def handle(data: bytes, context: Context) -> Any:
             async def call() -> Any:
+                with self._let_in(len(data)):
+                    return await serve()
+
+            async def serve() -> Any:
                 request = decode(data)
                 if context.time_remaining() is not None:
                     return await behavior(request, context)
@@ -202,16 +221,32 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         async def handle(data: bytes, context: Context) -> None:
             async def call() -> None:
-                request = decode(data)
-                if watching:
-                    await self._watch(behavior(request, context), context)
-                else:
-                    async for response in behavior(request, context):
-                        await context.write(response)
+                with self._let_in(len(data)):
+                    request = decode(data)
+                    if watching:
+                        await self._watch(behavior(request, context), context)
+                    else:
+                        async for response in behavior(request, context):
+                            await _write(context, response)
 
             await _guarded(call, method, context)
 
         return handle
+
+    @contextmanager
+    def _let_in(self, size_bytes: int) -> Iterator[None]:
+        in_all = self._requests_bytes + size_bytes
+        if size_bytes > SMALL_REQUEST_BYTES and in_all > REQUESTS_MAX_BYTES:
+            raise ResourceExhaustedError(
+                Reason.QUEUE_FULL,
+                f"{self._requests_bytes} bytes of requests are under way, {REQUESTS_MAX_BYTES} is"
+                f" the limit: one of {size_bytes} bytes has to wait; try again later",
+            )
+        self._requests_bytes = in_all
+        try:
+            yield
+        finally:
+            self._requests_bytes -= size_bytes
 
     def _wrap_foreign_stream(self, behavior: Callable[..., Awaitable[Any]], _method: str) -> Any:
         async def handle(request: Any, context: Context) -> None:
@@ -248,6 +283,31 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             )
 
 
+async def _write(context: Context, response: Any) -> None:
+    try:
+        async with asyncio.timeout(WRITE_MAX_S) as limit:
+            await context.write(response)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise ResourceExhaustedError(
+            Reason.QUEUE_FULL,
+            f"a message of this stream was not read within {WRITE_MAX_S:g} s:"
+            " take a snapshot and watch again from there",
+        ) from None
+
+
+async def _abort(
+    context: Context, error: DroverError, method: str, trailers: tuple[tuple[str, str], ...]
+) -> None:
+    """End the call with ``error``; raises, as gRPC's own abort does."""
+    try:
+        async with asyncio.timeout(STATUS_MAX_S):
+            await abort_with(context, error, domain_of(method), trailers)
+    except TimeoutError:
+        raise asyncio.CancelledError from None
+
+
 async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Context) -> Any:
     """Run a call under its request id, turn what it raises into a status, log it."""
     request_id = _request_id(context)
@@ -265,20 +325,18 @@ async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Con
             raise
         # something that the handler waited for was cancelled; gRPC would leave the caller waiting
         gone = UnavailableError(Reason.DRAINING, f"{_short(method)} was given up by the server")
-        await abort_with(context, gone, domain_of(method), trailers)
+        await _abort(context, gone, method, trailers)
     except DroverError as error:
         code = error.code
         if isinstance(error, InternalError):
             _log.error("a call failed", method=method, exc_info=True)
-        await abort_with(context, error, domain_of(method), trailers)
+        await _abort(context, error, method, trailers)
     except grpc.aio.AbortError:  # the handler's own abort
         code = "ABORTED_BY_HANDLER"
         raise
     except NotImplementedError:  # what generated servicers raise
         code = "UNIMPLEMENTED"
-        await abort_with(
-            context, NotImplementedYetError(_short(method)), domain_of(method), trailers
-        )
+        await _abort(context, NotImplementedYetError(_short(method)), method, trailers)
     except grpc.aio.InternalError:  # a message could not be sent: the client has gone
         code = "CANCELLED"
         raise asyncio.CancelledError from None
@@ -289,7 +347,7 @@ async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Con
             f"{_short(method)} failed by a defect of the server; "
             f"its log holds the trace under request id {request_id}"
         )
-        await abort_with(context, defect, domain_of(method), trailers)
+        await _abort(context, defect, method, trailers)
     finally:
         duration_ms = round((time.perf_counter() - started) * 1000, 1)
         _log.debug("call", method=method, code=code, duration_ms=duration_ms)
