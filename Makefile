@@ -61,8 +61,9 @@ fmt: setup ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: setup check-java ## the figures, one JSON object a line
-	@$(BIN)/python -m tests.bench
+ONLY ?=
+bench: setup check-java ## the figures, one JSON object a line; ONLY=coordinator for a part
+	@$(BIN)/python -m tests.bench $(addprefix --only ,$(ONLY))
 
 SEED ?=
 SEEDS ?= 200

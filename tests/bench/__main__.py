@@ -1,12 +1,58 @@
-"""`make bench`: every figure, one JSON object a line."""
+"""`make bench`: every figure, one JSON object a line; ``--only`` for some of them."""
 
-from tests.bench import cluster, heartbeats
+import argparse
+import asyncio
+from collections.abc import Callable, Iterable
+
+from tests.bench import cluster, group_core, heartbeats, joins
+from tests.bench.figure import Figure
+
+
+def _heartbeats() -> Iterable[Figure]:
+    """Heartbeat RPCs against empty ones; the group core alone against the RPCs; its memory."""
+    rpcs = asyncio.run(heartbeats.measure())
+    yield rpcs
+    yield from group_core.figures(rpcs.value)
+
+
+#: What can be measured alone, the quick ones first.
+PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
+    "joins": joins.figures,
+    "heartbeats": _heartbeats,
+    "cluster": cluster.figures,
+}
+#: Names for several parts.
+SETS = {"coordinator": ("joins", "heartbeats")}
+
+
+def _arguments() -> argparse.Namespace:
+    described = [f"  {name}: {measure.__doc__}" for name, measure in PARTS.items()]
+    described += [f"  {name}: {' and '.join(parts)}" for name, parts in SETS.items()]
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench",
+        description="Measure, and print one JSON object a line: figure, value, unit; peer and"
+        " ratio (value / peer) or limit; samples are the rounds behind a median.",
+        epilog="\n".join(["parts:", *described]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--only",
+        metavar="PART",
+        action="append",
+        choices=[*PARTS, *SETS],
+        help="measure this part only; may be given again for more (default: all)",
+    )
+    return parser.parse_args()
 
 
 def main() -> None:
-    """Run all of them, the quick ones first."""
-    heartbeats.run()
-    cluster.run()
+    """Run what was asked for."""
+    asked = _arguments().only or list(PARTS)
+    wanted = {part for name in asked for part in SETS.get(name, (name,))}
+    for name, measure in PARTS.items():
+        if name in wanted:
+            for figure in measure():
+                figure.print()
 
 
 if __name__ == "__main__":

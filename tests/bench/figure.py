@@ -21,8 +21,8 @@ class Figure:
     limit: str = ""
     samples: Sequence[float] = ()
 
-    def print(self) -> None:
-        """Write the figure to stdout."""
+    def line(self) -> str:
+        """The figure as JSON."""
         line: dict[str, object] = {
             "figure": self.figure,
             "value": round(self.value, 3),
@@ -36,5 +36,9 @@ class Figure:
             line["limit"] = self.limit
         if self.samples:
             line["samples"] = [round(sample, 3) for sample in self.samples]
-        sys.stdout.write(json.dumps(line) + "\n")
+        return json.dumps(line)
+
+    def print(self) -> None:
+        """Write the figure to stdout."""
+        sys.stdout.write(self.line() + "\n")
         sys.stdout.flush()
