@@ -1,22 +1,26 @@
 """Claims, committed offsets and retention: the blocking store behind an asynchronous front.
 
-Membership is the machine's; what a task may commit is the store's. Writes take turns on one thread,
-in the order of their calls, and commits that arrive while one is being written share the next
-transaction. Reads have a thread of their own, so that a busy file does not hold them up.
+Membership is the machine's; what a task may commit is the store's. Writes take turns on one thread.
+Claims that wait while one is being written share the next transaction, and so do commits: the disk
+is forced once for all of them. Reads have a thread of their own, so that a busy file does not hold
+them up.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
+from drover.dataplane.claims import ClaimRequest
 from drover.dataplane.offsets import canonical_json
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import RetentionResult
 from drover.errors import (
+    FailedPreconditionError,
     InvalidArgumentError,
     Reason,
     ResourceExhaustedError,
@@ -27,23 +31,23 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
 
 WAITING_MAX = 1_000
+#: A claim takes little room, and all tasks of a cluster may start at once.
+CLAIMS_WAITING_MAX = 20_000
 #: A call whose turn comes later than this is refused; with the wait for the file itself that is
 #: less than the deadlines of callers.
 WAIT_MAX_S = 5.0
 PAGE_MAX_BYTES = 1024 * 1024
-BATCH_MAX_TASKS = 10_000
+#: What one transaction takes on: tasks and offsets are counted alike. It is over in well below a
+#: second, so that nobody else waits for long.
+BATCH_MAX_ITEMS = 10_000
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True, eq=False)
-class _Commit:
-    tasks: Sequence[TaskOffsets]
-    done: "asyncio.Future[list[CommitResult]]"
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
 
 
 class OffsetStore:
-    """The coordinator's use of ``EmbeddedStore``. At most 1,000 calls wait for it.
+    """The coordinator's use of ``EmbeddedStore``. At most 1,000 calls, and 20,000 claims, wait.
 
     Every call raises UnavailableError STORAGE_UNAVAILABLE while another process keeps the file
     busy for too long or the disk refuses the write, and ResourceExhaustedError QUEUE_FULL when too
@@ -58,8 +62,12 @@ class OffsetStore:
         self._writes = ThreadPoolExecutor(1, thread_name_prefix="offsets-write")
         self._reads = ThreadPoolExecutor(1, thread_name_prefix="offsets-read")
         self._waiting_count = 0
-        self._queue: list[_Commit] = []
-        self._committer: asyncio.Task[None] | None = None
+        self._claims = _SharedWrites(
+            self._write_claims, size=lambda _: 1, waiting_max=CLAIMS_WAITING_MAX, name="claims"
+        )
+        self._commits = _SharedWrites(
+            self._write_commits, size=_item_count, waiting_max=WAITING_MAX, name="offset commits"
+        )
 
     async def claim(
         self,
@@ -70,30 +78,21 @@ class OffsetStore:
         request_id: str,
         task_config_generation: int,
     ) -> Term:
-        """Make ``owner`` the task's one committer.
+        """Make ``owner`` the task's one committer; durable when it returns.
 
         Raises:
             FailedPreconditionError: STALE_TERM.
         """
-        return await self._run(
-            self._writes,
-            lambda: self._store.claim_task(
-                task,
-                generation=generation,
-                owner=owner,
-                request_id=request_id,
-                task_config_generation=task_config_generation,
-            ),
+        answer = await self._claims.submit(
+            ClaimRequest(task, generation, owner, request_id, task_config_generation)
         )
+        if isinstance(answer, FailedPreconditionError):
+            raise answer
+        return answer
 
     async def commit(self, tasks: Sequence[TaskOffsets]) -> list[CommitResult]:
         """Commit offsets of tasks; a result for each, in order, durable when it returns."""
-        self._check_waiting(len(self._queue))
-        commit = _Commit(tasks, asyncio.get_running_loop().create_future())
-        self._queue.append(commit)
-        if self._committer is None:
-            self._committer = asyncio.create_task(self._commit_all(), name="offset commits")
-        return await commit.done
+        return await self._commits.submit(tasks)
 
     async def fetch(self, connector: str, page_token: str) -> tuple[list[CommittedOffset], str]:
         """A page of a connector's offsets, and the token of the next one; empty on the last.
@@ -104,9 +103,13 @@ class OffsetStore:
             InvalidArgumentError: INVALID_REQUEST, a token that no page gave.
         """
         after = _canonical_token(page_token)
-        return await self._run(
-            self._reads, lambda: _page(self._store.fetch_offsets(connector), after)
+        page, more = await self._run(
+            self._reads,
+            lambda: self._store.fetch_offsets_page(
+                connector, after_partition_json=after, max_bytes=PAGE_MAX_BYTES
+            ),
         )
+        return page, page[-1].partition_json if more else ""
 
     async def apply_retention(
         self, *, retention_ms: int | None, retention_bytes: int | None
@@ -128,48 +131,28 @@ class OffsetStore:
 
     async def close(self) -> None:
         """Finish what is under way and close the store."""
-        if self._committer is not None:
-            await self._committer
+        await self._claims.close()
+        await self._commits.close()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._reads, lambda: None)  # after the reads under way
         await loop.run_in_executor(self._writes, self._store.close)
         for threads in (self._reads, self._writes):
             threads.shutdown(wait=True)
 
-    async def _commit_all(self) -> None:
-        """Commit until nothing waits; what fails together is told together."""
-        try:
-            while self._queue:
-                batch = self._take_batch()
-                tasks = [each for commit in batch for each in commit.tasks]
-                try:
-                    results = await self._run(
-                        self._writes, partial(self._store.commit_offsets, tasks)
-                    )
-                except Exception as error:  # noqa: BLE001 - it is the callers' to hear
-                    for commit in batch:
-                        if not commit.done.done():
-                            commit.done.set_exception(error)
-                    continue
-                answers = iter(results)
-                for commit in batch:
-                    answer = [next(answers) for _ in commit.tasks]
-                    if not commit.done.done():
-                        commit.done.set_result(answer)
-        finally:
-            self._committer = None
+    async def _write_claims(
+        self, requests: Sequence[ClaimRequest]
+    ) -> Sequence[Term | FailedPreconditionError]:
+        return await self._run(self._writes, partial(self._store.claim_tasks, requests))
 
-    def _take_batch(self) -> list[_Commit]:
-        batch: list[_Commit] = []
-        task_count = 0
-        while self._queue and (not batch or task_count < BATCH_MAX_TASKS):
-            commit = self._queue.pop(0)
-            task_count += len(commit.tasks)
-            batch.append(commit)
-        return batch
+    async def _write_commits(
+        self, commits: Sequence[Sequence[TaskOffsets]]
+    ) -> Sequence[list[CommitResult]]:
+        tasks = [each for commit in commits for each in commit]
+        results = iter(await self._run(self._writes, partial(self._store.commit_offsets, tasks)))
+        return [[next(results) for _ in commit] for commit in commits]
 
     async def _run(self, threads: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        self._check_waiting(self._waiting_count)
+        _check_waiting(self._waiting_count, WAITING_MAX)
         self._waiting_count += 1
         try:
             turn = partial(_in_time, work, time.monotonic() + WAIT_MAX_S)
@@ -177,38 +160,111 @@ class OffsetStore:
         finally:
             self._waiting_count -= 1
 
-    def _check_waiting(self, count: int) -> None:
-        if count >= WAITING_MAX:
-            raise ResourceExhaustedError(
-                Reason.QUEUE_FULL, f"{WAITING_MAX} calls wait for the store; try again later"
-            )
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[RequestT, AnswerT]):
+    request: RequestT
+    deadline_s: float
+    answer: "asyncio.Future[AnswerT]"
 
 
-def _page(offsets: Sequence[CommittedOffset], after: str) -> tuple[list[CommittedOffset], str]:
-    page: list[CommittedOffset] = []
-    size_bytes = 0
-    for offset in offsets:
-        if after and canonical_json(offset.partition_json) <= after:
-            continue
-        size_bytes += _size_bytes(offset)
-        if page and size_bytes > PAGE_MAX_BYTES:
-            return page, page[-1].partition_json
-        page.append(offset)
-    return page, ""
+class _SharedWrites(Generic[RequestT, AnswerT]):
+    """Requests that wait while others are written are written together.
+
+    Args:
+        write: Writes some requests, an answer for each; what it raises is told to all of them.
+        size: How many items a request is, of ``BATCH_MAX_ITEMS``.
+        waiting_max: How many requests may wait.
+        name: For the task that writes.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[RequestT]], Awaitable[Sequence[AnswerT]]],
+        *,
+        size: Callable[[RequestT], int],
+        waiting_max: int,
+        name: str,
+    ) -> None:
+        self._write = write
+        self._size = size
+        self._waiting_max = waiting_max
+        self._name = name
+        self._queue: deque[_Waiting[RequestT, AnswerT]] = deque()
+        self._writer: asyncio.Task[None] | None = None
+
+    async def submit(self, request: RequestT) -> AnswerT:
+        """Have ``request`` written soon."""
+        _check_waiting(len(self._queue), self._waiting_max)
+        answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Waiting(request, time.monotonic() + WAIT_MAX_S, answer))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_all(), name=self._name)
+        return await answer
+
+    async def close(self) -> None:
+        """Wait until everything is written."""
+        if self._writer is not None:
+            await self._writer
+
+    async def _write_all(self) -> None:
+        try:
+            while batch := self._take_batch():
+                try:
+                    answers = await self._write([each.request for each in batch])
+                except Exception as error:  # noqa: BLE001 - it is the callers' to hear
+                    for waiting in batch:
+                        if not waiting.answer.done():
+                            waiting.answer.set_exception(error)
+                    continue
+                for waiting, answer in zip(batch, answers, strict=True):
+                    if not waiting.answer.done():
+                        waiting.answer.set_result(answer)
+        finally:
+            self._writer = None
+
+    def _take_batch(self) -> list[_Waiting[RequestT, AnswerT]]:
+        """The next requests; without those that nobody waits for, or that waited for too long."""
+        batch: list[_Waiting[RequestT, AnswerT]] = []
+        item_count = 0
+        now_s = time.monotonic()
+        while self._queue:
+            waiting = self._queue[0]
+            if waiting.answer.done():
+                self._queue.popleft()
+                continue
+            if now_s > waiting.deadline_s:
+                self._queue.popleft().answer.set_exception(_too_late())
+                continue
+            item_count += self._size(waiting.request)
+            if batch and item_count > BATCH_MAX_ITEMS:
+                break
+            batch.append(self._queue.popleft())
+        return batch
+
+
+def _item_count(tasks: Sequence[TaskOffsets]) -> int:
+    return sum(1 + len(each.offsets) for each in tasks)
+
+
+def _check_waiting(count: int, waiting_max: int) -> None:
+    if count >= waiting_max:
+        raise ResourceExhaustedError(
+            Reason.QUEUE_FULL, f"{waiting_max} calls wait for the store; try again later"
+        )
 
 
 def _in_time(work: Callable[[], T], deadline_s: float) -> T:
     if time.monotonic() > deadline_s:
-        raise UnavailableError(
-            Reason.STORAGE_UNAVAILABLE,
-            f"other calls kept the store busy for {WAIT_MAX_S:.0f} s: try again",
-        )
+        raise _too_late()
     return work()
 
 
-def _size_bytes(offset: CommittedOffset) -> int:
-    texts = (offset.partition_json, offset.offset_json or "", offset.metadata)
-    return sum(len(text.encode()) for text in texts) + 32
+def _too_late() -> UnavailableError:
+    return UnavailableError(
+        Reason.STORAGE_UNAVAILABLE,
+        f"other calls kept the store busy for {WAIT_MAX_S:.0f} s: try again",
+    )
 
 
 def _canonical_token(page_token: str) -> str:

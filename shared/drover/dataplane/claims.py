@@ -5,6 +5,7 @@ a file or a topic partition to another task.
 """
 
 import sqlite3
+from dataclasses import dataclass
 
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
@@ -13,6 +14,17 @@ from drover.model.ids import TaskId, Term
 REMEMBERED_REQUESTS = 32
 #: The owner of a claim that fell with its set of task configs.
 _NOBODY = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A wish to be the one committer of ``task``; see ``EmbeddedStore.claim_task``."""
+
+    task: TaskId
+    generation: int
+    owner: str
+    request_id: str
+    task_config_generation: int = -1
 
 
 def grant(
@@ -28,7 +40,8 @@ def grant(
     """Give ``owner`` the task, with a sequence above every earlier one.
 
     Another set of task configs than that of the connector's claims makes all of them stale: what
-    one task worked on may be another's in the new set.
+    one task worked on may be another's in the new set. A request that is refused has written
+    nothing, so that others may go on in the same transaction.
 
     Raises:
         FailedPreconditionError: STALE_TERM, a later generation holds the task, a later set of task
@@ -115,17 +128,18 @@ def _enter_set(
     with another config log.
     """
     row = connection.execute(
-        "SELECT generation, task_config_generation FROM claims WHERE connector = ?"
-        " ORDER BY generation DESC, task_config_generation DESC LIMIT 1",
-        (task.connector,),
+        "SELECT task_config_generation FROM claims WHERE connector = ? LIMIT 1", (task.connector,)
     ).fetchone()
-    if row is None or row[1] == task_config_generation:
+    if row is None or row[0] == task_config_generation:
         return
-    if (generation, task_config_generation) < row:
+    (latest,) = connection.execute(
+        "SELECT max(generation) FROM claims WHERE connector = ?", (task.connector,)
+    ).fetchone()
+    if (generation, task_config_generation) < (latest, row[0]):
         raise _stale_term(
             task,
             f"generation {generation} with task configs {task_config_generation}",
-            f"a claim of generation {row[0]} with task configs {row[1]}",
+            f"a claim of generation {latest} with task configs {row[0]}",
         )
     connection.execute(
         "UPDATE claims SET generation = ?, sequence = sequence + 1, owner = ?,"

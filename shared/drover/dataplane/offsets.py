@@ -10,6 +10,8 @@ from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
 
 #: A partition or an offset is a position, not a place for data.
 JSON_MAX_BYTES = 64 * 1024
+#: What an offset takes in a message beside its texts, at most.
+ROW_OVERHEAD_BYTES = 32
 
 
 def canonical_json(text: str) -> str:
@@ -102,6 +104,28 @@ def fetch(connection: sqlite3.Connection, connector: str) -> list[CommittedOffse
         (connector,),
     )
     return [CommittedOffset(*row) for row in rows]
+
+
+def fetch_page(
+    connection: sqlite3.Connection, connector: str, after_key: str, max_bytes: int
+) -> tuple[list[CommittedOffset], bool]:
+    """A connector's offsets behind a canonical partition, about ``max_bytes`` of them, and whether
+    there are more.
+    """
+    rows = connection.execute(
+        "SELECT partition_json, offset_json, metadata FROM offsets"
+        " WHERE connector = ? AND partition_key > ? ORDER BY partition_key",
+        (connector, after_key),
+    )
+    page: list[CommittedOffset] = []
+    size_bytes = 0
+    for row in rows:
+        size_bytes += sum(len(text.encode()) for text in row) + ROW_OVERHEAD_BYTES
+        if page and size_bytes > max_bytes:
+            rows.close()
+            return page, True
+        page.append(CommittedOffset(*row))
+    return page, False
 
 
 def _json_fault(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from drover.clock import Clock, SystemClock
 from drover.dataplane import claims, offsets, planning, publishing, retention, topics
+from drover.dataplane.claims import ClaimRequest
 from drover.dataplane.database import BUSY_TIMEOUT_MS, Database
 from drover.dataplane.values import (
     PublishResult,
@@ -20,7 +21,7 @@ from drover.dataplane.values import (
     StagedBlob,
     TopicInfo,
 )
-from drover.errors import InvalidArgumentError, Reason
+from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
 
@@ -82,18 +83,40 @@ class EmbeddedStore:
                 task configs was claimed, or this request was granted before and has been
                 superseded since.
         """
+        request = ClaimRequest(task, generation, owner, request_id, task_config_generation)
+        (answer,) = self.claim_tasks([request])
+        if isinstance(answer, FailedPreconditionError):
+            raise answer
+        return answer
+
+    def claim_tasks(self, requests: Sequence[ClaimRequest]) -> list[Term | FailedPreconditionError]:
+        """Many claims, one after the other, that share one disk write; an answer for each.
+
+        One that is refused is answered with its STALE_TERM and does the others no harm.
+        """
+        answers: list[Term | FailedPreconditionError] = []
+        connectors: set[str] = set()
         with self._database.write() as connection:
-            term = claims.grant(
-                connection,
-                task,
-                generation=generation,
-                owner=owner,
-                request_id=request_id,
-                task_config_generation=task_config_generation,
-                now_ms=self._clock.now_ms(),
-            )
-            publishing.discard_stale(connection, task.connector)
-        return term
+            now_ms = self._clock.now_ms()
+            for request in requests:
+                try:
+                    term = claims.grant(
+                        connection,
+                        request.task,
+                        generation=request.generation,
+                        owner=request.owner,
+                        request_id=request.request_id,
+                        task_config_generation=request.task_config_generation,
+                        now_ms=now_ms,
+                    )
+                except FailedPreconditionError as error:
+                    answers.append(error)
+                else:
+                    answers.append(term)
+                    connectors.add(request.task.connector)
+            for connector in sorted(connectors):
+                publishing.discard_stale(connection, connector)
+        return answers
 
     def current_claim(self, task: TaskId) -> Term | None:
         """The claim that counts, or None when the task was never claimed."""
@@ -125,6 +148,23 @@ class EmbeddedStore:
         """A connector's committed offsets; sees every commit that was durable when it was asked."""
         with self._database.read() as connection:
             return offsets.fetch(connection, connector)
+
+    def fetch_offsets_page(
+        self, connector: str, *, after_partition_json: str = "", max_bytes: int
+    ) -> tuple[list[CommittedOffset], bool]:
+        """Some of a connector's offsets, in the order of their canonical partitions.
+
+        Args:
+            connector: Whose.
+            after_partition_json: Begin behind this partition; empty to begin with the first.
+            max_bytes: About how many bytes to read; at least one offset comes, if there is one.
+
+        Returns:
+            The offsets, and whether there are more behind them.
+        """
+        after_key = offsets.canonical_json(after_partition_json) if after_partition_json else ""
+        with self._database.read() as connection:
+            return offsets.fetch_page(connection, connector, after_key, max_bytes)
 
     # -- topics ------------------------------------------------------------------------------
 
