@@ -1,46 +1,135 @@
-"""The group log's records: ``GroupRecord`` ⇄ the messages of storage/v1/group_record.proto."""
+"""The group log's records: ``LogValue`` ⇄ the messages of storage/v1/group_record.proto."""
 
-from google.protobuf.message import DecodeError
+from functools import cache
+from typing import TypeVar
+
+import structlog
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from drover.api.storage.v1 import group_record_pb2 as pb
 from drover.errors import DataLossError, Reason
 from drover.log.log import LogRecord, StoredRecord
 from drover.model.group import OfferedProtocol
-from services.coordinator.core.values import GroupMetadata, GroupRecord, MemberRecord
+from drover.model.offsets import GroupOffset, TopicPartition
+from services.coordinator.core.values import (
+    FloorRecord,
+    GroupMetadata,
+    GroupRecord,
+    LogValue,
+    MemberRecord,
+    OffsetRecord,
+)
+
+MessageT = TypeVar("MessageT", bound=Message)
+
+_logger = structlog.get_logger(__name__)
 
 
-def encode_record(record: GroupRecord) -> LogRecord:
-    """A group's record as the log keeps it."""
-    key = pb.GroupMetadataKey(group_id=record.group_id).SerializeToString(deterministic=True)
-    if record.metadata is None:
-        return LogRecord(key, None)
-    value = _encode_metadata(record.metadata)
-    return LogRecord(key, value.SerializeToString(deterministic=True))
+def encode_record(record: LogValue) -> LogRecord:
+    """A record as the log keeps it."""
+    match record:
+        case GroupRecord(group_id, metadata):
+            key = pb.GroupMetadataKey(group_id=group_id)
+            return _log_record(key, None if metadata is None else _encode_metadata(metadata))
+        case OffsetRecord(group_id, at, offset):
+            name = pb.GroupOffsetKey(group_id=group_id, topic=at.topic, partition=at.partition)
+            value = None if offset is None else _encode_offset(offset)
+            return _log_record(pb.GroupMetadataKey(offset=name), value)
+        case FloorRecord(generation):
+            return _log_record(
+                pb.GroupMetadataKey(generation_floor=pb.GenerationFloorKey()),
+                pb.GenerationFloorValue(generation=generation),
+            )
 
 
-def decode_record(stored: StoredRecord) -> GroupRecord:
-    """The way back.
+def decode_record(stored: StoredRecord) -> LogValue | None:
+    """The way back; None for a record of a kind that only a later version knows.
 
     Raises:
-        DataLossError: LOG_CORRUPT, the bytes are no group record.
+        DataLossError: LOG_CORRUPT, the bytes are no record of a group log.
     """
-    key = pb.GroupMetadataKey()
-    value = pb.GroupMetadataValue()
+    raw = stored.record.value
+    key = _parsed(pb.GroupMetadataKey(), stored.record.key, stored.offset)
+    kind = key.WhichOneof("kind")
+    if key.group_id and kind is None:
+        if raw is None:
+            return GroupRecord(key.group_id, None)
+        metadata = _decode_metadata(_parsed(pb.GroupMetadataValue(), raw, stored.offset))
+        return GroupRecord(key.group_id, metadata)
+    if key.group_id:
+        raise _corrupt(stored.offset, "has a key of two kinds")
+    if kind == "offset":
+        return _decode_offset(key.offset, raw, stored.offset)
+    if kind == "generation_floor":
+        floor = _parsed(pb.GenerationFloorValue(), raw or b"", stored.offset)
+        return FloorRecord(floor.generation)
+    unknown = UnknownFieldSet(key)
+    kinds = tuple(sorted({unknown[index].field_number for index in range(len(unknown))}))
+    if not kinds:
+        raise _corrupt(stored.offset, "names no group")
+    _report_unknown(kinds)
+    return None
+
+
+@cache
+def _report_unknown(kinds: tuple[int, ...]) -> None:
+    """Once for each kind, however many records there are."""
+    _logger.warning(
+        "passed over records of a kind that this version does not know; a newer Drover wrote them",
+        key_fields=kinds,
+    )
+
+
+def _parsed(message: MessageT, content: bytes, offset: int) -> MessageT:
     try:
-        key.ParseFromString(stored.record.key)
-        if stored.record.value is not None:
-            value.ParseFromString(stored.record.value)
+        message.ParseFromString(content)
     except DecodeError as error:
-        raise DataLossError(
-            Reason.LOG_CORRUPT, f"no group record at offset {stored.offset} ({error})"
-        ) from error
-    if not key.group_id:
-        raise DataLossError(
-            Reason.LOG_CORRUPT, f"the record at offset {stored.offset} names no group"
-        )
-    if stored.record.value is None:
-        return GroupRecord(key.group_id, None)
-    return GroupRecord(key.group_id, _decode_metadata(value))
+        raise _corrupt(offset, f"is no record of a group log ({error})") from error
+    return message
+
+
+def _corrupt(offset: int, what: str) -> DataLossError:
+    return DataLossError(Reason.LOG_CORRUPT, f"the record at offset {offset} {what}")
+
+
+def _log_record(key: Message, value: Message | None) -> LogRecord:
+    return LogRecord(
+        key.SerializeToString(deterministic=True),
+        None if value is None else value.SerializeToString(deterministic=True),
+    )
+
+
+def _encode_offset(offset: GroupOffset) -> pb.GroupOffsetValue:
+    return pb.GroupOffsetValue(
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_time_ms=offset.commit_time_ms,
+        expire_time_ms=offset.expire_time_ms,
+    )
+
+
+def _decode_offset(key: pb.GroupOffsetKey, raw: bytes | None, offset: int) -> OffsetRecord:
+    if not key.topic or key.partition < 0:
+        raise _corrupt(offset, "names no topic partition")
+    at = TopicPartition(key.topic, key.partition)
+    if raw is None:
+        return OffsetRecord(key.group_id, at, None)
+    value = _parsed(pb.GroupOffsetValue(), raw, offset)
+    return OffsetRecord(
+        key.group_id,
+        at,
+        GroupOffset(
+            topic=at.topic,
+            partition=at.partition,
+            offset=value.offset,
+            leader_epoch=value.leader_epoch if value.HasField("leader_epoch") else None,
+            metadata=value.metadata,
+            commit_time_ms=value.commit_time_ms,
+            expire_time_ms=value.expire_time_ms if value.HasField("expire_time_ms") else None,
+        ),
+    )
 
 
 def _encode_metadata(metadata: GroupMetadata) -> pb.GroupMetadataValue:

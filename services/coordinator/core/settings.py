@@ -25,6 +25,9 @@ class GroupSettings:
     group time to arrive together. ``disconnect_grace_ms`` is how long a member whose stream broke
     has to show a sign of life. ``group_max_size`` bounds the members of a group, and the ids
     that wait for their first join.
+
+    A group's offsets go ``offsets_retention_ms`` after nobody needs them any more, and a group
+    without members once none are left; that is looked after every ``offsets_retention_check_ms``.
     """
 
     session_timeout_min_ms: int = 6_000
@@ -32,3 +35,5 @@ class GroupSettings:
     initial_rebalance_delay_ms: int = 3_000
     disconnect_grace_ms: int = 1_000
     group_max_size: int = 10_000
+    offsets_retention_ms: int = 604_800_000
+    offsets_retention_check_ms: int = 600_000

@@ -9,7 +9,17 @@ from collections.abc import Iterable, Sequence
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.group import GroupState, LeavingMember
 from drover.model.ids import TaskId
-from services.coordinator.core.events import JoinGroup, LeaveGroup, ListGroups, SyncGroup
+from drover.model.offsets import TopicPartition
+from services.coordinator.core.events import (
+    CommitGroupOffsets,
+    DeleteGroup,
+    DeleteGroupOffsets,
+    FetchGroupOffsets,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    SyncGroup,
+)
 from services.coordinator.core.settings import REBALANCE_TIMEOUT_MAX_MS, GroupSettings
 
 ID_MAX_CHARS = 255
@@ -19,6 +29,11 @@ PROTOCOL_MAX_COUNT = 32
 METADATA_MAX_BYTES = 512 * 1024
 LEAVING_MAX_COUNT = 10_000
 COMMIT_MAX_TASKS = 10_000
+COMMIT_MAX_PARTITIONS = 10_000
+OFFSETS_PAGE_MAX_SIZE = 10_000
+TOPIC_MAX_CHARS = 249
+#: The last moment that a Timestamp can hold.
+TIME_MAX_MS = 253_402_300_799_999
 PAGE_MAX_SIZE = 1_000
 PAGE_DEFAULT_SIZE = 100
 
@@ -129,6 +144,59 @@ def check_fetch(group_id: str, connector: str) -> InvalidArgumentError | None:
     return _error("FetchOffsets", faults)
 
 
+def check_group_commit(event: CommitGroupOffsets) -> InvalidArgumentError | None:
+    """Positions of a group; the size of their metadata is judged one by one."""
+    faults = _group_id_faults(event.group_id, may_be_empty=True)
+    faults += _text_faults("member_id", event.member_id, MEMBER_ID_MAX_CHARS, may_be_empty=True)
+    if event.instance_id is not None:
+        faults += _text_faults("instance_id", event.instance_id, ID_MAX_CHARS)
+    count = len(event.offsets)
+    if not 1 <= count <= COMMIT_MAX_PARTITIONS:
+        faults.append(
+            _invalid("offsets", f"give 1 to {COMMIT_MAX_PARTITIONS} partitions, not {count}")
+        )
+    offsets = event.offsets[:COMMIT_MAX_PARTITIONS]
+    for index, each in enumerate(offsets):
+        field = f"offsets[{index}]"
+        faults += _partition_faults(field, each.topic, each.partition)
+        if each.offset < 0:
+            faults.append(_invalid(f"{field}.offset", f"must be 0 or more, not {each.offset}"))
+        if each.leader_epoch is not None and each.leader_epoch < 0:
+            faults.append(
+                _invalid(f"{field}.leader_epoch", f"must be 0 or more, not {each.leader_epoch}")
+            )
+        if each.expire_time_ms is not None and not 0 <= each.expire_time_ms <= TIME_MAX_MS:
+            faults.append(_invalid(f"{field}.expire_time", "must be from 1970 to 9999"))
+    for index, at in _repeated(f"{each.topic}-{each.partition}" for each in offsets):
+        faults.append(_invalid(f"offsets[{index}]", f"{at} is committed twice"))
+    return _error("CommitGroupOffsets", faults)
+
+
+def check_group_fetch(event: FetchGroupOffsets) -> InvalidArgumentError | None:
+    """Whose positions are asked for, and which."""
+    faults = _group_id_faults(event.group_id, may_be_empty=True)
+    faults += _partition_list_faults(event.partitions, least=0)
+    if not 0 <= event.page_size <= OFFSETS_PAGE_MAX_SIZE:
+        faults.append(
+            _invalid(
+                "page_size", f"must be from 0 to {OFFSETS_PAGE_MAX_SIZE}, not {event.page_size}"
+            )
+        )
+    return _error("FetchGroupOffsets", faults)
+
+
+def check_group_end(event: DeleteGroup) -> InvalidArgumentError | None:
+    """The group that is to go; one without a name may have offsets."""
+    return check_group("DeleteGroup", event.group_id, may_be_empty=True)
+
+
+def check_group_deletion(event: DeleteGroupOffsets) -> InvalidArgumentError | None:
+    """Which positions of a group are to go."""
+    faults = _group_id_faults(event.group_id, may_be_empty=True)
+    faults += _partition_list_faults(event.partitions, least=1)
+    return _error("DeleteGroupOffsets", faults)
+
+
 def check_list(event: ListGroups) -> InvalidArgumentError | None:
     """The page of a list."""
     faults: Faults = []
@@ -165,6 +233,27 @@ def _protocol_faults(event: JoinGroup) -> Faults:
             )
         )
     return [(Reason.INCONSISTENT_GROUP_PROTOCOL, violation) for _, violation in faults]
+
+
+def _partition_list_faults(partitions: Sequence[TopicPartition], *, least: int) -> Faults:
+    faults: Faults = []
+    if not least <= len(partitions) <= COMMIT_MAX_PARTITIONS:
+        faults.append(
+            _invalid(
+                "partitions",
+                f"give {least} to {COMMIT_MAX_PARTITIONS} partitions, not {len(partitions)}",
+            )
+        )
+    for index, at in enumerate(partitions[:COMMIT_MAX_PARTITIONS]):
+        faults += _partition_faults(f"partitions[{index}]", at.topic, at.partition)
+    return faults
+
+
+def _partition_faults(field: str, topic: str, partition: int) -> Faults:
+    faults = _text_faults(f"{field}.topic", topic, TOPIC_MAX_CHARS)
+    if partition < 0:
+        faults.append(_invalid(f"{field}.partition", f"must be 0 or more, not {partition}"))
+    return faults
 
 
 def _task_faults(field: str, task: TaskId) -> Faults:

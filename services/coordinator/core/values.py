@@ -1,12 +1,14 @@
-"""A group's durable state: what its record in the log says.
+"""What the records of the group log say. Each stands for itself: the last one of a key counts.
 
-The record is written when a generation begins (before anybody hears of it), when the leader's
-assignment comes, when the last member is gone, and when a group is created.
+A group's record is written when a generation begins (before anybody hears of it), when the leader's
+assignment comes, when the last member is gone, and when a group is created. Its offsets have a
+record each.
 """
 
 from dataclasses import dataclass
 
 from drover.model.group import OfferedProtocol
+from drover.model.offsets import GroupOffset, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,29 @@ class GroupMetadata:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecord:
-    """A record of the group log; ``metadata`` None removes the group."""
+    """A group's state; ``metadata`` None removes the group."""
 
     group_id: str
     metadata: GroupMetadata | None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRecord:
+    """A group's position in a topic partition; ``offset`` None removes it."""
+
+    group_id: str
+    partition: TopicPartition
+    offset: GroupOffset | None
+
+
+@dataclass(frozen=True, slots=True)
+class FloorRecord:
+    """The highest generation of any group that was removed. New groups begin at it, so that no
+    generation is given out twice to a group of one name.
+    """
+
+    generation: int
+
+
+#: Any record of the group log.
+LogValue = GroupRecord | OffsetRecord | FloorRecord
