@@ -182,8 +182,13 @@ class OwnershipSettings:
 
     @property
     def look_every_ms(self) -> int:
-        """The pause between two looks at the table, each of which renews."""
+        """The pause between two looks at the table."""
         return max(self.lease_ms // 10, 1)
+
+    @property
+    def renew_every_ms(self) -> int:
+        """How often leases are renewed: a process that is stopped while it writes stops all."""
+        return self.lease_ms // 3
 
 
 class Standing(StrEnum):
@@ -244,6 +249,7 @@ class Ownership:
         self._held: dict[int, _Held] = {}
         self._claiming: dict[int, int] = {}
         self._renewing: dict[int, int] = {}
+        self._renewed_ms: int | None = None
         self._not_before_ms: dict[int, int] = {}
         self._log_epochs: dict[int, int] = {}
         self._highest_epochs: dict[int, int] = {}
@@ -335,10 +341,19 @@ class Ownership:
         if self._stopping:
             return (*instructions, *self._retire_when_empty())
         instructions += self._balance(event, view, now_ms)
-        renewable = {s: h.epoch for s, h in self._held.items() if h.stage is not _Stage.UNLOADING}
-        self._renewing = renewable
-        renewals = [Renew(shard, epoch) for shard, epoch in renewable.items()]
-        return (Beat(), *renewals, *instructions)
+        return (*self._renewals(now_ms), *instructions)
+
+    def _renewals(self, now_ms: int) -> Sequence[Instruction]:
+        due_ms = (self._renewed_ms or 0) + self._settings.renew_every_ms
+        if self._renewed_ms is not None and now_ms < due_ms:
+            return ()
+        self._renewed_ms = now_ms
+        self._renewing = {
+            shard: held.epoch
+            for shard, held in self._held.items()
+            if held.stage is not _Stage.UNLOADING
+        }
+        return (Beat(), *(Renew(shard, epoch) for shard, epoch in self._renewing.items()))
 
     def _check_own(self, event: TableSeen, now_ms: int) -> list[Instruction]:
         """What became of claims and renewals. A lease that ran out stays so, even if nobody has
