@@ -16,6 +16,7 @@ from drover.model.group import (
     WatchedGroup,
 )
 from drover.model.offsets import GroupOffset, TopicPartition
+from services.coordinator.core.member import Member
 
 # --- calls -------------------------------------------------------------------------------------
 
@@ -261,17 +262,37 @@ class SyncDue:
 
 @dataclass(frozen=True, slots=True)
 class CreationNotDurable:
-    """The group could not be created for the one who was to get ``member_id``."""
+    """The group could not be created for the one who was to get, or has, ``member_id``."""
 
     group_id: str
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class GenerationNotDurable:
-    """The next generation could not be stored; the joins that waited for it were failed."""
+class Seat:
+    """A static member's place was given to ``member_id``; ``before`` is who had it, if anybody."""
+
+    member_id: str
+    before: Member | None
+
+
+@dataclass(frozen=True, slots=True)
+class SeatNotDurable:
+    """The new holder of a static member's place could not be stored."""
 
     group_id: str
+    seat: Seat
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationNotDurable:
+    """The next generation could not be stored; the joins that waited for it were failed.
+
+    ``seat`` is what the join that completed it had taken.
+    """
+
+    group_id: str
+    seat: Seat | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,9 +341,13 @@ class GroupChanged:
 
 @dataclass(frozen=True, slots=True)
 class MembersRemoved:
-    """To all watchers: these are no longer members."""
+    """To all watchers: these are no longer members.
+
+    ``fenced_instance_id`` is set when another process took the one's place.
+    """
 
     member_ids: frozenset[str]
+    fenced_instance_id: str | None = None
 
 
 def watch_channel(group_id: str) -> str:

@@ -23,6 +23,16 @@ def unknown_member(group_id: str, member_id: str) -> DroverError:
     )
 
 
+def fenced_instance(group_id: str, member_id: str, instance_id: str) -> DroverError:
+    """FENCED_INSTANCE_ID."""
+    return FailedPreconditionError(
+        Reason.FENCED_INSTANCE_ID,
+        f"another process joined group {group_id!r} with the instance id {instance_id!r} and took "
+        f"the place of {member_id!r}: end this one, or give it an instance id of its own",
+        metadata={"groupId": group_id, "memberId": member_id, "instanceId": instance_id},
+    )
+
+
 def illegal_generation(group_id: str, given: int, current: int) -> DroverError:
     """ILLEGAL_GENERATION."""
     return FailedPreconditionError(

@@ -6,7 +6,7 @@ who has joined since, which calls are parked, which ids are pending.
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drover.model.group import (
     GroupDescription,
@@ -18,7 +18,7 @@ from drover.model.group import (
 )
 from services.coordinator.core.member import Member, member_from
 from services.coordinator.core.states import check_transition
-from services.coordinator.core.values import GroupMetadata
+from services.coordinator.core.values import GroupMetadata, MemberRecord
 
 _WITHOUT_MEMBERS = frozenset({GroupState.EMPTY, GroupState.DEAD})
 _WITH_PROTOCOL = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
@@ -40,12 +40,14 @@ class Group:
 
     __slots__ = (
         "_parked_join_count",
+        "_parked_static_count",
         "_speakers",
         "change",
         "generation",
         "group_id",
         "hard",
         "initial_delay",
+        "instances",
         "leader_id",
         "members",
         "pending",
@@ -69,6 +71,8 @@ class Group:
         self.state_time_ms = now_ms
         self.protocol_type = ""
         self.members: dict[str, Member] = {}
+        #: the static members' ids, by instance id
+        self.instances: dict[str, str] = {}
         #: ids that were handed out and not joined with, and until when they are good
         self.pending: dict[str, int] = {}
         #: members of this generation that have not asked for their assignment
@@ -78,6 +82,7 @@ class Group:
         #: counts the notifications
         self.change = 0
         self._parked_join_count = 0
+        self._parked_static_count = 0
         self._speakers: Counter[str] = Counter()
 
     # --- questions ---------------------------------------------------------------------------
@@ -100,14 +105,24 @@ class Group:
         """How long the slowest member may take to join again."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
-    def accepts(self, member_id: str, max_size: int) -> bool:
-        """There is room for the member (rule J3)."""
+    def holder(self, instance_id: str | None) -> Member | None:
+        """The static member that has the instance id."""
+        member_id = None if instance_id is None else self.instances.get(instance_id)
+        return None if member_id is None else self.members[member_id]
+
+    def accepts(self, known: Member | None, max_size: int) -> bool:
+        """There is room for a member, or for a newcomer if ``known`` is None (rule J3).
+
+        The members of a rebalance are those that join first; a newcomer is not let in at the cost
+        of a static member that may come back.
+        """
         if self.state in _WITHOUT_MEMBERS:
             return True
-        known = self.members.get(member_id)
         if self.state is GroupState.PREPARING_REBALANCE:
-            rejoins = known is not None and known.join_call_id is not None
-            return rejoins or self._parked_join_count < max_size
+            if known is not None:
+                return known.join_call_id is not None or self._parked_join_count < max_size
+            absent_static_count = len(self.instances) - self._parked_static_count
+            return self._parked_join_count + absent_static_count < max_size
         return known is not None or len(self.members) < max_size
 
     def supports(self, protocol_type: str, protocols: tuple[OfferedProtocol, ...]) -> bool:
@@ -146,6 +161,8 @@ class Group:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
         self._count_speaker(member, 1)
+        if member.instance_id is not None:
+            self.instances[member.instance_id] = member.member_id
 
     def remove(self, member: Member) -> None:
         """Forget a member. Its parked calls have to be answered by the caller."""
@@ -153,7 +170,28 @@ class Group:
         self.unsynced.discard(member.member_id)
         self._count_speaker(member, -1)
         if member.join_call_id is not None:
-            self._parked_join_count -= 1
+            self._count_parked(member, -1)
+        if member.instance_id is not None:
+            del self.instances[member.instance_id]
+
+    def exchange(self, old: Member, new: Member) -> None:
+        """Put a static member in another's place, of the same instance id; neither is parked.
+
+        What is durable of the place stays with it: the assignment, and whether it was asked for.
+        """
+        assert old.instance_id is not None
+        assert old.instance_id == new.instance_id
+        assert not old.is_parked
+        assert not new.is_parked
+        new.assignment = old.assignment
+        if old.member_id in self.unsynced:
+            self.unsynced.remove(old.member_id)
+            self.unsynced.add(new.member_id)
+        in_order = [new if each is old else each for each in self.members.values()]
+        self.members = {each.member_id: each for each in in_order}
+        self.instances[old.instance_id] = new.member_id
+        self._count_speaker(old, -1)
+        self._count_speaker(new, 1)
 
     def offer(self, member: Member, protocols: tuple[OfferedProtocol, ...]) -> None:
         """Replace what a member offers."""
@@ -164,7 +202,7 @@ class Group:
     def park_join(self, member: Member, call_id: str) -> None:
         """The member waits for the next generation."""
         if member.join_call_id is None:
-            self._parked_join_count += 1
+            self._count_parked(member, 1)
         member.join_call_id = call_id
 
     def unpark_join(self, member: Member) -> str:
@@ -172,8 +210,13 @@ class Group:
         call_id = member.join_call_id
         assert call_id is not None, f"{member.member_id} has no parked join"
         member.join_call_id = None
-        self._parked_join_count -= 1
+        self._count_parked(member, -1)
         return call_id
+
+    def _count_parked(self, member: Member, change: int) -> None:
+        self._parked_join_count += change
+        if member.instance_id is not None:
+            self._parked_static_count += change
 
     def _count_speaker(self, member: Member, change: int) -> None:
         for protocol in member.protocols:
@@ -203,7 +246,7 @@ class Group:
                 leader_id="",
                 state_timestamp_ms=now_ms,
             )
-        leader = self.members.get(self.leader_id)
+        leader = self.members.get(self._leader_now)
         if leader is None or leader.join_call_id is None:
             leader = next(each for each in self.members.values() if each.join_call_id is not None)
         return GroupMetadata(
@@ -232,24 +275,73 @@ class Group:
             assigned=True,
         )
 
+    @property
+    def _leader_now(self) -> str:
+        """The leader's id, or that of the member that has taken its place since the last record."""
+        for record in self.hard.members if self.hard else ():
+            if record.member_id == self.leader_id and record.instance_id is not None:
+                return self.instances.get(record.instance_id, self.leader_id)
+        return self.leader_id
+
+    def logged_holder(self, instance_id: str) -> str | None:
+        """The member id that the last record has for an instance id."""
+        for record in self.hard.members if self.hard else ():
+            if record.instance_id == instance_id:
+                return record.member_id
+        return None
+
+    def as_handed_over(self, holder: Member) -> GroupMetadata:
+        """The last record with ``holder`` in the place of its instance id.
+
+        It is the same generation with the same assignment. Only where no rebalance follows is the
+        holder's own word in it: the record has to fit the protocol that is selected there.
+        """
+        hard = self.hard
+        assert hard is not None
+        old_id = self.logged_holder(holder.instance_id or "")
+        whole = self.state is GroupState.STABLE
+
+        def in_place(record: MemberRecord) -> MemberRecord:
+            if record.member_id != old_id:
+                return record
+            if whole:
+                return holder.record(record.assignment)
+            return replace(record, member_id=holder.member_id)
+
+        return replace(
+            hard,
+            leader_id=holder.member_id if hard.leader_id == old_id else hard.leader_id,
+            members=tuple(in_place(record) for record in hard.members),
+        )
+
     def apply(self, metadata: GroupMetadata) -> None:
-        """Make a durable record the group's state; the only place where hard state changes.
+        """Make a durable record the group's state, with all that it says of members.
 
         Sets no state: live, ``rebalance`` moves the group on; after a load, ``restore`` does.
         """
-        self.hard = metadata
-        self.generation = metadata.generation
-        self.leader_id = metadata.leader_id
-        self.protocol_name = metadata.protocol_name
+        self.note(metadata)
         self.protocol_type = metadata.protocol_type
         before = self.members
         self.members = {}
+        self.instances = {}
         self._speakers = Counter()
         for record in metadata.members:
             member = before.get(record.member_id) or member_from(record)
             member.assignment = record.assignment
             self.members[member.member_id] = member
             self._count_speaker(member, 1)
+            if member.instance_id is not None:
+                self.instances[member.instance_id] = member.member_id
+
+    def note(self, metadata: GroupMetadata) -> None:
+        """Make a durable record the group's hard state, and leave alone who is on the way.
+
+        Hard state changes nowhere else.
+        """
+        self.hard = metadata
+        self.generation = metadata.generation
+        self.leader_id = metadata.leader_id
+        self.protocol_name = metadata.protocol_name
 
     def restore(self) -> None:
         """Take the state that the last record says, after the log was loaded."""
@@ -269,7 +361,9 @@ class Group:
         members: tuple[JoinedMember, ...] = ()
         if member.member_id == metadata.leader_id:
             members = tuple(
-                JoinedMember(each.member_id, each.metadata_of(metadata.protocol_name))
+                JoinedMember(
+                    each.member_id, each.metadata_of(metadata.protocol_name), each.instance_id
+                )
                 for each in self.members.values()
             )
         return Joined(
@@ -319,6 +413,15 @@ class Group:
         assert self.protocol_name == (hard.protocol_name if hard else ""), where
         assert not self.members.keys() & self.pending.keys(), f"{where}: pending members"
         assert self.unsynced <= self.members.keys(), f"{where}: strangers have to sync"
+        instances = {
+            each.instance_id: each.member_id
+            for each in self.members.values()
+            if each.instance_id is not None
+        }
+        assert instances == self.instances, f"{where}: {self.instances} hold instance ids"
+        for record in hard.members if hard else ():
+            held_by = self.instances.get(record.instance_id or "", record.member_id)
+            assert held_by == record.member_id, f"{where}: {held_by} holds it, not in the log"
         if self.state in _WITHOUT_MEMBERS:
             assert self.state is GroupState.DEAD or not self.members, f"{where}: has members"
         if self.state in _WITH_PROTOCOL:
@@ -353,5 +456,7 @@ class Group:
                 assert member.timer_at_ms <= member.alive_until_ms, f"{where}: {member_id}"
         assert speakers == self._speakers, f"{where}: {speakers} speak, not {self._speakers}"
         assert len(parked) == len(set(parked)), f"{where}: a call is parked twice"
-        joins = sum(member.join_call_id is not None for member in self.members.values())
-        assert joins == self._parked_join_count, where
+        joined = [each for each in self.members.values() if each.join_call_id is not None]
+        assert len(joined) == self._parked_join_count, where
+        static = [member for member in joined if member.instance_id is not None]
+        assert len(static) == self._parked_static_count, where

@@ -1,4 +1,6 @@
-"""JoinGroup (rules J1 to J8)."""
+"""JoinGroup (rules J1 to J9)."""
+
+from dataclasses import replace
 
 from drover.errors import DroverError
 from drover.model.group import GroupState, MemberIdRequired, RetryJoin
@@ -7,13 +9,14 @@ from services.coordinator.core.events import (
     JoinGroup,
     ParkedJoinDue,
     PendingDue,
+    Seat,
 )
 from services.coordinator.core.failures import (
     group_full,
     inconsistent_protocol,
     not_available,
-    unknown_member,
 )
+from services.coordinator.core.fencing import refusal
 from services.coordinator.core.group import Group
 from services.coordinator.core.member import Member
 from services.coordinator.core.rebalance import (
@@ -23,6 +26,7 @@ from services.coordinator.core.rebalance import (
     parked_join_key,
     prepare,
 )
+from services.coordinator.core.seats import keep_seat, take_seat
 from services.coordinator.core.sessions import resume, set_session_timer, show_life
 from services.coordinator.core.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from services.coordinator.core.turn import Turn
@@ -35,23 +39,39 @@ def pending_key(group_id: str, member_id: str) -> str:
 
 
 def join(group: Group, event: JoinGroup, turn: Turn, settings: GroupSettings) -> None:
-    """Take a join, in the order of checks that upstream has."""
+    """Take a join, in the order of checks that upstream has; only that whoever has an instance id
+    hears first that it is fenced, or unknown.
+    """
     if group.state is GroupState.DEAD:
         turn.fail(event.call_id, not_available(group.group_id))
-    elif not group.accepts(event.member_id, settings.group_max_size):
-        _refuse_for_size(group, event, turn, settings)
+        return
+    if event.member_id and event.instance_id is not None:
+        known = group.members.get(event.member_id)
+        refused = refusal(group, event.member_id, event.instance_id, None)
+    elif event.member_id:
+        known = group.members.get(event.member_id)
+        is_pending = event.member_id in group.pending
+        refused = None if is_pending else refusal(group, event.member_id, None, None)
+    else:
+        known, refused = group.holder(event.instance_id), None
+    if refused is not None and event.instance_id is not None:
+        turn.fail(event.call_id, refused)
+    elif not group.accepts(known, settings.group_max_size):
+        _refuse_for_size(group, known, event, turn, settings)
     elif not group.supports(event.protocol_type, event.protocols):
         turn.fail(event.call_id, _inconsistent(group, event))
-    elif not event.member_id:
-        _hand_out_id(group, event, turn, settings)
-    elif event.member_id in group.pending:
+    elif refused is not None:
+        turn.fail(event.call_id, refused)
+    elif event.member_id and known is not None:
+        _join_again(group, known, event, turn, settings)
+    elif event.member_id:
         del group.pending[event.member_id]
         turn.cancel_timer(pending_key(group.group_id, event.member_id))
-        _add(group, event, turn, settings)
-    elif (member := group.members.get(event.member_id)) is not None:
-        _join_again(group, member, event, turn, settings)
+        _add(group, _newcomer(event, event.member_id, turn), event, turn, settings)
+    elif event.instance_id is not None:
+        _join_static(group, known, event, turn, settings)
     else:
-        turn.fail(event.call_id, unknown_member(group.group_id, event.member_id))
+        _hand_out_id(group, event, turn, settings)
 
 
 def _inconsistent(group: Group, event: JoinGroup) -> DroverError:
@@ -62,13 +82,19 @@ def _inconsistent(group: Group, event: JoinGroup) -> DroverError:
     return inconsistent_protocol("protocols", "no offered protocol is spoken by every member")
 
 
-def _refuse_for_size(group: Group, event: JoinGroup, turn: Turn, settings: GroupSettings) -> None:
-    """The last ones to join are kept out; a member that lost its place is removed (J3)."""
+def _refuse_for_size(
+    group: Group, known: Member | None, event: JoinGroup, turn: Turn, settings: GroupSettings
+) -> None:
+    """The last ones to join are kept out; a member that lost its place is removed, and nobody
+    waits for an id that found none (J3).
+    """
     turn.fail(event.call_id, group_full(group.group_id, settings.group_max_size))
-    member = group.members.get(event.member_id)
-    if member is not None:
-        forget_members(group, [member], turn)
+    if known is not None:
+        forget_members(group, [known], turn)
         after_removal(group, turn, settings)
+    elif group.pending.pop(event.member_id, None) is not None:
+        turn.cancel_timer(pending_key(group.group_id, event.member_id))
+        after_removal_of_pending(group, turn, settings)
 
 
 def _hand_out_id(group: Group, event: JoinGroup, turn: Turn, settings: GroupSettings) -> None:
@@ -91,22 +117,55 @@ def _hand_out_id(group: Group, event: JoinGroup, turn: Turn, settings: GroupSett
         )
 
 
-def _add(group: Group, event: JoinGroup, turn: Turn, settings: GroupSettings) -> None:
-    """A newcomer becomes a member and waits for a generation (J7)."""
-    member = Member(
-        member_id=event.member_id,
+def _newcomer(event: JoinGroup, member_id: str, turn: Turn) -> Member:
+    return Member(
+        member_id=member_id,
         client_id=event.client_id,
         client_host=event.client_host,
         session_timeout_ms=event.session_timeout_ms,
         rebalance_timeout_ms=event.rebalance_timeout_ms,
         protocols=event.protocols,
+        instance_id=event.instance_id,
         is_new=True,
         new_until_ms=turn.now_ms + NEW_MEMBER_JOIN_TIMEOUT_MS,
     )
+
+
+def _add(
+    group: Group, member: Member, event: JoinGroup, turn: Turn, settings: GroupSettings
+) -> None:
+    """A newcomer becomes a member and waits for a generation (J7)."""
     group.add(member, event.protocol_type)
     if group.initial_delay is not None:
         group.initial_delay.joined_meanwhile = True
     _park_and_rebalance(group, member, event, turn, settings)
+
+
+def _join_static(
+    group: Group, before: Member | None, event: JoinGroup, turn: Turn, settings: GroupSettings
+) -> None:
+    """A static member joins for the first time, or its process has started again (J9).
+
+    It needs no id first: whoever repeats the call takes its own place. While the group is stable
+    and goes on with its protocol, a process that started again is given the generation and the
+    assignment that it had.
+    """
+    member = _newcomer(event, event.new_member_id, turn)
+    if before is None:
+        _add(group, member, event, turn, settings)
+        keep_seat(group, Seat(member.member_id, None), turn)
+        return
+    member.is_new = before.is_new
+    seat = take_seat(group, before, member, turn)
+    goes_on = group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name
+    if not goes_on:
+        _park_and_rebalance(group, member, event, turn, settings)
+        keep_seat(group, seat, turn)
+        return
+    resume(group, member, turn, grace_ms=0)
+    keep_seat(group, seat, turn)
+    joined = group.joined(member, group.as_handed_over(member))
+    turn.complete(event.call_id, replace(joined, skip_assignment=bool(joined.members)))
 
 
 def _join_again(
@@ -144,7 +203,7 @@ def _park_and_rebalance(
         prepare(group, turn, settings)
     member.watch_broken = False
     group.park_join(member, event.call_id)
-    maybe_complete(group, turn)
+    maybe_complete(group, turn, settings)
     if turn.records:
         return  # the call is not parked for long
     turn.set_timer(
@@ -164,10 +223,21 @@ def end_parked_join(group: Group, member: Member, turn: Turn, settings: GroupSet
     resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
 
 
-def after_removal_of_pending(group: Group, turn: Turn) -> None:
+def creation_not_durable(group: Group, member_id: str, error: DroverError, turn: Turn) -> None:
+    """The one who came first hears it, and nobody has come."""
+    group.pending.pop(member_id, None)
+    member = group.members.get(member_id)
+    if member is not None:  # it had no id to fetch first
+        turn.fail(group.unpark_join(member), error)
+        group.remove(member)
+        group.initial_delay = None
+        group.transition(GroupState.EMPTY, turn.now_ms)
+
+
+def after_removal_of_pending(group: Group, turn: Turn, settings: GroupSettings) -> None:
     """A rebalance may be complete now; a group that nobody ever was in is forgotten."""
     if group.is_unused and group.state is GroupState.EMPTY:
         if group.hard is not None:
             turn.append(GroupRecord(group.group_id, None))
     else:
-        maybe_complete(group, turn)
+        maybe_complete(group, turn, settings)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from drover.errors import DroverError
 from drover.machine import AppendFailed, Complete, Fail, Instruction, Outcome, Replayed
 from drover.model.group import GroupDescription, GroupPage, GroupState
-from services.coordinator.core import joining, rebalance, serving, validate
+from services.coordinator.core import joining, rebalance, seats, serving, validate
 from services.coordinator.core.events import (
     AssignmentNotDurable,
     CallAbandoned,
@@ -22,6 +22,7 @@ from services.coordinator.core.events import (
     ParkedJoinDue,
     PendingDue,
     RebalanceDue,
+    SeatNotDurable,
     SessionDue,
     SyncDue,
     SyncGroup,
@@ -30,6 +31,7 @@ from services.coordinator.core.events import (
     WatchOpened,
 )
 from services.coordinator.core.failures import not_available, unknown_member
+from services.coordinator.core.fencing import refusal
 from services.coordinator.core.group import Group
 from services.coordinator.core.member import Member
 from services.coordinator.core.sessions import alive_for, stream_broken
@@ -95,12 +97,16 @@ class GroupsMachine:
             group.apply(metadata)
             return ()
         turn = Turn(metadata.state_timestamp_ms)
-        if metadata.assigned:
+        hard = group.hard
+        if hard is None or (metadata.generation, metadata.assigned) == (
+            hard.generation,
+            hard.assigned,
+        ):
+            group.note(metadata)  # it was created, or a static member's place has another holder
+        elif metadata.assigned:
             rebalance.assignment_came(group, metadata, turn, self._settings)
-        elif metadata.generation > group.generation:
-            rebalance.generation_began(group, metadata, turn, self._settings)
         else:
-            group.apply(metadata)
+            rebalance.generation_began(group, metadata, turn, self._settings)
         return turn.instructions
 
     def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
@@ -147,7 +153,12 @@ class GroupsMachine:
         if group is None:
             return self._unknown_member("Heartbeat", event)
         member = group.members.get(event.member_id)
-        if member is not None and event.generation == group.generation and group.state in _LIVE:
+        if (
+            member is not None
+            and event.generation == group.generation
+            and group.state in _LIVE
+            and event.instance_id in (None, member.instance_id)
+        ):
             # what `serving.heartbeat` does, for the one call that comes all the time
             member.watch_broken = False
             member.alive_until_ms = now_ms + member.session_timeout_ms
@@ -224,7 +235,7 @@ class GroupsMachine:
         group = self._groups.get(event.group_id)
         if group is None:
             return self._unknown_member("ClaimTask", event)
-        refused = serving.refusal(group, event.member_id, event.generation)
+        refused = refusal(group, event.member_id, None, event.generation)
         if refused is not None:
             return _failed(event.call_id, refused)
         return _completed(event.call_id, None)
@@ -290,7 +301,7 @@ class GroupsMachine:
             if group.pending.get(event.member_id, 0) > now_ms:
                 return _NOTHING
             group.pending.pop(event.member_id, None)
-            joining.after_removal_of_pending(group, turn)
+            joining.after_removal_of_pending(group, turn, self._settings)
             self._drop_if_unused(group)
         return turn.outcome()
 
@@ -305,7 +316,7 @@ class GroupsMachine:
         group = self._groups.get(event.group_id)
         turn = Turn(now_ms)
         if group is not None:
-            rebalance.rebalance_due(group, turn)
+            rebalance.rebalance_due(group, turn, self._settings)
         return turn.outcome()
 
     def _sync_due(self, event: SyncDue, now_ms: int) -> Outcome[GroupRecord]:
@@ -320,16 +331,23 @@ class GroupsMachine:
     def _append_failed(self, event: AppendFailed, now_ms: int) -> Outcome[GroupRecord]:
         failed = event.event
         turn = Turn(now_ms)
-        assert isinstance(failed, CreationNotDurable | GenerationNotDurable | AssignmentNotDurable)
+        assert isinstance(
+            failed,
+            CreationNotDurable | GenerationNotDurable | AssignmentNotDurable | SeatNotDurable,
+        )
         group = self._groups.get(failed.group_id)
         if group is None:
             return _NOTHING
         if isinstance(failed, GenerationNotDurable):
+            if failed.seat is not None:
+                seats.give_back(group, failed.seat)
             rebalance.generation_not_durable(group, turn, self._settings)
+        elif isinstance(failed, SeatNotDurable):
+            seats.seat_not_durable(group, failed.seat, event.error, turn, self._settings)
         elif isinstance(failed, AssignmentNotDurable):
             rebalance.assignment_not_durable(group, turn, self._settings)
         else:
-            group.pending.pop(failed.member_id, None)
+            joining.creation_not_durable(group, failed.member_id, event.error, turn)
             self._drop_if_unused(group)
         return turn.outcome()
 

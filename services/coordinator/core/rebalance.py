@@ -93,26 +93,31 @@ def _release_syncs(group: Group, turn: Turn, settings: GroupSettings) -> None:
 
 def _wait(group: Group, turn: Turn, delay_ms: int) -> None:
     group.rebalance_due_ms = turn.now_ms + delay_ms
+    wait_again(group, turn)
+
+
+def wait_again(group: Group, turn: Turn) -> None:
+    """Set the timer of the wait for joins, for when it was to end."""
     turn.set_timer(
         rebalance_key(group.group_id), group.rebalance_due_ms, RebalanceDue(group.group_id)
     )
 
 
-def maybe_complete(group: Group, turn: Turn) -> None:
+def maybe_complete(group: Group, turn: Turn, settings: GroupSettings) -> None:
     """Complete early when nobody is missing; the initial delay is never cut short."""
     preparing = group.state is GroupState.PREPARING_REBALANCE
     if preparing and group.initial_delay is None and group.all_joined:
-        complete(group, turn)
+        complete(group, turn, settings)
 
 
 def after_removal(group: Group, turn: Turn, settings: GroupSettings) -> None:
     """Members or pending ids are gone: the rest rebalances, or need not wait any longer."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare(group, turn, settings)
-    maybe_complete(group, turn)
+    maybe_complete(group, turn, settings)
 
 
-def rebalance_due(group: Group, turn: Turn) -> None:
+def rebalance_due(group: Group, turn: Turn, settings: GroupSettings) -> None:
     """The wait for joins is over, or the initial delay goes into another round (B2, B3)."""
     if group.state is not GroupState.PREPARING_REBALANCE or turn.now_ms < group.rebalance_due_ms:
         return
@@ -123,40 +128,54 @@ def rebalance_due(group: Group, turn: Turn) -> None:
         group.initial_delay = InitialDelay(next_ms, remaining_ms)
         _wait(group, turn, next_ms)
         return
-    complete(group, turn)
+    complete(group, turn, settings)
 
 
-def complete(group: Group, turn: Turn) -> None:
-    """End the wait: who has not joined is out, the rest is the next generation (B4)."""
+def complete(group: Group, turn: Turn, settings: GroupSettings) -> None:
+    """End the wait: who has not joined is out, the rest is the next generation (B4).
+
+    A static member that has not joined stays until its session ends: it may only be starting
+    again. If there is nobody else the wait goes on, since such a generation had no leader.
+    """
     group.initial_delay = None
-    turn.cancel_timer(rebalance_key(group.group_id))
     absent = [member for member in group.members.values() if member.join_call_id is None]
-    forget_members(group, absent, turn)
+    joined_count = len(group.members) - len(absent)
+    static = [member for member in absent if member.instance_id is not None]
+    room_count = max(settings.group_max_size - joined_count, 0)  # J3: the last ones are out
+    dynamic = [member for member in absent if member.instance_id is None]
+    forget_members(group, [*dynamic, *static[room_count:]], turn)
+    if group.members and not joined_count:
+        _wait(group, turn, group.max_rebalance_timeout_ms)
+        return
+    turn.cancel_timer(rebalance_key(group.group_id))
     metadata = group.as_next_generation(turn.now_ms)
     for member in group.members.values():
-        assert member.join_call_id is not None
-        turn.complete(member.join_call_id, group.joined(member, metadata))
+        if member.join_call_id is not None:
+            turn.complete(member.join_call_id, group.joined(member, metadata))
     turn.append(GroupRecord(group.group_id, metadata), GenerationNotDurable(group.group_id))
 
 
 def generation_began(
     group: Group, metadata: GroupMetadata, turn: Turn, settings: GroupSettings
 ) -> None:
-    """A generation is durable and its joins are being answered."""
-    for member in group.members.values():
-        if member.join_call_id is not None:
-            group.unpark_join(member)
-            turn.cancel_timer(parked_join_key(group.group_id, member.member_id))
+    """A generation is durable and its joins are being answered.
+
+    Static members that did not join are in it too, but nothing has been heard of them.
+    """
+    joined = [member for member in group.members.values() if member.join_call_id is not None]
+    for member in joined:
+        group.unpark_join(member)
+        turn.cancel_timer(parked_join_key(group.group_id, member.member_id))
     group.apply(metadata)
     if not group.members:
         group.transition(GroupState.EMPTY, turn.now_ms)
         announce(group, turn)
         return
     group.transition(GroupState.COMPLETING_REBALANCE, turn.now_ms)
-    for member in group.members.values():
+    for member in joined:
         member.is_new = False
         resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
-    group.unsynced = set(group.members)
+    group.unsynced = {member.member_id for member in joined}
     turn.set_timer(
         sync_key(group.group_id),
         turn.now_ms + group.max_rebalance_timeout_ms,

@@ -18,13 +18,13 @@ from services.coordinator.core.events import (
     WatchStarted,
 )
 from services.coordinator.core.failures import (
-    illegal_generation,
     inconsistent_protocol,
     not_available,
     superseded,
     too_many_watches,
     unknown_member,
 )
+from services.coordinator.core.fencing import refusal
 from services.coordinator.core.group import Group
 from services.coordinator.core.joining import after_removal_of_pending, pending_key
 from services.coordinator.core.member import Member
@@ -40,20 +40,11 @@ from services.coordinator.core.settings import STALLED_MS, WATCHES_PER_MEMBER_MA
 from services.coordinator.core.turn import Turn
 
 
-def refusal(group: Group, member_id: str, generation: int | None) -> DroverError | None:
-    """Why a member's call is refused (rule G2); None if it is not."""
-    if group.state is GroupState.DEAD:
-        return not_available(group.group_id)
-    if member_id not in group.members:
-        return unknown_member(group.group_id, member_id)
-    if generation is not None and generation != group.generation:
-        return illegal_generation(group.group_id, generation, group.generation)
-    return None
-
-
 def sync(group: Group, event: SyncGroup, turn: Turn) -> None:
     """Park until the leader's assignment is durable, or answer what is known (S1 to S3)."""
-    refused = refusal(group, event.member_id, event.generation) or _wrong_protocol(group, event)
+    refused = refusal(
+        group, event.member_id, event.instance_id, event.generation
+    ) or _wrong_protocol(group, event)
     if refused is not None:
         turn.fail(event.call_id, refused)
         return
@@ -107,7 +98,7 @@ def end_parked_sync(group: Group, member: Member, turn: Turn, settings: GroupSet
 
 def heartbeat(group: Group, event: Heartbeat, turn: Turn) -> None:
     """A sign of life, answered with whether the member has to join again (H1)."""
-    refused = refusal(group, event.member_id, event.generation)
+    refused = refusal(group, event.member_id, event.instance_id, event.generation)
     if refused is not None:
         turn.fail(event.call_id, refused)
         return
@@ -124,25 +115,37 @@ def leave(group: Group, event: LeaveGroup, turn: Turn, settings: GroupSettings) 
     freed = False
     results = []
     for leaving in event.leaving:
-        member_id = leaving.member_id
-        member = group.members.get(member_id)
-        if group.pending.pop(member_id, None) is not None:
+        member_id, outcome = _who_leaves(group, leaving)
+        if member_id in gone:
+            outcome = LeaveOutcome.UNKNOWN_MEMBER_ID
+        elif outcome is LeaveOutcome.LEFT and member_id in group.pending:
+            del group.pending[member_id]
             turn.cancel_timer(pending_key(group.group_id, member_id))
             freed = True
-            outcome = LeaveOutcome.LEFT
-        elif member is not None and member_id not in gone:
-            _refuse_parked(group, member, turn)
-            gone[member_id] = member
-            outcome = LeaveOutcome.LEFT
-        else:
-            outcome = LeaveOutcome.UNKNOWN_MEMBER_ID
+        elif outcome is LeaveOutcome.LEFT:
+            gone[member_id] = group.members[member_id]
+            _refuse_parked(group, gone[member_id], turn)
         results.append(LeaveResult(member_id, outcome, leaving.instance_id))
     turn.complete(event.call_id, tuple(results))
     forget_members(group, list(gone.values()), turn)
     if gone:
         after_removal(group, turn, settings)
     elif freed:
-        after_removal_of_pending(group, turn)
+        after_removal_of_pending(group, turn, settings)
+
+
+def _who_leaves(group: Group, leaving: LeavingMember) -> tuple[str, LeaveOutcome]:
+    """Whom a leaver means, by its member id, its instance id, or both (L1)."""
+    member_id = leaving.member_id
+    if leaving.instance_id is not None:
+        holder = group.holder(leaving.instance_id)
+        if holder is None:
+            return member_id, LeaveOutcome.UNKNOWN_MEMBER_ID
+        if member_id and member_id != holder.member_id:
+            return member_id, LeaveOutcome.FENCED_INSTANCE_ID
+        return holder.member_id, LeaveOutcome.LEFT
+    known = member_id in group.pending or member_id in group.members
+    return member_id, LeaveOutcome.LEFT if known else LeaveOutcome.UNKNOWN_MEMBER_ID
 
 
 def unknown_leavers(leaving: tuple[LeavingMember, ...]) -> tuple[LeaveResult, ...]:
@@ -184,7 +187,7 @@ def session_due(group: Group, member: Member, turn: Turn, settings: GroupSetting
 
 def watch_opened(group: Group, event: WatchOpened, turn: Turn) -> None:
     """A member watches: its process is alive."""
-    refused = refusal(group, event.member_id, None)
+    refused = refusal(group, event.member_id, None, None)
     if refused is not None:
         turn.fail(event.call_id, refused)
         return
