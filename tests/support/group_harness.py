@@ -4,7 +4,7 @@ Time stands still until ``advance``, which fires the machine's timers, each at i
 every event the machine's invariants are checked, and that ``handle`` left hard state alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drover.errors import DroverError, Reason, UnavailableError
@@ -26,11 +26,16 @@ from drover.model.group import (
     OfferedProtocol,
     WatchedGroup,
 )
+from drover.model.offsets import GroupOffset, GroupOffsetPage, TopicPartition
 from services.coordinator.core.events import (
     CallAbandoned,
     CheckMember,
+    CommitGroupOffsets,
+    DeleteGroup,
+    DeleteGroupOffsets,
     DescribeGroup,
     Event,
+    FetchGroupOffsets,
     GroupChanged,
     Heartbeat,
     JoinGroup,
@@ -44,7 +49,7 @@ from services.coordinator.core.events import (
 )
 from services.coordinator.core.machine import GroupsMachine
 from services.coordinator.core.settings import GroupSettings
-from services.coordinator.core.values import GroupMetadata, GroupRecord
+from services.coordinator.core.values import GroupMetadata, GroupRecord, LogValue
 
 GROUP = "g"
 START_MS = 1_000_000
@@ -94,7 +99,7 @@ class GroupHarness:
     def __init__(self, settings: GroupSettings | None = None, *, first_id: int = 1) -> None:
         self.settings = settings or GroupSettings()
         self.now_ms = START_MS
-        self.records: list[GroupRecord] = []
+        self.records: list[LogValue] = []
         self.calls: dict[str, Call] = {}
         self.watched: list[WatchedGroup] = []
         self.removed: list[str] = []
@@ -325,6 +330,55 @@ class GroupHarness:
         """A page of groups."""
         return self.submit(ListGroups(self.call_id(), **options))  # type: ignore[arg-type]
 
+    def commit_offsets(
+        self,
+        offsets: Mapping[TopicPartition, int] | Sequence[GroupOffset],
+        member_id: str = "",
+        generation: int = -1,
+        *,
+        instance_id: str | None = None,
+        group_id: str = GROUP,
+    ) -> Call:
+        """Commit positions, as nobody's member unless told otherwise."""
+        if isinstance(offsets, Mapping):
+            offsets = [
+                GroupOffset(at.topic, at.partition, offset) for at, offset in offsets.items()
+            ]
+        return self.submit(
+            CommitGroupOffsets(
+                self.call_id(), group_id, member_id, generation, tuple(offsets), instance_id
+            )
+        )
+
+    def fetch_offsets(
+        self, *partitions: TopicPartition, group_id: str = GROUP, **page: object
+    ) -> Call:
+        """Ask for positions, or for a page of all."""
+        return self.submit(
+            FetchGroupOffsets(self.call_id(), group_id, partitions, **page)  # type: ignore[arg-type]
+        )
+
+    def offsets(self, group_id: str = GROUP) -> dict[TopicPartition, int]:
+        """All positions of a group."""
+        found: dict[TopicPartition, int] = {}
+        token = ""
+        while True:
+            page = self.fetch_offsets(group_id=group_id, page_token=token).response
+            assert isinstance(page, GroupOffsetPage)
+            for each in page.offsets:
+                found[TopicPartition(each.topic, each.partition)] = each.offset
+            token = page.next_page_token
+            if not token:
+                return found
+
+    def delete_offsets(self, *partitions: TopicPartition, group_id: str = GROUP) -> Call:
+        """Remove positions."""
+        return self.submit(DeleteGroupOffsets(self.call_id(), group_id, partitions))
+
+    def delete_group(self, group_id: str = GROUP) -> Call:
+        """Remove a group."""
+        return self.submit(DeleteGroup(self.call_id(), group_id))
+
     # --- whole groups ------------------------------------------------------------------------
 
     def completing(self, *member_ids: str, **options: object) -> dict[str, Call]:
@@ -363,6 +417,7 @@ class GroupHarness:
 
     def last_metadata(self) -> GroupMetadata:
         """The last record's value."""
-        metadata = self.records[-1].metadata
-        assert metadata is not None
-        return metadata
+        record = self.records[-1]
+        assert isinstance(record, GroupRecord)
+        assert record.metadata is not None
+        return record.metadata

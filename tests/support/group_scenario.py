@@ -27,7 +27,7 @@ from drover.model.group import (
 )
 from services.coordinator.core.events import Unloaded, WatchStarted
 from services.coordinator.core.settings import GroupSettings
-from services.coordinator.core.values import GroupRecord
+from services.coordinator.core.values import FloorRecord, LogValue, OffsetRecord
 from tests.support.group_harness import DISK_FULL, GROUP, Call, GroupHarness
 from tests.support.scenario import Command
 
@@ -154,8 +154,13 @@ def _generation(command: Command) -> int | None:
     return int(command.options["generation"]) if "generation" in command.options else None
 
 
-def _record(record: GroupRecord) -> str:
+def _record(record: LogValue) -> str:
+    if isinstance(record, FloorRecord):
+        return f"new groups begin at generation {record.generation}"
     assert record.group_id == GROUP
+    if isinstance(record, OffsetRecord):
+        at, offset = record.partition, record.offset
+        return f"{at.topic}-{at.partition} {'removed' if offset is None else offset.offset}"
     metadata = record.metadata
     if metadata is None:
         return "the group is removed"
