@@ -257,6 +257,13 @@ class SyncDue:
     generation: int
 
 
+@dataclass(frozen=True, slots=True)
+class ExpiryDue:
+    """It is time to look for offsets that are no longer needed; ``begins`` anew, or to go on."""
+
+    begins: bool = True
+
+
 # --- failed appends (inside AppendFailed) ------------------------------------------------------
 
 
@@ -302,6 +309,19 @@ class AssignmentNotDurable:
     group_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetsNotDurable:
+    """Offsets of a member could not be stored; what its call did for its session has to stay."""
+
+    group_id: str
+    member_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryNotDurable:
+    """What expired could not be removed: the next sweep tries again."""
+
+
 Event = (
     Call
     | CallAbandoned
@@ -313,6 +333,7 @@ Event = (
     | ParkedJoinDue
     | RebalanceDue
     | SyncDue
+    | ExpiryDue
     | AppendFailed
 )
 

@@ -84,3 +84,28 @@ def inconsistent_protocol(field: str, description: str) -> DroverError:
     return InvalidArgumentError.listing(
         [Violation(field, description)], reason=Reason.INCONSISTENT_GROUP_PROTOCOL
     )
+
+
+def group_not_found(group_id: str) -> DroverError:
+    """GROUP_ID_NOT_FOUND."""
+    return NotFoundError(
+        Reason.GROUP_ID_NOT_FOUND,
+        f"there is no group {group_id!r}: ListGroups names those that there are",
+        metadata={"groupId": group_id},
+    )
+
+
+def non_empty_group(group_id: str, member_count: int) -> DroverError:
+    """NON_EMPTY_GROUP."""
+    return FailedPreconditionError(
+        Reason.NON_EMPTY_GROUP,
+        f"group {group_id!r} has {member_count} members: stop them first",
+        metadata={"groupId": group_id, "memberCount": str(member_count)},
+    )
+
+
+def bad_page_token() -> DroverError:
+    """INVALID_REQUEST, a token that no page gave."""
+    return InvalidArgumentError.listing(
+        [Violation("page_token", "give the next_page_token of the page before")]
+    )

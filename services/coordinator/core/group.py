@@ -16,6 +16,7 @@ from drover.model.group import (
     JoinedMember,
     OfferedProtocol,
 )
+from drover.model.offsets import GroupOffset, TopicPartition
 from services.coordinator.core.member import Member, member_from
 from services.coordinator.core.states import check_transition
 from services.coordinator.core.values import GroupMetadata, MemberRecord
@@ -50,6 +51,7 @@ class Group:
         "instances",
         "leader_id",
         "members",
+        "offsets",
         "pending",
         "protocol_name",
         "protocol_type",
@@ -59,13 +61,15 @@ class Group:
         "unsynced",
     )
 
-    def __init__(self, group_id: str, now_ms: int) -> None:
+    def __init__(self, group_id: str, now_ms: int, generation: int = 0) -> None:
         self.group_id = group_id
         # hard
         self.hard: GroupMetadata | None = None
-        self.generation = 0
+        #: before there is a record: where the group begins, the log's generation floor
+        self.generation = generation
         self.leader_id = ""
         self.protocol_name = ""
+        self.offsets: dict[TopicPartition, GroupOffset] = {}
         # soft
         self.state = GroupState.EMPTY
         self.state_time_ms = now_ms
@@ -89,11 +93,14 @@ class Group:
 
     @property
     def is_unused(self) -> bool:
-        """It never had a generation and nobody is on the way: it may be forgotten.
+        """It never had a generation, nobody is on the way and nothing is committed: it may be
+        forgotten at once.
 
-        A group that had one is kept, because its generation must never be given out again.
+        A group that had one has the protocol type of its members; it goes with ``deletion``, which
+        sees to it that its generation is never given out again.
         """
-        return self.generation == 0 and not self.members and not self.pending
+        had_members = self.hard is not None and self.hard.protocol_type
+        return not (had_members or self.members or self.pending or self.offsets)
 
     @property
     def all_joined(self) -> bool:
@@ -230,7 +237,7 @@ class Group:
         """The record of a group that nobody is in yet."""
         return GroupMetadata(
             protocol_type="",
-            generation=0,
+            generation=self.generation,
             protocol_name="",
             leader_id="",
             state_timestamp_ms=now_ms,
@@ -345,9 +352,9 @@ class Group:
 
     def restore(self) -> None:
         """Take the state that the last record says, after the log was loaded."""
-        assert self.hard is not None
-        self.state_time_ms = self.hard.state_timestamp_ms
-        if not self.members:
+        if self.hard is not None:
+            self.state_time_ms = self.hard.state_timestamp_ms
+        if self.hard is None or not self.members:
             self.state = GroupState.EMPTY
         elif self.hard.assigned:
             self.state = GroupState.STABLE
@@ -408,7 +415,7 @@ class Group:
         """Raise AssertionError when the group contradicts itself."""
         where = f"group {self.group_id!r} in {self.state}"
         hard = self.hard
-        assert self.generation == (hard.generation if hard else 0), where
+        assert hard is None or self.generation == hard.generation, where
         assert self.leader_id == (hard.leader_id if hard else ""), where
         assert self.protocol_name == (hard.protocol_name if hard else ""), where
         assert not self.members.keys() & self.pending.keys(), f"{where}: pending members"

@@ -12,7 +12,7 @@ from drover.machine import (
     Outcome,
     SetTimer,
 )
-from services.coordinator.core.values import GroupRecord
+from services.coordinator.core.values import LogValue
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class Turn:
     """The records and instructions of one event, in order."""
 
     now_ms: int
-    records: list[GroupRecord] = field(default_factory=list)
+    records: list[LogValue] = field(default_factory=list)
     instructions: list[Instruction] = field(default_factory=list)
     on_append_failed: object | None = None
 
@@ -44,13 +44,13 @@ class Turn:
         """Tell the watchers."""
         self.instructions.append(Notify(channel, message))
 
-    def append(self, record: GroupRecord, on_append_failed: object | None = None) -> None:
+    def append(self, record: LogValue, on_append_failed: object | None = None) -> None:
         """Make ``record`` durable before anything of this turn is released."""
         self.records.append(record)
         if on_append_failed is not None:
             self.on_append_failed = on_append_failed
 
-    def outcome(self) -> Outcome[GroupRecord]:
+    def outcome(self) -> Outcome[LogValue]:
         """What the runtime gets."""
         return Outcome(
             records=tuple(self.records),

@@ -1,0 +1,47 @@
+"""How a group goes: on an operator's word (rule A3), and what it leaves behind."""
+
+from collections.abc import Iterable, Sequence
+
+from drover.model.group import GroupState
+from services.coordinator.core.events import DeleteGroup
+from services.coordinator.core.failures import group_not_found, non_empty_group
+from services.coordinator.core.group import Group
+from services.coordinator.core.joining import pending_key
+from services.coordinator.core.turn import Turn
+from services.coordinator.core.values import FloorRecord, GroupRecord, OffsetRecord
+
+
+def delete(group: Group | None, event: DeleteGroup, turn: Turn, floor: int) -> None:
+    """Remove a group without members, and its offsets. Ids that were handed out go with it."""
+    if group is None:
+        turn.fail(event.call_id, group_not_found(event.group_id))
+        return
+    if group.state is not GroupState.EMPTY:
+        turn.fail(event.call_id, non_empty_group(group.group_id, len(group.members)))
+        return
+    for partition in group.offsets:
+        turn.append(OffsetRecord(group.group_id, partition, None))
+    remove([group], turn, floor)
+    for member_id in group.pending:
+        turn.cancel_timer(pending_key(group.group_id, member_id))
+    turn.complete(event.call_id, None)
+
+
+def remove(groups: Sequence[Group], turn: Turn, floor: int) -> None:
+    """Remove groups without members whose offsets are gone or go in this turn.
+
+    Args:
+        groups: Who goes.
+        turn: Where the records go, all into one append.
+        floor: The log's generation floor; raised to the highest generation of those that go.
+    """
+    highest = highest_generation(groups)
+    if highest > floor:
+        turn.append(FloorRecord(highest))
+    for group in groups:
+        turn.append(GroupRecord(group.group_id, None))
+
+
+def highest_generation(groups: Iterable[Group]) -> int:
+    """The highest generation among them; 0 if there is none."""
+    return max((group.generation for group in groups), default=0)
