@@ -176,7 +176,7 @@ async def _attempt(
     metadata: tuple[tuple[str, str], ...],
 ) -> ResponseT:
     try:
-        return await method(request, timeout=timeout_s, metadata=metadata)
+        return _whole(await method(request, timeout=timeout_s, metadata=metadata))
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
 
@@ -190,11 +190,18 @@ async def _stream(
     call = method(request, timeout=timeout_s, metadata=metadata)
     try:
         async for message in call:
-            yield message
+            yield _whole(message)
     except grpc.RpcError as error:
         raise from_rpc_error(error) from None
     finally:
         call.cancel()
+
+
+def _whole(message: ResponseT | None) -> ResponseT:
+    """gRPC gives None for bytes that it could not decode."""
+    if message is None:
+        raise InternalError("the server's answer cannot be decoded: it is of another version")
+    return message
 
 
 def _retrying(timeout_s: float) -> AsyncRetrying:

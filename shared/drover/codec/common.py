@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
+import structlog
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -12,6 +13,12 @@ from drover.errors import InvalidArgumentError, Violation
 from drover.model.ids import TaskId, Term
 
 EnumT = TypeVar("EnumT", bound=StrEnum)
+OtherwiseT = TypeVar("OtherwiseT")
+
+#: So many unknown values of an enum are told in the log.
+TOLD_MAX = 100
+
+_log = structlog.get_logger("drover.codec")
 
 
 class EnumCodec(Generic[EnumT]):
@@ -30,6 +37,8 @@ class EnumCodec(Generic[EnumT]):
             for member in model
             if prefix + member.value in names
         }
+        self._prefix = prefix
+        self._told: set[int] = set()
         self._members = {number: member for member, number in self._numbers.items()}
         self._allowed = ", ".join(prefix + member.value for member in self._numbers)
 
@@ -47,6 +56,24 @@ class EnumCodec(Generic[EnumT]):
         if member is None:
             raise invalid_field(field, f"{number} is not one of {self._allowed}")
         return member
+
+    def decode_answer(self, number: int, otherwise: OtherwiseT) -> EnumT | OtherwiseT:
+        """The model's value of what a server says, for those who have to live with any.
+
+        A newer server may know more values: ``otherwise`` stands for them, and the log says so
+        once.
+        """
+        member = self._members.get(number)
+        if member is not None:
+            return member
+        if number not in self._told and len(self._told) < TOLD_MAX:
+            self._told.add(number)
+            _log.warning(
+                "a server uses a value that this version does not know: upgrade it",
+                value=f"{self._prefix}{number}",
+                taken_for=str(otherwise),
+            )
+        return otherwise
 
     def find(self, number: int) -> EnumT | None:
         """The model's value; None for UNSPECIFIED and unknown ones."""

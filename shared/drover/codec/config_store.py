@@ -44,7 +44,7 @@ def decode_connector(message: pb.ConnectorEntry) -> ConnectorEntry:
         name=message.name,
         config=decode_config(message.config) if message.has_config else None,
         config_revision=message.config_revision,
-        target_state=TARGET_STATES.decode(message.target_state, "target_state"),
+        target_state=_decode_target_state(message.target_state),
         task_count=message.task_count,
         task_config_generation=message.task_config_generation,
         inconsistent=message.inconsistent,
@@ -102,9 +102,7 @@ def decode_event(message: pb.ConfigEvent) -> ConfigEvent | None:
             )
         case "target_state_changed":
             changed = message.target_state_changed
-            change = TargetStateChanged(
-                changed.name, TARGET_STATES.decode(changed.target_state, "target_state")
-            )
+            change = TargetStateChanged(changed.name, _decode_target_state(changed.target_state))
         case "restart_requested":
             restart = message.restart_requested
             change = RestartRequested(restart.name, restart.only_failed, restart.include_tasks)
@@ -224,6 +222,11 @@ def _pieces(event: pb.ConfigEvent, max_bytes: int) -> Iterable[pb.ConfigEvent]:
         piece.task_configs_updated.task_configs.append(entry)
         size += entry_size
     yield piece
+
+
+def _decode_target_state(number: int) -> TargetState:
+    """A state that only a newer store knows is no order to run."""
+    return TARGET_STATES.decode_answer(number, TargetState.PAUSED)
 
 
 def _encode_task_configs(task_configs: Mapping[TaskId, ConfigMap]) -> list[pb.TaskConfigEntry]:

@@ -41,6 +41,11 @@ LEAVE_OUTCOMES = EnumCodec(pb.LeaveOutcome, "LEAVE_OUTCOME_", LeaveOutcome)
 COMMIT_OUTCOMES = EnumCodec(pb.CommitOutcome, "COMMIT_OUTCOME_", CommitOutcome)
 
 
+def _decode_state(number: int) -> GroupState:
+    """DEAD stands for what is not known, as it does for unknown groups."""
+    return GROUP_STATES.decode_answer(number, GroupState.DEAD)
+
+
 def encode_protocol(protocol: OfferedProtocol) -> pb.GroupProtocol:
     """As proto."""
     return pb.GroupProtocol(name=protocol.name, metadata=protocol.metadata)
@@ -196,7 +201,7 @@ def decode_watched_group(message: pb.WatchGroupResponse) -> WatchedGroup:
     """As model."""
     return WatchedGroup(
         message.created,
-        GROUP_STATES.decode(message.state, "state"),
+        _decode_state(message.state),
         message.generation,
         message.rejoin_needed,
     )
@@ -248,7 +253,7 @@ def decode_group_description(message: pb.DescribeGroupResponse) -> GroupDescript
     """As model."""
     return GroupDescription(
         group_id=message.group_id,
-        state=GROUP_STATES.decode(message.state, "state"),
+        state=_decode_state(message.state),
         protocol_type=message.protocol_type,
         protocol_name=message.protocol_name,
         generation=message.generation,
@@ -281,7 +286,7 @@ def decode_group_page(message: pb.ListGroupsResponse) -> GroupPage:
         tuple(
             GroupListing(
                 group.group_id,
-                GROUP_STATES.decode(group.state, "state"),
+                _decode_state(group.state),
                 group.protocol_type,
                 group.member_count,
                 group.generation,
@@ -338,6 +343,6 @@ def decode_commit_result(message: pb.CommitOffsetsResponse.Result) -> CommitResu
     """As model."""
     return CommitResult(
         decode_task_id(message.task),
-        COMMIT_OUTCOMES.decode(message.outcome, "outcome"),
+        COMMIT_OUTCOMES.decode_answer(message.outcome, CommitOutcome.INVALID),
         message.message,
     )

@@ -74,15 +74,15 @@ def encode_event(event: StatusEvent) -> pb.StatusEvent:
 
 
 def decode_event(message: pb.StatusEvent) -> StatusEvent | None:
-    """As model; None for a kind of event that this version does not know."""
+    """As model; None for a kind of event, or the key of one, that this version does not know."""
     match message.WhichOneof("event"):
         case "updated":
-            status = decode_status(message.updated, "updated")
-            return StatusEvent(message.offset, status.key, status)
+            key, status = _find_key(message.updated.key), _find_status(message.updated)
         case "removed":
-            return StatusEvent(message.offset, decode_key(message.removed, "removed"), None)
+            key, status = _find_key(message.removed), None
         case _:
             return None
+    return None if key is None else StatusEvent(message.offset, key, status)
 
 
 def encode_snapshot(
@@ -112,9 +112,23 @@ def decode_snapshot(chunks: Iterable[pb.GetSnapshotResponse]) -> StatusSnapshot:
     for chunk in chunks:
         end_offset = chunk.end_offset
         for entry in chunk.statuses:
-            status = decode_status(entry)
-            statuses[status.key] = status
+            status = _find_status(entry)
+            if status is not None:
+                statuses[status.key] = status
     return StatusSnapshot(end_offset, statuses)
+
+
+def _find_status(message: pb.StatusEntry) -> Status | None:
+    """As model; None for the state or key of a newer server, of which nothing can be said."""
+    key = _find_key(message.key)
+    state = RUN_STATES.decode_answer(message.state, None)
+    if key is None or state is None:
+        return None
+    return Status(key, state, message.worker_id, message.generation, message.trace)
+
+
+def _find_key(message: pb.StatusKey) -> StatusKey | None:
+    return None if message.WhichOneof("key") is None else decode_key(message)
 
 
 def encode_watch_responses(

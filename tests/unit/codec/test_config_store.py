@@ -1,13 +1,12 @@
 import itertools
 from collections.abc import Iterable, Sequence
 
-import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.codec import config_store as codec
-from drover.errors import InvalidArgumentError
 from drover.model.config import (
     ConfigEvent,
     ConfigSnapshot,
@@ -132,9 +131,16 @@ def test_without_events_there_is_one_progress_mark() -> None:
     assert (message.created, message.end_offset, len(message.events)) == (True, 5, 0)
 
 
-@pytest.mark.parametrize("number", [0, 9])
-def test_a_target_state_must_be_known(number: int) -> None:
+def test_a_target_state_of_a_newer_store_is_no_order_to_run() -> None:
     message = pb.ConfigEvent(offset=1)
-    message.target_state_changed.target_state = number  # type: ignore[assignment]
-    with pytest.raises(InvalidArgumentError, match="target_state"):
-        codec.decode_event(message)
+    message.target_state_changed.name = "a"
+    message.target_state_changed.target_state = 9  # type: ignore[assignment]
+    with structlog.testing.capture_logs() as told:
+        for _ in range(2):
+            event = codec.decode_event(message)
+            assert event == ConfigEvent(1, TargetStateChanged("a", TargetState.PAUSED))
+    assert [each["value"] for each in told] == ["TARGET_STATE_9"]
+    chunk = pb.GetSnapshotResponse(end_offset=2, complete=True)
+    chunk.connectors.add(name="a", target_state=9)
+    (entry,) = codec.decode_snapshot([chunk]).connectors.values()
+    assert entry.target_state is TargetState.PAUSED

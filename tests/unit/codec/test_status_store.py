@@ -1,4 +1,5 @@
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,24 @@ def test_events(status: Status, offset: int, removed: bool) -> None:
 
 def test_an_event_of_a_newer_server_is_ignored() -> None:
     assert codec.decode_event(pb.StatusEvent(offset=3)) is None
+    for key_of_another_kind in (
+        pb.StatusEvent(offset=3, removed=pb.StatusKey()),
+        pb.StatusEvent(offset=3, updated=pb.StatusEntry(state=pb.RUN_STATE_RUNNING)),
+    ):
+        assert codec.decode_event(key_of_another_kind) is None
+
+
+def test_a_state_of_a_newer_server_is_a_status_of_which_nothing_is_known() -> None:
+    entry = pb.StatusEntry(key=pb.StatusKey(connector="a"), worker_id="w")
+    entry.state = 99  # type: ignore[assignment]
+    known = codec.encode_status(Status("b", RunState.RUNNING, "w", 1))
+    with structlog.testing.capture_logs() as told:
+        event = codec.decode_event(pb.StatusEvent(offset=3, updated=entry))
+        chunk = pb.GetSnapshotResponse(statuses=[entry, known], end_offset=4, complete=True)
+        snapshot = codec.decode_snapshot([chunk])
+    assert event == StatusEvent(3, "a", None)
+    assert list(snapshot.statuses) == ["b"]
+    assert [each["value"] for each in told] == ["RUN_STATE_99"]
 
 
 @given(st.lists(statuses, max_size=8), st.integers(0, 10**9), st.integers(1, 500))
