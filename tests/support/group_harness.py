@@ -224,6 +224,7 @@ class GroupHarness:
         session_ms: int = SESSION_MS,
         rebalance_ms: int = REBALANCE_MS,
         patience_ms: int | None = None,
+        instance_id: str | None = None,
     ) -> Call:
         """Join with a member id, or without one to get ``new_id``."""
         return self.submit(
@@ -240,12 +241,17 @@ class GroupHarness:
                 protocols=protocols,
                 parked_until_ms=self.now_ms
                 + (rebalance_ms + 1 if patience_ms is None else patience_ms),
+                instance_id=instance_id,
             )
         )
 
     def first_join(self, new_id: str, **options: object) -> Call:
         """A first join, which is to be answered with ``new_id``."""
         return self.join("", new_id=new_id, **options)  # type: ignore[arg-type]
+
+    def join_static(self, new_id: str, instance_id: str, **options: object) -> Call:
+        """A static member's process starts: it joins under its instance id, as ``new_id``."""
+        return self.first_join(new_id, instance_id=instance_id, **options)
 
     def enter(self, member_id: str, **options: object) -> Call:
         """Both steps of a newcomer; returns the second, parked call."""
@@ -261,6 +267,7 @@ class GroupHarness:
         group_id: str = GROUP,
         protocol_type: str = "",
         protocol_name: str = "",
+        instance_id: str | None = None,
     ) -> Call:
         """Sync, with assignments if it is the leader's; in the present generation if not told."""
         if generation is None:
@@ -275,20 +282,26 @@ class GroupHarness:
                 protocol_type,
                 protocol_name,
                 handed_in,
+                instance_id,
             )
         )
 
     def heartbeat(
-        self, member_id: str, generation: int | None = None, *, group_id: str = GROUP
+        self,
+        member_id: str,
+        generation: int | None = None,
+        *,
+        group_id: str = GROUP,
+        instance_id: str | None = None,
     ) -> Call:
         """A heartbeat, in the present generation if not told otherwise."""
         if generation is None:
             generation = self.describe(group_id).generation
-        return self.submit(Heartbeat(self.call_id(), group_id, member_id, generation))
+        return self.submit(Heartbeat(self.call_id(), group_id, member_id, generation, instance_id))
 
-    def leave(self, *member_ids: str, group_id: str = GROUP) -> Call:
+    def leave(self, *members: str | LeavingMember, group_id: str = GROUP) -> Call:
         """Members leave together."""
-        leaving = tuple(LeavingMember(each) for each in member_ids)
+        leaving = tuple(LeavingMember(each) if isinstance(each, str) else each for each in members)
         return self.submit(LeaveGroup(self.call_id(), group_id, leaving))
 
     def check_member(self, member_id: str, generation: int, *, group_id: str = GROUP) -> Call:
@@ -318,7 +331,10 @@ class GroupHarness:
         """The caller of a parked join or sync goes away."""
         event = call.event
         assert isinstance(event, JoinGroup | SyncGroup)
-        self.handle(CallAbandoned(event.group_id, event.member_id, call.call_id))
+        member_id = event.member_id
+        if isinstance(event, JoinGroup) and not member_id:
+            member_id = event.new_member_id
+        self.handle(CallAbandoned(event.group_id, member_id, call.call_id))
 
     def describe(self, group_id: str = GROUP) -> GroupDescription:
         """The group."""

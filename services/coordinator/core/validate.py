@@ -15,6 +15,7 @@ from services.coordinator.core.events import (
     DeleteGroup,
     DeleteGroupOffsets,
     FetchGroupOffsets,
+    Heartbeat,
     JoinGroup,
     LeaveGroup,
     ListGroups,
@@ -23,7 +24,7 @@ from services.coordinator.core.events import (
 from services.coordinator.core.settings import REBALANCE_TIMEOUT_MAX_MS, GroupSettings
 
 ID_MAX_CHARS = 255
-#: A member id is the client id, a dash and a UUID.
+#: A member id is the client id or the instance id, a dash and a UUID.
 MEMBER_ID_MAX_CHARS = ID_MAX_CHARS + 37
 PROTOCOL_MAX_COUNT = 32
 METADATA_MAX_BYTES = 512 * 1024
@@ -64,26 +65,34 @@ def check_join(event: JoinGroup, settings: GroupSettings) -> InvalidArgumentErro
             )
         )
     faults += _text_faults("member_id", event.member_id, MEMBER_ID_MAX_CHARS, may_be_empty=True)
+    faults += _instance_faults("instance_id", event.instance_id)
     faults += _text_faults("client_id", event.client_id, ID_MAX_CHARS, may_be_empty=True)
     return _error("JoinGroup", faults)
 
 
 def check_sync(event: SyncGroup) -> InvalidArgumentError | None:
-    """Only what a leader hands in; ids are checked by ``check_member``."""
-    if not event.assignments:
-        return None
+    """What a leader hands in, and the instance id; other ids are checked by ``check_member``."""
+    faults = _instance_faults("instance_id", event.instance_id)
     member_ids = [each.member_id for each in event.assignments]
-    faults = [
+    faults += [
         _invalid(f"assignments[{index}].member_id", f"{member_id!r} is assigned twice")
         for index, member_id in _repeated(member_ids)
     ]
     return _error("SyncGroup", faults)
 
 
-def check_member(what: str, group_id: str, member_id: str) -> InvalidArgumentError | None:
+def check_heartbeat(event: Heartbeat) -> InvalidArgumentError | None:
+    """The instance id, if it is not that of a member."""
+    return _error("Heartbeat", _instance_faults("instance_id", event.instance_id))
+
+
+def check_member(
+    what: str, group_id: str, member_id: str, instance_id: str | None = None
+) -> InvalidArgumentError | None:
     """The ids of a member's call."""
     faults = _group_id_faults(group_id)
     faults += _text_faults("member_id", member_id, MEMBER_ID_MAX_CHARS)
+    faults += _instance_faults("instance_id", instance_id)
     return _error(what, faults)
 
 
@@ -148,8 +157,7 @@ def check_group_commit(event: CommitGroupOffsets) -> InvalidArgumentError | None
     """Positions of a group; the size of their metadata is judged one by one."""
     faults = _group_id_faults(event.group_id, may_be_empty=True)
     faults += _text_faults("member_id", event.member_id, MEMBER_ID_MAX_CHARS, may_be_empty=True)
-    if event.instance_id is not None:
-        faults += _text_faults("instance_id", event.instance_id, ID_MAX_CHARS)
+    faults += _instance_faults("instance_id", event.instance_id)
     count = len(event.offsets)
     if not 1 <= count <= COMMIT_MAX_PARTITIONS:
         faults.append(
@@ -209,7 +217,16 @@ def check_list(event: ListGroups) -> InvalidArgumentError | None:
 
 
 def _leaver_faults(index: int, leaving: LeavingMember) -> Faults:
-    return _text_faults(f"members[{index}].member_id", leaving.member_id, MEMBER_ID_MAX_CHARS)
+    field = f"members[{index}]"
+    is_static = leaving.instance_id is not None
+    faults = _text_faults(
+        f"{field}.member_id", leaving.member_id, MEMBER_ID_MAX_CHARS, may_be_empty=is_static
+    )
+    return faults + _instance_faults(f"{field}.instance_id", leaving.instance_id)
+
+
+def _instance_faults(field: str, instance_id: str | None) -> Faults:
+    return [] if instance_id is None else _text_faults(field, instance_id, ID_MAX_CHARS)
 
 
 def _protocol_faults(event: JoinGroup) -> Faults:

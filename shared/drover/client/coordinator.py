@@ -64,12 +64,17 @@ class CoordinatorClient:
         rebalance_timeout_ms: int,
         protocol_type: str,
         protocols: Sequence[OfferedProtocol],
+        instance_id: str | None = None,
         reason: str = "",
         timeout_s: float,
     ) -> JoinOutcome:
         """Enter a group or its next generation; parked until the rebalance completes.
 
-        Retried only with a member id: a repeated first join would leave a ghost behind.
+        With an ``instance_id`` the member is static: a process that joins without a member id takes
+        the place of the one before, which is then refused with FENCED_INSTANCE_ID and has to end.
+
+        Retried only with one of the ids: any other first join that is repeated would leave a ghost
+        behind.
         ``timeout_s`` should be above the rebalance timeout; shortly before it the answer is
         RetryJoin.
         """
@@ -82,9 +87,13 @@ class CoordinatorClient:
             protocol_type=protocol_type,
             protocols=[encode_protocol(protocol) for protocol in protocols],
             reason=reason,
+            instance_id=instance_id,
         )
         response = await unary(
-            self._stub.JoinGroup, request, timeout_s=timeout_s, retry=bool(member_id)
+            self._stub.JoinGroup,
+            request,
+            timeout_s=timeout_s,
+            retry=bool(member_id or instance_id),
         )
         return decode_join_outcome(response)
 
@@ -97,6 +106,7 @@ class CoordinatorClient:
         protocol_type: str = "",
         protocol_name: str = "",
         assignments: Sequence[MemberAssignment] = (),
+        instance_id: str | None = None,
         timeout_s: float,
     ) -> SyncOutcome:
         """Hand in (leader) and receive the assignments; parked until the leader has synced."""
@@ -107,6 +117,7 @@ class CoordinatorClient:
             protocol_type=protocol_type,
             protocol_name=protocol_name,
             assignments=[encode_assignment(assignment) for assignment in assignments],
+            instance_id=instance_id,
         )
         response = await unary(self._stub.SyncGroup, request, timeout_s=timeout_s, retry=True)
         return decode_sync_outcome(response)
@@ -117,10 +128,16 @@ class CoordinatorClient:
         group_id: str,
         member_id: str,
         generation: int,
+        instance_id: str | None = None,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> bool:
         """Keep the session alive; returns whether a rebalance is under way (join again)."""
-        request = pb.HeartbeatRequest(group_id=group_id, member_id=member_id, generation=generation)
+        request = pb.HeartbeatRequest(
+            group_id=group_id,
+            member_id=member_id,
+            instance_id=instance_id,
+            generation=generation,
+        )
         response = await unary(self._stub.Heartbeat, request, timeout_s=timeout_s, retry=True)
         return response.rebalance_in_progress
 

@@ -300,13 +300,6 @@ async def test_a_call_without_a_deadline(stub: Stub) -> None:
     [
         ("DeleteGroup", pb.DeleteGroupRequest(group_id="g")),
         ("DeleteOffsets", pb.DeleteOffsetsRequest(group_id="g", connector="c")),
-        ("JoinGroup", join_request(instance_id="i")),
-        ("SyncGroup", pb.SyncGroupRequest(group_id="g", member_id="m", instance_id="i")),
-        ("Heartbeat", pb.HeartbeatRequest(group_id="g", member_id="m", instance_id="i")),
-        (
-            "LeaveGroup",
-            pb.LeaveGroupRequest(group_id="g", members=[pb.LeavingMember(instance_id="i")]),
-        ),
     ],
 )
 async def test_what_comes_later_says_so(stub: Stub, method: str, request_message: Any) -> None:
