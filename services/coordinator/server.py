@@ -49,7 +49,7 @@ from services.coordinator.core.events import (
     WatchStarted,
     watch_channel,
 )
-from services.coordinator.core.failures import unknown_member
+from services.coordinator.core.failures import fenced_instance, unknown_member
 from services.coordinator.core.validate import (
     check_claim,
     check_commit,
@@ -57,7 +57,7 @@ from services.coordinator.core.validate import (
     check_group,
     check_states,
 )
-from services.coordinator.core.values import GroupRecord
+from services.coordinator.core.values import LogValue
 from services.coordinator.offsets import OffsetStore
 
 SERVICE_NAME = "drover.api.coordinator.v1.CoordinatorService"
@@ -81,7 +81,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
 
     def __init__(
         self,
-        runtime: Runtime[GroupRecord],
+        runtime: Runtime[LogValue],
         offsets: OffsetStore,
         clock: Clock,
         *,
@@ -107,15 +107,16 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.JoinGroupRequest, context: Context
     ) -> pb.JoinGroupResponse:
         """Parked by the machine; un-parked when the caller goes away."""
-        _refuse_static(request)
         call_id = next(self._call_ids)
+        instance_id = _instance_id(request)
+        new_member_id = f"{instance_id or request.client_id or 'member'}-{uuid.uuid4()}"
         rebalance_timeout_ms = decode_duration(request.rebalance_timeout)
         patience_ms = int(remaining_s(context, JOIN_MARGIN_S) * 1_000)
         event = JoinGroup(
             call_id=call_id,
             group_id=request.group_id,
             member_id=request.member_id,
-            new_member_id=f"{request.client_id or 'member'}-{uuid.uuid4()}",
+            new_member_id=new_member_id,
             client_id=request.client_id,
             client_host=_host(context.peer()),
             session_timeout_ms=decode_duration(request.session_timeout),
@@ -123,15 +124,16 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             protocol_type=request.protocol_type,
             protocols=tuple(decode_protocol(each) for each in request.protocols),
             parked_until_ms=self._clock.now_ms() + min(rebalance_timeout_ms, patience_ms),
+            instance_id=instance_id,
         )
-        abandoned = CallAbandoned(request.group_id, request.member_id, call_id)
+        parked_id = request.member_id or new_member_id
+        abandoned = CallAbandoned(request.group_id, parked_id, call_id)
         return encode_join_outcome(await self._submit(event, on_cancel=abandoned))
 
     async def SyncGroup(
         self, request: pb.SyncGroupRequest, context: Context
     ) -> pb.SyncGroupResponse:
         """Parked by the machine until the leader's assignment is durable."""
-        _refuse_static(request)
         call_id = next(self._call_ids)
         event = SyncGroup(
             call_id=call_id,
@@ -141,6 +143,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
             assignments=tuple(decode_assignment(each) for each in request.assignments),
+            instance_id=_instance_id(request),
         )
         abandoned = CallAbandoned(request.group_id, request.member_id, call_id)
         return encode_sync_outcome(await self._submit(event, on_cancel=abandoned))
@@ -149,9 +152,12 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.HeartbeatRequest, context: Context
     ) -> pb.HeartbeatResponse:
         """A sign of life."""
-        _refuse_static(request)
         event = Heartbeat(
-            next(self._call_ids), request.group_id, request.member_id, request.generation
+            next(self._call_ids),
+            request.group_id,
+            request.member_id,
+            request.generation,
+            _instance_id(request),
         )
         return pb.HeartbeatResponse(rebalance_in_progress=await self._submit(event))
 
@@ -159,8 +165,6 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.LeaveGroupRequest, context: Context
     ) -> pb.LeaveGroupResponse:
         """Members leave together."""
-        for member in request.members:
-            _refuse_static(member)
         leaving = tuple(decode_leaving_member(each) for each in request.members)
         event = LeaveGroup(next(self._call_ids), request.group_id, leaving)
         results = await self._submit(event)
@@ -187,7 +191,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                     assert isinstance(message, GroupChanged | MembersRemoved)
                     if isinstance(message, MembersRemoved):
                         if member_id in message.member_ids:
-                            raise unknown_member(group_id, member_id)
+                            raise _removal(group_id, member_id, message)
                     elif message.change > last_change:
                         last_change = message.change
                         yield encode_watched_group(message.watched)
@@ -320,11 +324,17 @@ def _raise(error: DroverError | None) -> None:
         raise error
 
 
-def _refuse_static(
-    message: pb.JoinGroupRequest | pb.SyncGroupRequest | pb.HeartbeatRequest | pb.LeavingMember,
-) -> None:
-    if message.HasField("instance_id"):
-        raise NotImplementedYetError("static membership (instance_id)")
+def _instance_id(
+    request: pb.JoinGroupRequest | pb.SyncGroupRequest | pb.HeartbeatRequest,
+) -> str | None:
+    return request.instance_id if request.HasField("instance_id") else None
+
+
+def _removal(group_id: str, member_id: str, message: MembersRemoved) -> DroverError:
+    """Why a member's watch ends."""
+    if message.fenced_instance_id is not None:
+        return fenced_instance(group_id, member_id, message.fenced_instance_id)
+    return unknown_member(group_id, member_id)
 
 
 def _host(peer: str) -> str:
