@@ -10,6 +10,7 @@ from drover.errors import (
     UnavailableError,
     Violation,
 )
+from services.coordinator.core.offers import Excess
 from services.coordinator.core.settings import WATCHES_PER_MEMBER_MAX
 
 
@@ -66,6 +67,21 @@ def group_full(group_id: str, max_size: int) -> DroverError:
         Reason.GROUP_MAX_SIZE_REACHED,
         f"group {group_id!r} is full, it takes {max_size} members: back off",
         metadata={"groupId": group_id, "groupMaxSize": str(max_size)},
+    )
+
+
+def group_has_no_room(group_id: str, excess: Excess) -> DroverError:
+    """GROUP_MAX_SIZE_REACHED."""
+    return ResourceExhaustedError(
+        Reason.GROUP_MAX_SIZE_REACHED,
+        f"with this member the {excess.what} of all members of group {group_id!r} would be "
+        f"{excess.size_bytes} bytes, and {excess.max_bytes} fit: send less metadata, or spread the "
+        "members over several groups",
+        metadata={
+            "groupId": group_id,
+            "sizeBytes": str(excess.size_bytes),
+            "maxBytes": str(excess.max_bytes),
+        },
     )
 
 

@@ -18,6 +18,7 @@ from drover.model.group import (
 )
 from drover.model.offsets import GroupOffset, TopicPartition
 from services.coordinator.core.member import Member, member_from
+from services.coordinator.core.offers import Offers
 from services.coordinator.core.states import check_transition
 from services.coordinator.core.values import GroupMetadata, MemberRecord
 
@@ -42,7 +43,6 @@ class Group:
     __slots__ = (
         "_parked_join_count",
         "_parked_static_count",
-        "_speakers",
         "change",
         "generation",
         "group_id",
@@ -51,6 +51,7 @@ class Group:
         "instances",
         "leader_id",
         "members",
+        "offers",
         "offsets",
         "pending",
         "protocol_name",
@@ -85,9 +86,9 @@ class Group:
         self.rebalance_due_ms = 0
         #: counts the notifications
         self.change = 0
+        self.offers = Offers()
         self._parked_join_count = 0
         self._parked_static_count = 0
-        self._speakers: Counter[str] = Counter()
 
     # --- questions ---------------------------------------------------------------------------
 
@@ -137,7 +138,7 @@ class Group:
         if not self.members:
             return True
         return protocol_type == self.protocol_type and any(
-            self._speakers[protocol.name] == len(self.members) for protocol in protocols
+            self.offers.speaker_count(protocol.name) == len(self.members) for protocol in protocols
         )
 
     def select_protocol(self) -> str:
@@ -145,9 +146,7 @@ class Group:
 
         Of two with as many votes the one wins that was voted for first.
         """
-        candidates = {
-            name for name, speakers in self._speakers.items() if speakers == len(self.members)
-        }
+        candidates = self.offers.spoken_by(len(self.members))
         votes = Counter(
             next(protocol.name for protocol in member.protocols if protocol.name in candidates)
             for member in self.members.values()
@@ -167,7 +166,7 @@ class Group:
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
-        self._count_speaker(member, 1)
+        self.offers.add(member)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
 
@@ -175,7 +174,7 @@ class Group:
         """Forget a member. Its parked calls have to be answered by the caller."""
         del self.members[member.member_id]
         self.unsynced.discard(member.member_id)
-        self._count_speaker(member, -1)
+        self.offers.remove(member)
         if member.join_call_id is not None:
             self._count_parked(member, -1)
         if member.instance_id is not None:
@@ -197,14 +196,14 @@ class Group:
         in_order = [new if each is old else each for each in self.members.values()]
         self.members = {each.member_id: each for each in in_order}
         self.instances[old.instance_id] = new.member_id
-        self._count_speaker(old, -1)
-        self._count_speaker(new, 1)
+        self.offers.remove(old)
+        self.offers.add(new)
 
     def offer(self, member: Member, protocols: tuple[OfferedProtocol, ...]) -> None:
         """Replace what a member offers."""
-        self._count_speaker(member, -1)
+        self.offers.remove(member)
         member.protocols = protocols
-        self._count_speaker(member, 1)
+        self.offers.add(member)
 
     def park_join(self, member: Member, call_id: str) -> None:
         """The member waits for the next generation."""
@@ -224,12 +223,6 @@ class Group:
         self._parked_join_count += change
         if member.instance_id is not None:
             self._parked_static_count += change
-
-    def _count_speaker(self, member: Member, change: int) -> None:
-        for protocol in member.protocols:
-            self._speakers[protocol.name] += change
-            if not self._speakers[protocol.name]:
-                del self._speakers[protocol.name]
 
     # --- records and the hard change ---------------------------------------------------------
 
@@ -331,12 +324,12 @@ class Group:
         before = self.members
         self.members = {}
         self.instances = {}
-        self._speakers = Counter()
+        self.offers = Offers()
         for record in metadata.members:
             member = before.get(record.member_id) or member_from(record)
             member.assignment = record.assignment
             self.members[member.member_id] = member
-            self._count_speaker(member, 1)
+            self.offers.add(member)
             if member.instance_id is not None:
                 self.instances[member.instance_id] = member.member_id
 
@@ -436,7 +429,7 @@ class Group:
             assert self.leader_id in self.members, f"{where}: the leader is gone"
             assert set(self.members) == {each.member_id for each in hard.members}, where
             assert hard.assigned == (self.state is GroupState.STABLE), where
-            assert self._speakers[self.protocol_name] == len(self.members), where
+            assert self.offers.speaker_count(self.protocol_name) == len(self.members), where
         else:
             assert not self.unsynced, f"{where}: nothing to sync with"
         if self.state is GroupState.PREPARING_REBALANCE and self.initial_delay is None:
@@ -446,11 +439,9 @@ class Group:
         self._validate_members(where)
 
     def _validate_members(self, where: str) -> None:
-        speakers: Counter[str] = Counter()
         parked: list[str] = []
         for member_id, member in self.members.items():
             assert member.member_id == member_id, where
-            speakers.update(protocol.name for protocol in member.protocols)
             if member.join_call_id is not None:
                 assert self.state is GroupState.PREPARING_REBALANCE, f"{where}: a join waits"
                 parked.append(member.join_call_id)
@@ -461,7 +452,7 @@ class Group:
             if not member.is_parked and self.state is not GroupState.DEAD:
                 assert member.timer_at_ms is not None, f"{where}: nobody looks after {member_id}"
                 assert member.timer_at_ms <= member.alive_until_ms, f"{where}: {member_id}"
-        assert speakers == self._speakers, f"{where}: {speakers} speak, not {self._speakers}"
+        assert self.offers == Offers(self.members.values()), f"{where}: offers are miscounted"
         assert len(parked) == len(set(parked)), f"{where}: a call is parked twice"
         joined = [each for each in self.members.values() if each.join_call_id is not None]
         assert len(joined) == self._parked_join_count, where

@@ -13,12 +13,14 @@ from services.coordinator.core.events import (
 )
 from services.coordinator.core.failures import (
     group_full,
+    group_has_no_room,
     inconsistent_protocol,
     not_available,
 )
 from services.coordinator.core.fencing import refusal
 from services.coordinator.core.group import Group
 from services.coordinator.core.member import Member
+from services.coordinator.core.offers import Excess
 from services.coordinator.core.rebalance import (
     after_removal,
     forget_members,
@@ -62,6 +64,8 @@ def join(group: Group, event: JoinGroup, turn: Turn, settings: GroupSettings) ->
         turn.fail(event.call_id, _inconsistent(group, event))
     elif refused is not None:
         turn.fail(event.call_id, refused)
+    elif (excess := _excess(group, known, event)) is not None:
+        _refuse_for_bytes(group, excess, event, turn, settings)
     elif event.member_id and known is not None:
         _join_again(group, known, event, turn, settings)
     elif event.member_id:
@@ -93,6 +97,27 @@ def _refuse_for_size(
         forget_members(group, [known], turn)
         after_removal(group, turn, settings)
     elif group.pending.pop(event.member_id, None) is not None:
+        turn.cancel_timer(pending_key(group.group_id, event.member_id))
+        after_removal_of_pending(group, turn, settings)
+
+
+def _excess(group: Group, known: Member | None, event: JoinGroup) -> Excess | None:
+    return group.offers.excess(
+        known,
+        member_id=event.member_id or event.new_member_id,
+        instance_id=event.instance_id,
+        protocols=event.protocols,
+    )
+
+
+def _refuse_for_bytes(
+    group: Group, excess: Excess, event: JoinGroup, turn: Turn, settings: GroupSettings
+) -> None:
+    """Keep out what the leader could not be told. A member stays what it was with what it offered
+    before, and nobody waits for a newcomer.
+    """
+    turn.fail(event.call_id, group_has_no_room(group.group_id, excess))
+    if group.pending.pop(event.member_id, None) is not None:
         turn.cancel_timer(pending_key(group.group_id, event.member_id))
         after_removal_of_pending(group, turn, settings)
 
