@@ -73,6 +73,11 @@ class Runtime(Generic[R]):
         name: Names the machine in logs and messages ("coordinator").
         max_queue: How many events may wait for their turn.
         max_watchers: How many watchers there may be.
+        writer_epoch: For every append whose outcome names none; the shell has claimed the log.
+        refusal: Asked before anything is decided: None, or the error of callers while the machine
+            must not speak for its log. Timers that ring meanwhile are dropped.
+        on_fenced: Called once when the log refuses ``writer_epoch``; returns what callers hear.
+            The runtime serves nobody from then on; it still has to be closed.
     """
 
     def __init__(
@@ -86,6 +91,9 @@ class Runtime(Generic[R]):
         name: str,
         max_queue: int = MAX_QUEUE,
         max_watchers: int = MAX_WATCHERS,
+        writer_epoch: int | None = None,
+        refusal: Callable[[], DroverError | None] | None = None,
+        on_fenced: Callable[[], DroverError] | None = None,
     ) -> None:
         self._machine = machine
         self._log = log
@@ -94,6 +102,9 @@ class Runtime(Generic[R]):
         self._clock = clock
         self._name = name
         self._max_queue = max_queue
+        self._writer_epoch = writer_epoch
+        self._refusal = refusal
+        self._on_fenced = on_fenced
         self._queue: deque[tuple[object, str]] = deque()
         self._calls: dict[str, asyncio.Future[object]] = {}
         self._timers = Timers()
@@ -111,6 +122,7 @@ class Runtime(Generic[R]):
         self._loading = False
         self._loaded = False
         self._closing = False
+        self._why_closed: DroverError | None = None
 
     @property
     def loaded(self) -> bool:
@@ -217,8 +229,13 @@ class Runtime(Generic[R]):
         """Wait until no event waits and no append is under way; timers may be set."""
         await self._settled.wait()
 
-    async def close(self) -> None:
-        """Finish the append under way, answer every waiting call with DRAINING; idempotent."""
+    async def close(self, why: DroverError | None = None) -> None:
+        """Finish the append under way, end every waiting call and watch with ``why``; idempotent.
+
+        Args:
+            why: By default DRAINING. Whoever comes later hears it too.
+        """
+        self._why_closed = self._why_closed or why
         self._closing = True
         self._wake.set()
         if self._runner is not None:
@@ -226,6 +243,9 @@ class Runtime(Generic[R]):
         await self._compactor.close()
         if self._alarm is not None:
             self._alarm.cancel()
+        self._end_calls()
+
+    def _end_calls(self) -> None:
         self._timers.clear()
         self._queue.clear()
         for call_id in list(self._calls):
@@ -242,8 +262,8 @@ class Runtime(Generic[R]):
                 Reason.LOADING, f"{self._name} is reading its log; try again in a moment"
             )
 
-    def _draining(self) -> UnavailableError:
-        return UnavailableError(
+    def _draining(self) -> DroverError:
+        return self._why_closed or UnavailableError(
             Reason.DRAINING, f"{self._name} is shutting down; try again when it is back"
         )
 
@@ -310,6 +330,10 @@ class Runtime(Generic[R]):
 
     def _decide(self, event: object, call_id: str) -> None:
         """Let the machine decide; release what needs no records, put the rest in flight."""
+        refusal = self._refusal() if self._refusal is not None else None
+        if refusal is not None:
+            self._fail(call_id, refusal)
+            return
         try:
             outcome = self._machine.handle(event, self._clock.now_ms())
             if outcome.records:
@@ -329,10 +353,16 @@ class Runtime(Generic[R]):
             outcome = decision.outcome
             try:
                 records = [self._encoded(record, outcome.request_id) for record in outcome.records]
-                end_offset = await self._log.append(records, outcome.writer_epoch)
+                epoch = outcome.writer_epoch
+                end_offset = await self._log.append(
+                    records, self._writer_epoch if epoch is None else epoch
+                )
             except DroverError as error:
                 self._in_flight = None
-                self._append_failed(decision, error)
+                if epoch is None and error.reason is Reason.STALE_WRITER_EPOCH:
+                    self._fenced()
+                else:
+                    self._append_failed(decision, error)
             except Exception:  # noqa: BLE001
                 self._in_flight = None
                 defect = self._report_defect("append", decision.event, decision.call_id)
@@ -377,6 +407,14 @@ class Runtime(Generic[R]):
             self._timers.set(f"append failed {self._retry_count}", deadline_ms, failed)
         else:
             self._decide(failed, "")
+
+    def _fenced(self) -> None:
+        """Another writer has the log: what this machine knows is of the past."""
+        _logger.warning("the log has another writer", machine=self._name, epoch=self._writer_epoch)
+        if self._on_fenced is not None and not self._closing:
+            self._why_closed = self._on_fenced()
+        self._closing = True
+        self._end_calls()
 
     # releasing instructions
 
