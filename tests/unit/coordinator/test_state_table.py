@@ -6,20 +6,23 @@ import pytest
 
 from drover.errors import Reason
 from drover.model.group import (
+    GroupDescription,
     GroupState,
     Joined,
     LeaveOutcome,
     LeaveResult,
+    LeavingMember,
     MemberIdRequired,
     OfferedProtocol,
     RebalanceInProgress,
     Synced,
 )
-from services.coordinator.core.events import Unloaded, WatchStarted
+from services.coordinator.core.events import DescribeGroup, Unloaded, WatchStarted
 from tests.support.architecture import table
-from tests.support.group_harness import DISK_FULL, Call, GroupHarness
+from tests.support.group_harness import DISK_FULL, GROUP, Call, GroupHarness
 
 CHANGED = (OfferedProtocol("default", b"changed"),)
+BOTH = (OfferedProtocol("default", b"meta"), OfferedProtocol("other", b"meta"))
 
 #: The columns, and what DescribeGroup says there.
 STATES = {
@@ -33,21 +36,29 @@ STATES = {
 TABLE = table("Request")
 
 
-def in_state(state: str) -> GroupHarness:
-    """A group with leader a and follower b, as far as the state has members."""
+def in_state(state: str, *, static: bool = False) -> GroupHarness:
+    """A group with leader a and follower b, as far as the state has members.
+
+    If they are static, a has the instance id A, and b the instance id B.
+    """
     group = GroupHarness()
     if state == "no group":
         return group
+    if static:
+        group.join_static("a", "A", protocols=BOTH)
+        group.join_static("b", "B", protocols=BOTH)
+        group.advance(2 * group.settings.initial_rebalance_delay_ms)
+    else:
+        group.completing("a", "b", protocols=BOTH)
     if state == "COMPLETING":
-        group.completing("a", "b")
         return group
-    group.stable("a", "b")
+    group.assign("a", "b")
     if state == "EMPTY":
         group.leave("a", "b")
     elif state == "PREPARING":
-        group.first_join("c")
-        group.join("c")
-        group.first_join("d")  # keeps the phase open
+        group.first_join("c", protocols=BOTH)
+        group.join("c", protocols=BOTH)
+        group.first_join("d", protocols=BOTH)  # keeps the phase open
     elif state == "DEAD":
         group.handle(Unloaded(DISK_FULL))
     return group
@@ -57,19 +68,31 @@ REQUESTS: dict[str, Callable[[GroupHarness], Call]] = {
     "join, first": lambda group: group.first_join("n"),
     "join, id that was handed out": lambda group: group.join("p"),
     "join, unknown id": lambda group: group.join("ghost"),
-    "join, leader unchanged": lambda group: group.join("a"),
-    "join, follower unchanged": lambda group: group.join("b"),
+    "join, leader unchanged": lambda group: group.join("a", protocols=BOTH),
+    "join, follower unchanged": lambda group: group.join("b", protocols=BOTH),
     "join, follower changed": lambda group: group.join("b", protocols=CHANGED),
+    "join, instance id, first": lambda group: group.join_static("n", "N"),
+    "join, instance id of a member": lambda group: group.join_static("b2", "B"),
+    "join, instance id of a member, another protocol": lambda group: group.join_static(
+        "b2", "B", protocols=BOTH[1:]
+    ),
+    "join, instance id of a member, append refused": lambda group: group.join_static("b2", "B"),
+    "join, fenced id": lambda group: group.join("ghost", instance_id="B"),
     "sync, follower": lambda group: group.sync("b", 1),
     "sync, leader": lambda group: group.sync("a", 1, {"a": b"A"}),
     "sync, append refused": lambda group: group.sync("a", 1, {"a": b"A"}),
     "sync, wrong generation": lambda group: group.sync("a", 7),
+    "sync, fenced id": lambda group: group.sync("ghost", 1, instance_id="B"),
     "heartbeat": lambda group: group.heartbeat("a", 1),
     "heartbeat, wrong generation": lambda group: group.heartbeat("a", 7),
+    "heartbeat, fenced id": lambda group: group.heartbeat("ghost", 1, instance_id="B"),
     "leave, member": lambda group: group.leave("b"),
     "leave, id that was handed out": lambda group: group.leave("p"),
+    "leave, instance id": lambda group: group.leave(LeavingMember("", "B")),
+    "leave, fenced id": lambda group: group.leave(LeavingMember("ghost", "B")),
     "claim": lambda group: group.check_member("a", 1),
     "watch": lambda group: group.watch("a"),
+    "describe": lambda group: group.submit(DescribeGroup(group.call_id(), GROUP)),
 }
 
 
@@ -77,7 +100,7 @@ def make(request: str, group: GroupHarness, state: str) -> Call:
     """Make the request that a row of the table names."""
     if "handed out" in request and state not in ("no group", "DEAD"):
         group.first_join("p")
-    if request == "sync, append refused":
+    if "append refused" in request:
         group.append_error = DISK_FULL
     return REQUESTS[request](group)
 
@@ -109,6 +132,15 @@ def answer(call: Call, assigned: bytes) -> str:
             return "member"
         case WatchStarted():
             return "watching"
+        case GroupDescription(state=GroupState.DEAD, members=()):
+            return "DEAD"
+        case GroupDescription(members=()):
+            return "no members"
+        case GroupDescription(members=members):
+            shown = all(each.metadata and each.assignment for each in members)
+            hidden = not any(each.metadata or each.assignment for each in members)
+            assert shown is not hidden
+            return "everything" if shown else "no metadata"
         case response:
             return f"not in the table: {response}"
 
@@ -116,7 +148,7 @@ def answer(call: Call, assigned: bytes) -> str:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("request_name", REQUESTS)
 def test_every_request_in_every_state(request_name: str, state: str) -> None:
-    group = in_state(state)
+    group = in_state(state, static="instance" in request_name or "fenced" in request_name)
     call = make(request_name, group, state)
     said, _, moved_to = TABLE[request_name][state].partition(" → ")
     assert answer(call, b"to-b" if "follower" in request_name else b"to-a") == said
@@ -126,11 +158,13 @@ def test_every_request_in_every_state(request_name: str, state: str) -> None:
 def test_the_table_names_these_requests_and_states() -> None:
     assert list(TABLE) == list(REQUESTS)
     assert all(list(row) == list(STATES) for row in TABLE.values())
+    assert set(STATES.values()) == set(GroupState)
 
 
+@pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("state", STATES)
-def test_the_states_are_what_they_are_called(state: str) -> None:
-    assert in_state(state).describe().state is STATES[state]
+def test_the_states_are_what_they_are_called(state: str, static: bool) -> None:
+    assert in_state(state, static=static).describe().state is STATES[state]
 
 
 def test_errors_carry_what_the_caller_needs() -> None:
