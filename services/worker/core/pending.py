@@ -316,14 +316,10 @@ class PendingRequests:
     def _empty_task_configs(self, pending: Pending, request: requests.SetTargetState) -> None:
         if self._may_write(pending):
             self._call(pending, Step.WRITING)
+            # not the caller's id: of a stop that was begun before, the owner may have made new ones
+            request_id = f"{self._context.member_id}/{self._context.next_id()}"
             self._context.emit(
-                WriteTaskConfigs(
-                    pending.cause_id,
-                    request.name,
-                    (),
-                    pending.epoch or 0,
-                    f"{request.request_id}/tasks",
-                )
+                WriteTaskConfigs(pending.cause_id, request.name, (), pending.epoch or 0, request_id)
             )
 
     def _write_restart(self, pending: Pending, request: requests.RestartConnector) -> None:

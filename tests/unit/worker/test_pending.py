@@ -210,6 +210,21 @@ def test_stop_connector_empties_the_task_configs_first(leader: HerderDriver) -> 
     assert leader.answers == {"call": requests.Accomplished()}
 
 
+def test_a_stop_that_is_asked_for_again_empties_the_task_configs_again(
+    leader: HerderDriver,
+) -> None:
+    """The owner may have made new ones since the first try came to nothing in between."""
+    leader.ask(STOP)
+    first = leader.take(instructions.WriteTaskConfigs)
+    leader.step(events.ConfigWritten(first.cause_id, leader.offset + 1))
+    refused = InvalidArgumentError(Reason.INVALID_REQUEST, "not now")
+    leader.fail(leader.take(instructions.WriteTargetState).cause_id, refused)
+    leader.ask(STOP, call_id="again")
+    second = leader.take(instructions.WriteTaskConfigs)
+    assert second.configs == ()
+    assert second.request_id != first.request_id
+
+
 def test_stop_connector_that_cannot_write_task_configs_leaves_the_target_alone(
     leader: HerderDriver,
 ) -> None:
