@@ -32,6 +32,7 @@ from drover.codec.coordinator import (
 from drover.errors import DroverError, NotImplementedYetError, Reason, UnavailableError
 from drover.rpc.interceptors import ended_by_server, remaining_s
 from drover.runtime.runtime import Runtime
+from services.coordinator.bounds import check_counts, fit
 from services.coordinator.core.events import (
     CallAbandoned,
     CheckMember,
@@ -107,6 +108,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.JoinGroupRequest, context: Context
     ) -> pb.JoinGroupResponse:
         """Parked by the machine; un-parked when the caller goes away."""
+        check_counts(request)
         call_id = next(self._call_ids)
         instance_id = _instance_id(request)
         new_member_id = f"{instance_id or request.client_id or 'member'}-{uuid.uuid4()}"
@@ -134,6 +136,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.SyncGroupRequest, context: Context
     ) -> pb.SyncGroupResponse:
         """Parked by the machine until the leader's assignment is durable."""
+        check_counts(request)
         call_id = next(self._call_ids)
         event = SyncGroup(
             call_id=call_id,
@@ -165,6 +168,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.LeaveGroupRequest, context: Context
     ) -> pb.LeaveGroupResponse:
         """Members leave together."""
+        check_counts(request)
         leaving = tuple(decode_leaving_member(each) for each in request.members)
         event = LeaveGroup(next(self._call_ids), request.group_id, leaving)
         results = await self._submit(event)
@@ -212,12 +216,13 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> pb.DescribeGroupResponse:
         """One group."""
         event = DescribeGroup(next(self._call_ids), request.group_id)
-        return encode_group_description(await self._submit(event))
+        return fit(encode_group_description(await self._submit(event)))
 
     async def ListGroups(
         self, request: pb.ListGroupsRequest, context: Context
     ) -> pb.ListGroupsResponse:
         """The groups, by page."""
+        check_counts(request)
         states = [GROUP_STATES.find(number) for number in request.states]
         _raise(check_states(states))
         event = ListGroups(
@@ -262,6 +267,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.CommitOffsetsRequest, context: Context
     ) -> pb.CommitOffsetsResponse:
         """The claims decide; membership is not asked."""
+        check_counts(request)
         self._check_loaded()
         tasks = [decode_task_offsets(each) for each in request.tasks]
         _raise(check_commit(request.group_id, [each.task for each in tasks]))

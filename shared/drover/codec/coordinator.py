@@ -246,6 +246,7 @@ def encode_group_description(group: GroupDescription) -> pb.DescribeGroupRespons
         leader_id=group.leader_id,
         members=[encode_group_member(member) for member in group.members],
         state_change_time=encode_timestamp(group.state_change_time_ms),
+        details_omitted=group.details_omitted,
     )
 
 
@@ -260,6 +261,7 @@ def decode_group_description(message: pb.DescribeGroupResponse) -> GroupDescript
         leader_id=message.leader_id,
         members=tuple(decode_group_member(member) for member in message.members),
         state_change_time_ms=decode_timestamp(message.state_change_time),
+        details_omitted=message.details_omitted,
     )
 
 

@@ -140,7 +140,10 @@ class GroupMember:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One group; DEAD with no members when it is unknown. ``protocol_name`` only while stable."""
+    """One group; DEAD with no members when it is unknown. ``protocol_name`` only while stable.
+
+    ``details_omitted``: the members' metadata and assignments did not fit in the answer.
+    """
 
     group_id: str
     state: GroupState
@@ -150,6 +153,7 @@ class GroupDescription:
     leader_id: str = ""
     members: Sequence[GroupMember] = ()
     state_change_time_ms: int = 0
+    details_omitted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,74 @@
+"""What a message may hold: looked at before it is decoded, and before an answer is sent.
+
+A message of 4 MiB can hold two million empty entries, which take seconds to decode; meanwhile
+nobody else would be served.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
+from drover.errors import InvalidArgumentError, Reason, ResourceExhaustedError, Violation
+from drover.rpc import MESSAGE_MAX_BYTES
+
+#: Above every limit that a rule of the call has, so that such a rule can list all its violations.
+COUNT_MAX = 10_000
+ASSIGNMENTS_MAX = 100_000
+OFFSETS_MAX = 50_000
+
+_MAX_COUNTS: Final[Mapping[type[Message], Mapping[str, int]]] = {
+    pb.SyncGroupRequest: {"assignments": ASSIGNMENTS_MAX},
+}
+
+
+def check_counts(request: Message) -> None:
+    """Refuse a request with far too many entries.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST with a violation for each field.
+    """
+    violations = [
+        Violation(field, f"give at most {limit} entries, not {count}")
+        for field, count, limit in _counts(request)
+        if count > limit
+    ]
+    if isinstance(request, pb.CommitOffsetsRequest) and not violations:
+        count = sum(len(each.offsets) for each in request.tasks)
+        if count > OFFSETS_MAX:
+            violations.append(
+                Violation("tasks", f"give at most {OFFSETS_MAX} offsets in all, not {count}")
+            )
+    if violations:
+        raise InvalidArgumentError.listing(violations)
+
+
+def fit(response: pb.DescribeGroupResponse) -> pb.DescribeGroupResponse:
+    """The answer, without metadata and assignments if it does not fit in a message with them.
+
+    Raises:
+        ResourceExhaustedError: TOO_LARGE, it does not fit without them either.
+    """
+    if response.ByteSize() <= MESSAGE_MAX_BYTES:
+        return response
+    for member in response.members:
+        member.ClearField("metadata")
+        member.ClearField("assignment")
+    response.details_omitted = True
+    if (size_bytes := response.ByteSize()) > MESSAGE_MAX_BYTES:
+        raise ResourceExhaustedError(
+            Reason.TOO_LARGE,
+            f"the ids of the {len(response.members)} members of group {response.group_id!r} take "
+            f"{size_bytes} bytes, and a message holds {MESSAGE_MAX_BYTES}: ListGroups tells its "
+            "state and how many there are",
+        )
+    return response
+
+
+def _counts(request: Message) -> Iterator[tuple[str, int, int]]:
+    limits = _MAX_COUNTS.get(type(request), {})
+    for field, value in request.ListFields():
+        if field.is_repeated:
+            entries: Sequence[Any] = value
+            yield field.name, len(entries), limits.get(field.name, COUNT_MAX)
