@@ -41,6 +41,24 @@ class ListenError(OSError):
     """The server cannot listen on its address; the message says why and what to do."""
 
 
+class _Handlers:
+    """Takes a servicer's handlers for a server, and does not register its methods one by one.
+
+    For every registered method grpc.aio keeps a wait of its own, and goes through all of them
+    whenever a call comes in.
+    """
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+
+    def add_generic_rpc_handlers(self, handlers: Any) -> None:
+        """As the server's."""
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def add_registered_method_handlers(self, service_name: str, handlers: Any) -> None:
+        """The generic handlers hold these methods too."""
+
+
 class RpcServer:
     """A grpc.aio server. ``add`` servicers, ``start``, ``set_serving``, at the end ``drain``.
 
@@ -64,7 +82,8 @@ class RpcServer:
         )
         self._health = health.aio.HealthServicer()
         self._names = [health.SERVICE_NAME, reflection.SERVICE_NAME]
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._handlers: Any = _Handlers(self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._handlers)
 
     def add(
         self,
@@ -79,7 +98,7 @@ class RpcServer:
             servicer: The implementation.
             full_service_name: Such as ``drover.api.coordinator.v1.CoordinatorService``.
         """
-        add_servicer_to_server(servicer, self._server)
+        add_servicer_to_server(servicer, self._handlers)
         self._names.append(full_service_name)
 
     @property
@@ -93,7 +112,7 @@ class RpcServer:
         Raises:
             ListenError: The port is in use, or the address is not one of this machine.
         """
-        reflection.enable_server_reflection(self._names, self._server)
+        reflection.enable_server_reflection(self._names, self._handlers)
         await self.set_serving(False)
         host, port = split_address(self._listen)
         try:
