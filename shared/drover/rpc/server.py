@@ -3,7 +3,7 @@
 import errno
 import socket
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import grpc.aio
 import structlog
@@ -82,7 +82,7 @@ class RpcServer:
         )
         self._health = health.aio.HealthServicer()
         self._names = [health.SERVICE_NAME, reflection.SERVICE_NAME]
-        self._handlers: Any = _Handlers(self._server)
+        self._handlers = cast("grpc.aio.Server", _Handlers(self._server))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._handlers)
 
     def add(
