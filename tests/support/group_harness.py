@@ -411,13 +411,13 @@ class GroupHarness:
     def stable(self, *member_ids: str, **options: object) -> None:
         """A new group whose members have their assignments: ``to-<id>``."""
         self.completing(*member_ids, **options)
-        self.assign(*member_ids)
+        self.assign(*member_ids, group_id=str(options.get("group_id", GROUP)))
 
-    def assign(self, leader_id: str, *member_ids: str) -> None:
+    def assign(self, leader_id: str, *member_ids: str, group_id: str = GROUP) -> None:
         """Everyone syncs, the leader last."""
-        followers = [self.sync(each) for each in member_ids]
+        followers = [self.sync(each, group_id=group_id) for each in member_ids]
         everyone = {each: f"to-{each}".encode() for each in (leader_id, *member_ids)}
-        leader = self.sync(leader_id, assignments=everyone)
+        leader = self.sync(leader_id, assignments=everyone, group_id=group_id)
         for call in (leader, *followers):
             assert call.responses, call
 

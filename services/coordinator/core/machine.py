@@ -271,10 +271,11 @@ class GroupsMachine:
         group_ids = sorted(
             group_id
             for group_id, group in self._groups.items()
-            if group_id > event.page_token
+            if (not event.page_token or group_id > event.page_token)
             and (not event.states or group.state in event.states)
             and (not event.protocol_types or group.protocol_type in event.protocol_types)
         )
+        size += group_ids[:1] == [""]  # no token could name it as the last one of a page
         listings = tuple(self._groups[group_id].listing() for group_id in group_ids[:size])
         more = listings[-1].group_id if len(group_ids) > size else ""
         return _completed(event.call_id, GroupPage(listings, more))
@@ -435,7 +436,7 @@ class GroupsMachine:
                 seats.give_back(group, failed.seat)
             rebalance.generation_not_durable(group, turn, self._settings)
         elif isinstance(failed, SeatNotDurable):
-            seats.seat_not_durable(group, failed.seat, event.error, turn, self._settings)
+            seats.seat_not_durable(group, failed.seat, event.error, turn)
         elif isinstance(failed, AssignmentNotDurable):
             rebalance.assignment_not_durable(group, turn, self._settings)
         else:

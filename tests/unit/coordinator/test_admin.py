@@ -8,6 +8,7 @@ from drover.model.group import (
     GroupPage,
     GroupState,
 )
+from drover.model.offsets import TopicPartition
 from tests.support.group_harness import GROUP, REBALANCE_MS, SESSION_MS, GroupHarness
 
 STABLE, EMPTY = GroupState.STABLE, GroupState.EMPTY
@@ -107,3 +108,27 @@ def test_a2_page_size_has_bounds(group: GroupHarness) -> None:
     assert group.list_groups(page_size=-1).reason is Reason.INVALID_REQUEST
     assert group.list_groups(page_size=1_001).reason is Reason.INVALID_REQUEST
     assert group.list_groups(page_size=1_000).response == GroupPage(())
+
+
+def test_a2_the_group_without_a_name_is_listed_on_pages_of_any_size(group: GroupHarness) -> None:
+    for group_id in ("", "a", "b"):
+        group.commit_offsets({TopicPartition("t", 0): 1}, group_id=group_id)
+    for size in (1, 2, 3):
+        found: list[str] = []
+        token = ""
+        for _ in range(4):
+            page = group.list_groups(page_size=size, page_token=token).response
+            assert isinstance(page, GroupPage)
+            found += [each.group_id for each in page.groups]
+            token = page.next_page_token
+            if not token:
+                break
+        assert found == ["", "a", "b"]
+
+
+def test_a2_a_simple_group_has_no_type(group: GroupHarness) -> None:
+    group.commit_offsets({TopicPartition("t", 0): 1})
+    group.enter("m", group_id="typed")
+    assert group.list_groups(protocol_types=frozenset({""})).response == GroupPage(
+        (GroupListing("g", EMPTY, "", 0, 0),)
+    )
