@@ -68,8 +68,11 @@ bench: setup check-java ## the figures, one JSON object a line; ONLY=coordinator
 SEED ?=
 SEEDS ?= 200
 FIRST_SEED ?= 0
-simulate: setup ## simulate cluster lifetimes; SEED=n replays one, SEEDS=n FIRST_SEED=n runs many
-	@$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --first-seed $(FIRST_SEED))
+STORY ?=
+PLANT ?=
+simulate: setup ## simulate cluster lifetimes; SEED=n replays one (STORY=item tells more), SEEDS=n FIRST_SEED=n runs many
+	@$(BIN)/python -m tests.simulation --plant '$(PLANT)' $(if $(SEED),--seed $(SEED) \
+	  --story '$(STORY)',--seeds $(SEEDS) --first-seed $(FIRST_SEED))
 
 clean: ## remove the virtual environment, the stubs and all caches
 	rm -rf $(VENV) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover

@@ -4,32 +4,55 @@ import argparse
 import sys
 import time
 
-from tests.simulation.group_simulation import GroupSimulation, SimulationError
+from tests.simulation.many import run_seed, run_seeds
+from tests.simulation.planted import BUGS
+
+TELL_EVERY = 100
 
 
 def main() -> int:
-    """Run the seeds; returns 1 at the first that fails."""
+    """Run the seeds; returns 1 when one fails."""
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this one seed")
+    parser.add_argument("--story", default="", help="also show the story of these, or of all")
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them")
+    parser.add_argument("--plant", default="", choices=["", *BUGS], help="with this planted bug")
+    parser.add_argument("--keep-going", action="store_true", help="run the seeds after a failure")
     arguments = parser.parse_args()
-    seeds = (
-        range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-        if arguments.seed is None
-        else range(arguments.seed, arguments.seed + 1)
-    )
-    started = time.monotonic()
-    for done, seed in enumerate(seeds, 1):
-        try:
-            GroupSimulation(seed).run()
-        except SimulationError as error:
-            print(error, file=sys.stderr)  # noqa: T201
-            return 1
-        if done % 100 == 0 or done == len(seeds):
-            elapsed_s = time.monotonic() - started
-            print(f"{done} of {len(seeds)} seeds held, {elapsed_s:.0f} s")  # noqa: T201
+    if arguments.seed is not None:
+        return _replay(arguments.seed, arguments.plant, arguments.story)
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    return _run(seeds, arguments.plant, keep_going=arguments.keep_going)
+
+
+def _replay(seed: int, plant: str, story: str) -> int:
+    items = None if not story else [] if story == "all" else story.split(",")
+    outcome = run_seed(seed, plant, items)
+    if outcome.story:
+        print(outcome.story)  # noqa: T201
+    if outcome.summary is None:
+        return 1
+    print(outcome.summary)  # noqa: T201
     return 0
+
+
+def _run(seeds: range, plant: str, *, keep_going: bool) -> int:
+    started_s = time.monotonic()
+    failed: list[int] = []
+    for done, outcome in enumerate(run_seeds(seeds, plant=plant), 1):
+        if outcome.summary is None:
+            failed.append(outcome.seed)
+            print(outcome.story, file=sys.stderr)  # noqa: T201
+            if not keep_going:
+                break
+        if done % TELL_EVERY == 0 or done == len(seeds):
+            elapsed_s = time.monotonic() - started_s
+            held = done - len(failed)
+            print(f"{held} of {done} seeds held, {elapsed_s:.0f} s", flush=True)  # noqa: T201
+    if failed:
+        print(f"failed: {', '.join(map(str, failed))}", file=sys.stderr)  # noqa: T201
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -1,16 +1,28 @@
 """Simulated time and chance: everything that happens is an action at a time, and a seed decides."""
 
 import heapq
+import itertools
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-STORY_LENGTH = 60
-Action = Callable[[], None]
+START_MS = 1_000_000
+STORY_LENGTH = 50_000
+SHOWN_LENGTH = 100
+Action = Callable[[], object]
+
+
+class BrokenRuleError(AssertionError):
+    """Something happened that must never happen; ``items`` names whom it concerns."""
+
+    def __init__(self, rule: str, what: str, *items: object) -> None:
+        super().__init__(f"{rule}: {what}")
+        self.rule = rule
+        self.items = tuple(map(str, items))
 
 
 class World:
-    """The clock, the dice, the network's faults, and the story of what happened.
+    """The clock, the dice, what is to happen, and the story of what happened.
 
     Args:
         seed: The same seed gives the same run.
@@ -18,42 +30,55 @@ class World:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.now_ms = 1_000_000
-        self.faulty = True
-        self.loss_probability = self.random.choice((0.0, 0.02, 0.1))
-        self.delay_max_ms = self.random.choice((5, 50, 500))
+        self.now_ms = START_MS
+        self.step_count = 0
         self._actions: list[tuple[int, int, Action]] = []
         self._action_count = 0
-        self._story: deque[str] = deque(maxlen=STORY_LENGTH)
+        self._ids = itertools.count(1)
+        self._story: deque[tuple[int, tuple[object, ...], str, tuple[object, ...]]] = deque(
+            maxlen=STORY_LENGTH
+        )
+
+    def next_id(self) -> int:
+        """A number never given before."""
+        return next(self._ids)
+
+    def chance(self, probability: float) -> bool:
+        """True with ``probability``."""
+        return probability > 0 and self.random.random() < probability
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number from ``low`` to ``high``."""
+        return low + int(self.random.random() * (high - low + 1))
 
     def after(self, delay_ms: int, action: Action) -> None:
         """Do something later."""
         self._action_count += 1
         heapq.heappush(self._actions, (self.now_ms + delay_ms, self._action_count, action))
 
-    def send(self, action: Action) -> None:
-        """Carry a message: late, out of order, or not at all while there are faults."""
-        if self.faulty and self.random.random() < self.loss_probability:
-            self.tell("a message is lost")
-            return
-        delay_max_ms = self.delay_max_ms if self.faulty else 5
-        self.after(self.random.randint(1, delay_max_ms), action)
-
-    def run(self, until_ms: int, check: Action, done: Callable[[], bool] | None = None) -> bool:
-        """Let things happen until a time, checking after each; True once ``done`` holds."""
-        while self._actions and self._actions[0][0] <= until_ms:
-            self.now_ms, _, action = heapq.heappop(self._actions)
+    def run(self, until_ms: int, is_done: Callable[[], bool] | None = None) -> bool:
+        """Let things happen until a time; True as soon as ``is_done``."""
+        actions = self._actions
+        while actions and actions[0][0] <= until_ms:
+            self.now_ms, _, action = heapq.heappop(actions)
+            self.step_count += 1
             action()
-            check()
-            if done is not None and done():
+            if is_done is not None and is_done():
                 return True
         self.now_ms = max(self.now_ms, until_ms)
-        return done is not None and done()
+        return is_done is not None and is_done()
 
-    def tell(self, event: str) -> None:
-        """Add to the story."""
-        self._story.append(f"{self.now_ms - 1_000_000:>9} ms  {event}")
+    def tell(self, items: tuple[object, ...], text: str, *arguments: object) -> None:
+        """Add to the story of ``items``; ``text`` is formatted only if it is ever shown."""
+        self._story.append((self.now_ms - START_MS, items, text, arguments))
 
-    def story(self) -> str:
-        """The last events, for a failure's report."""
-        return "\n".join(self._story)
+    def story(self, items: Collection[str] = (), limit: int = SHOWN_LENGTH) -> str:
+        """The last events of any of ``items``; of everything when there are none."""
+        lines = []
+        for now_ms, about, text, arguments in reversed(self._story):
+            if items and not any(str(item) in items for item in about):
+                continue
+            lines.append(f"{now_ms:>8} ms  {text.format(*arguments)}")
+            if len(lines) == limit:
+                break
+        return "\n".join(reversed(lines))

@@ -27,7 +27,7 @@ PAGE_SIZE_BYTES = 16_384
 WAL_CHECKPOINT_PAGES = 2_000
 WAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 
-_SCHEMA = """
+SCHEMA = """
 CREATE TABLE topics (
     name TEXT PRIMARY KEY, partition_count INTEGER NOT NULL, created_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -167,7 +167,7 @@ class Database:
         self._begin_write()
         try:
             if self._check_identity() == 0:
-                for statement in _SCHEMA.split(";"):
+                for statement in SCHEMA.split(";"):
                     self._writer.execute(statement)
                 self._writer.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self._writer.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")

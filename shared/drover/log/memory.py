@@ -29,10 +29,17 @@ class MemoryLog:
         hold_appends / release_appends: appends wait, as on a slow disk.
         tear_next_append: an append that is never answered, as when the process dies in it.
         crash: what a restart finds.
+
+    Args:
+        clock: Gives records their time; 0 without one.
+        kept_record_count: How many of the newest records compaction leaves alone.
     """
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(
+        self, clock: Clock | None = None, *, kept_record_count: int = KEPT_RECORD_COUNT
+    ) -> None:
         self._clock = clock
+        self._kept_record_count = kept_record_count
         self._storage = _Storage()
         self._closed = False
         self._failures: list[DroverError] = []
@@ -74,7 +81,7 @@ class MemoryLog:
     def crash(self) -> "MemoryLog":
         """The log as a restarted process finds it; appends under way fail, this object is dead."""
         self._end()
-        reopened = MemoryLog(self._clock)
+        reopened = MemoryLog(self._clock, kept_record_count=self._kept_record_count)
         reopened._storage = self._storage
         return reopened
 
@@ -118,7 +125,7 @@ class MemoryLog:
         records = self._storage.records
         below = self._storage.end_offset if below_offset is None else below_offset
         last = {stored.record.key: stored.offset for stored in records if stored.offset < below}
-        first_kept = min(self._storage.end_offset - KEPT_RECORD_COUNT, below)
+        first_kept = min(self._storage.end_offset - self._kept_record_count, below)
         spared = frozenset(keep_offsets)
         oldest_spared = min(spared, default=self._storage.end_offset)
         self._storage.records = [

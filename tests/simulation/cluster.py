@@ -1,0 +1,101 @@
+"""One simulated cluster: its processes, and what can be broken of it."""
+
+from collections.abc import Sequence
+
+from tests.simulation.coordinator import Coordinator
+from tests.simulation.data_store import DataStore
+from tests.simulation.disk import Disk
+from tests.simulation.mix import Mix, healed
+from tests.simulation.network import Network
+from tests.simulation.operators import Operator
+from tests.simulation.process import Process
+from tests.simulation.rules import Rules
+from tests.simulation.stores import ConfigStore, StatusStore
+from tests.simulation.worker import Worker
+from tests.simulation.world import World
+
+#: Names of the group protocol: the present one, and one that a later version prefers.
+PRESENT, NEWER = "default", "default-2"
+WORKERS_MAX = 5
+
+
+class Cluster:
+    """Everything that runs in one seed."""
+
+    def __init__(self, world: World, mix: Mix) -> None:
+        self.world = world
+        self.mix = mix
+        self.network = Network(world, mix)
+        self.rules = Rules(world)
+        self.data = DataStore(self.network, self.rules)
+        rules, network = self.rules, self.network
+        self.coordinator = Coordinator(
+            network, "coordinator", rules, self._disk("groups", rules.groups_written), self.data
+        )
+        self.config_store = ConfigStore(
+            network, "config-store", rules, self._disk("config.log", rules.configs_written)
+        )
+        self.status_store = StatusStore(
+            network, "status-store", rules, self._disk("status.log", lambda *written: None)
+        )
+        self.workers: list[Worker] = []
+        self.worker_names: list[str] = []
+        self.operators = [
+            Operator(network, f"operator{index}", rules, self.worker_names)
+            for index in range(mix.operator_count)
+        ]
+        for process in (*self.services, *self.operators):
+            self._add(process)
+        for _ in range(mix.worker_count):
+            self.add_worker()
+
+    @property
+    def services(self) -> Sequence[Coordinator | ConfigStore | StatusStore]:
+        """The processes with a log."""
+        return self.coordinator, self.config_store, self.status_store
+
+    @property
+    def live_workers(self) -> list[Worker]:
+        """The workers that run at present."""
+        return [worker for worker in self.workers if worker.alive]
+
+    @property
+    def breakable(self) -> list[Process]:
+        """The processes that faults may befall, those that run."""
+        engines = [worker.engine for worker in self.workers]
+        return [each for each in (*self.services, *self.workers, *engines) if each.alive]
+
+    def add_worker(self) -> None:
+        """One more worker joins in."""
+        name = f"worker{len(self.workers)}"
+        worker = Worker(self.network, name, self.rules, self.data, self.draw_protocols())
+        self.workers.append(worker)
+        self.worker_names.append(name)
+        self._add(worker)
+
+    def draw_protocols(self) -> tuple[str, ...]:
+        """What a worker offers that is of the old version, or of the new one."""
+        newer = self.world.chance(self.mix.offers_newer)
+        return (NEWER, PRESENT) if newer else (PRESENT,)
+
+    def heal(self) -> None:
+        """Nothing breaks from now on, and all that should run is started."""
+        self.world.tell(("faults",), "faults end")
+        self.network.mix = healed(self.mix)
+        self.network.blocked.clear()
+        for operator in self.operators:
+            operator.willing = False
+        for process in (*self.services, *self.workers, *(w.engine for w in self.workers)):
+            process.resume()
+        for service in self.services:
+            if not service.alive:
+                service.start()
+        if not self.live_workers:
+            self.workers[0].start()
+
+    def _disk(self, name: str, observe: "object") -> Disk:
+        return Disk(self.network, name, observe)  # type: ignore[arg-type]
+
+    def _add(self, process: Process) -> None:
+        self.network.processes[process.name] = process
+        process.start()

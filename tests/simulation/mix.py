@@ -1,0 +1,87 @@
+"""What a seed draws: how large its cluster is, and what breaks in it how often."""
+
+from dataclasses import dataclass, replace
+from random import Random
+
+#: Kinds of faults, with how often each is drawn where a seed has it.
+KINDS = {
+    "crash": 4,
+    "pause": 3,
+    "partition": 3,
+    "lose engine": 2,
+    "stop worker": 2,
+    "add worker": 2,
+    "restart service": 3,
+    "compact": 2,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mix:
+    """One seed's circumstances; probabilities are for each message, write or step of a plugin."""
+
+    faults_ms: int
+    fault_interval_ms: int
+    kinds: tuple[str, ...]
+    delay_max_ms: int
+    late_probability: float
+    late_max_ms: int
+    loss: float
+    duplication: float
+    write_ms: int
+    write_failure: float
+    torn_survives: float
+    plugin_ms: int
+    plugin_failure: float
+    worker_count: int
+    connector_count: int
+    operator_count: int
+    think_ms: int
+    work_ms: int
+    session_timeout_ms: int
+    kept_records: int
+    offers_newer: float
+
+
+def draw_mix(dice: Random) -> Mix:
+    """The circumstances of the seed that ``dice`` was made of."""
+    quiet = dice.random() < 0.1
+    kinds = [kind for kind in KINDS if dice.random() < 0.7]
+    return Mix(
+        faults_ms=dice.choice((15_000, 25_000, 40_000)),
+        fault_interval_ms=dice.choice((600, 1_500, 3_000, 6_000)),
+        kinds=() if quiet else tuple(kinds),
+        delay_max_ms=dice.choice((3, 10, 40, 120)),
+        late_probability=dice.choice((0.0, 0.02, 0.1)),
+        late_max_ms=dice.choice((300, 1_500, 5_000)),
+        loss=0.0 if quiet else dice.choice((0.0, 0.005, 0.03)),
+        duplication=dice.choice((0.0, 0.01, 0.1)),
+        write_ms=dice.choice((1, 5, 40, 200)),
+        write_failure=0.0 if quiet else dice.choice((0.0, 0.01, 0.1)),
+        torn_survives=dice.choice((0.0, 0.5, 1.0)),
+        plugin_ms=dice.choice((2, 50, 400)),
+        plugin_failure=0.0 if quiet else dice.choice((0.0, 0.02, 0.1)),
+        worker_count=dice.choice((1, 2, 3, 3, 4)),
+        connector_count=dice.choice((1, 2, 3, 4)),
+        operator_count=dice.choice((1, 1, 2)),
+        think_ms=dice.choice((300, 1_000, 3_000)),
+        work_ms=dice.choice((150, 500, 1_500)),
+        session_timeout_ms=dice.choice((2_000, 3_000, 6_000)),
+        kept_records=dice.choice((20, 100, 1_000)),
+        offers_newer=dice.choice((0.0, 0.5, 1.0)),
+    )
+
+
+def healed(mix: Mix) -> Mix:
+    """The same cluster when nothing breaks any more."""
+    return replace(
+        mix,
+        delay_max_ms=5,
+        late_probability=0.0,
+        loss=0.0,
+        duplication=0.0,
+        write_ms=min(mix.write_ms, 5),
+        write_failure=0.0,
+        plugin_ms=min(mix.plugin_ms, 50),
+        plugin_failure=0.0,
+    )

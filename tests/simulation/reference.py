@@ -1,0 +1,96 @@
+"""What the config log means, told once more and as simply as can be, to compare with the store."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from drover.log.log import LogRecord
+from drover.model.config import ConfigMap, ConfigSnapshot, TargetState
+from drover.model.ids import TaskId
+from services.config_store.core import records
+
+
+@dataclass(slots=True)
+class ReferenceConnector:
+    """What is known of a connector that exists or existed."""
+
+    config: ConfigMap | None = None
+    revision: int = 0
+    target: TargetState | None = None
+    tasks: list[ConfigMap] | None = None
+    set_number: int = -1
+    uncommitted: list[ConfigMap] = field(default_factory=list)
+
+
+class ReferenceConfigs:
+    """The fold of every record that ever was written, compacted or not."""
+
+    def __init__(self) -> None:
+        self.connectors: dict[str, ReferenceConnector] = {}
+        self.request_ids: set[str] = set()
+        self.end_offset = 0
+
+    def write(self, offset: int, stored: LogRecord) -> None:
+        """A record became durable."""
+        self.end_offset = offset + 1
+        if stored.request_id:
+            self.request_ids.add(stored.request_id)
+        match records.decode(stored.key, stored.value):
+            case records.ConnectorRecord(name, config):
+                known = self._get(name)
+                known.config = config
+                known.revision = offset + 1
+                if config is None:
+                    known.tasks = None
+                    known.uncommitted = []
+            case records.TargetStateRecord(name, state):
+                self._get(name).target = state
+            case records.TaskRecord(task, config):
+                self._get(task.connector).uncommitted.append(config)
+            case records.CommitRecord(name, task_count):
+                known = self._get(name)
+                if known.config is not None:
+                    assert len(known.uncommitted) == task_count
+                    known.tasks = known.uncommitted
+                    known.set_number = offset + 1
+                known.uncommitted = []
+            case _:
+                pass
+
+    def existing(self) -> Mapping[str, ReferenceConnector]:
+        """The connectors that exist, by name."""
+        return {n: c for n, c in sorted(self.connectors.items()) if c.config is not None}
+
+    def difference(self, snapshot: ConfigSnapshot) -> tuple[str, str] | None:
+        """Which connector a snapshot has otherwise, and how; None when it is as it should be."""
+        if snapshot.end_offset != self.end_offset:
+            return "", f"the log ends at {snapshot.end_offset}, not {self.end_offset}"
+        existing = self.existing()
+        shown = {n: e for n, e in snapshot.connectors.items() if e.config is not None}
+        for name in sorted({*existing, *shown}):
+            entry = shown.get(name)
+            known = existing.get(name)
+            if entry is None or known is None:
+                return name, f"is {'lost' if entry is None else 'not deleted'}"
+            tasks = known.tasks or []
+            expected = (
+                known.config,
+                known.revision,
+                known.target or TargetState.STARTED,
+                -1 if known.tasks is None else len(tasks),
+                known.set_number,
+                {TaskId(name, index): config for index, config in enumerate(tasks)},
+            )
+            found = (
+                entry.config,
+                entry.config_revision,
+                entry.target_state,
+                entry.task_count,
+                entry.task_config_generation,
+                {t: c for t, c in snapshot.task_configs.items() if t.connector == name},
+            )
+            if expected != found:
+                return name, f"is {found}, not {expected}"
+        return None
+
+    def _get(self, name: str) -> ReferenceConnector:
+        return self.connectors.setdefault(name, ReferenceConnector())

@@ -1,0 +1,281 @@
+"""What must always hold, whatever breaks: checked by what is durable and by what is told.
+
+Each rule looks at the world from outside. None asks a machine for its own opinion.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from drover.errors import InvalidArgumentError
+from drover.log.log import LogRecord, StoredRecord
+from drover.model.config import ConfigSnapshot
+from drover.model.group import Joined, Synced
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import TaskOffsets
+from services.coordinator.core.events import JoinGroup, SyncGroup
+from services.coordinator.core.values import GroupMetadata, GroupRecord
+from services.coordinator.records import decode_record
+from services.worker.core.protocol import PROTOCOL_TYPE, decode_assignment
+from tests.simulation.process import Process
+from tests.simulation.reference import ReferenceConfigs
+from tests.simulation.world import BrokenRuleError, World
+
+#: Where config records of these kinds may be written by anybody.
+_UNPRIVILEGED = b"target-state-"
+
+
+class Rules:
+    """Sees everything durable and every answer, and raises BrokenRuleError."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.configs = ReferenceConfigs()
+        self._config_epoch = 0
+        #: the members of each generation, and what was assigned to them, by group and generation
+        self._members: dict[tuple[str, int], frozenset[str]] = {}
+        self._assigned: dict[tuple[str, int], Mapping[str, bytes]] = {}
+        self.generations: dict[str, int] = {}
+        #: the highest generation that somebody saw, by who and group
+        self._seen: dict[tuple[str, int, str, str], int] = {}
+        self._view_offsets: dict[tuple[str, int], int] = {}
+        #: what was granted last, while it counts; the highest term ever
+        self._claims: dict[TaskId, Term | None] = {}
+        self._highest: dict[TaskId, Term] = {}
+        self._sets: dict[str, int] = {}
+        self._acknowledged: dict[tuple[str, int], int] = {}
+        self.claim_count = 0
+        self.commit_count = 0
+
+    # --- groups ------------------------------------------------------------------------------
+
+    def groups_written(
+        self, records: Sequence[LogRecord], first_offset: int, epoch: int | None
+    ) -> None:
+        """Records of a group log are durable."""
+        for offset, record in enumerate(records, first_offset):
+            decoded = decode_record(StoredRecord(offset, 0, record))
+            if isinstance(decoded, GroupRecord) and decoded.metadata is not None:
+                self._group_written(decoded.group_id, decoded.metadata)
+
+    def _group_written(self, group_id: str, metadata: GroupMetadata) -> None:
+        generation = metadata.generation
+        key = (group_id, generation)
+        before = self.generations.get(group_id, 0)
+        if generation < before:
+            raise BrokenRuleError(
+                "a group's generation never goes back", f"{before} to {generation}", group_id
+            )
+        self.generations[group_id] = generation
+        self._members[key] = frozenset(each.member_id for each in metadata.members)
+        self._world.tell(
+            (group_id,),
+            "{} is durable at generation {} {}: {}",
+            group_id,
+            generation,
+            "assigned" if metadata.assigned else "begun",
+            ", ".join(each.member_id for each in metadata.members) or "nobody",
+        )
+        if not metadata.assigned:
+            return
+        assigned = {each.member_id: each.assignment for each in metadata.members}
+        known = self._assigned.setdefault(key, assigned)
+        if sorted(known.values()) != sorted(assigned.values()):
+            raise BrokenRuleError(
+                "a generation is assigned once", f"generation {generation}", group_id
+            )
+        self._assigned[key] = assigned
+        if metadata.protocol_type == PROTOCOL_TYPE:
+            self._check_disjoint(group_id, generation, assigned)
+
+    def _check_disjoint(
+        self, group_id: str, generation: int, assigned: Mapping[str, bytes]
+    ) -> None:
+        owners: dict[object, str] = {}
+        for member_id, data in assigned.items():
+            try:
+                assignment = decode_assignment(data)
+            except InvalidArgumentError:
+                continue  # a member that the leader did not know of
+            for item in (*assignment.connectors, *assignment.tasks):
+                owner = owners.setdefault(item, member_id)
+                if owner != member_id:
+                    raise BrokenRuleError(
+                        "one owner in a generation",
+                        f"{item} is {owner}'s and {member_id}'s in generation {generation}",
+                        group_id,
+                        item,
+                    )
+
+    def group_answered(self, event: object, response: object) -> None:
+        """An answer about a group leaves its machine."""
+        if isinstance(event, JoinGroup) and isinstance(response, Joined):
+            members = self._members.get((event.group_id, response.generation), frozenset())
+            if response.member_id not in members:
+                raise BrokenRuleError(
+                    "a generation is durable before it is told",
+                    f"{response.member_id} hears of generation {response.generation}",
+                    event.group_id,
+                    response.member_id,
+                )
+        elif isinstance(event, SyncGroup) and isinstance(response, Synced):
+            assigned = self._assigned.get((event.group_id, event.generation), {})
+            if assigned.get(event.member_id) != response.assignment:
+                raise BrokenRuleError(
+                    "an assignment is durable and of the member's generation",
+                    f"{event.member_id} synced with generation {event.generation}",
+                    event.group_id,
+                    event.member_id,
+                )
+
+    def generation_seen(self, who: Process, what: str, group_id: str, generation: int) -> None:
+        """A process was told of a generation, as ``what`` (a join's answer, a watch's message)."""
+        key = (who.name, who.incarnation, what, group_id)
+        before = self._seen.get(key, -1)
+        if generation < before:
+            raise BrokenRuleError(
+                "nobody sees a generation go back",
+                f"{who.name} saw {before}, then {generation} ({what})",
+                group_id,
+                who.name,
+            )
+        self._seen[key] = generation
+
+    # --- claims and offsets ------------------------------------------------------------------
+
+    def claim_granted(self, task: TaskId, term: Term, owner: str, set_number: int) -> None:
+        """A claim is durable."""
+        self.claim_count += 1
+        self._world.tell(
+            (task, task.connector),
+            "{} is claimed by {}: {} of set {}",
+            task,
+            owner,
+            term,
+            set_number,
+        )
+        if self._claims.get(task) == term:
+            return  # asked for again
+        highest = self._highest.get(task)
+        if highest is not None and term <= highest:
+            raise BrokenRuleError(
+                "a claim never goes back", f"{task}: {highest}, then {term}", task, task.connector
+            )
+        if self._sets.get(task.connector) != set_number:
+            self._sets[task.connector] = set_number
+            for other in self._claims:
+                if other.connector == task.connector:
+                    self._claims[other] = None
+        self._claims[task] = self._highest[task] = term
+
+    def commit_accepted(self, commit: TaskOffsets, before: Mapping[int, int]) -> None:
+        """A commit is durable; ``before`` is how far each partition was. The metadata of a commit
+        says from where its task went on.
+        """
+        from tests.simulation.data_store import position_of
+
+        self.commit_count += 1
+        task = commit.task
+        self._world.tell((task,), "{} commits under {}", task, commit.claim)
+        held = self._claims.get(task)
+        if held != commit.claim:
+            raise BrokenRuleError(
+                "one accepted committer",
+                f"{task} commits under {commit.claim} while {held or 'another set'} counts",
+                task,
+                task.connector,
+            )
+        for offset in commit.offsets:
+            partition, position = position_of(offset)
+            was = before.get(partition, 0)
+            if was != int(offset.metadata) and was != position:
+                raise BrokenRuleError(
+                    "every record is worked on once",
+                    f"{task} commits partition {partition} from {offset.metadata} to {position},"
+                    f" which is at {was}",
+                    task,
+                    task.connector,
+                )
+
+    def commit_acknowledged(self, commit: TaskOffsets) -> None:
+        """A task was told that its commit is durable."""
+        from tests.simulation.data_store import position_of
+
+        for offset in commit.offsets:
+            partition, position = position_of(offset)
+            key = (commit.task.connector, partition)
+            self._acknowledged[key] = max(self._acknowledged.get(key, 0), position)
+
+    def check_offsets(self, connector: str, positions: Mapping[int, int]) -> None:
+        """What is committed is at least what was acknowledged."""
+        for (name, partition), acknowledged in self._acknowledged.items():
+            if name == connector and positions.get(partition, 0) < acknowledged:
+                raise BrokenRuleError(
+                    "no acknowledged offset commit is lost",
+                    f"partition {partition} of {name} is at {positions.get(partition, 0)},"
+                    f" {acknowledged} was acknowledged",
+                    name,
+                )
+
+    # --- configs -----------------------------------------------------------------------------
+
+    def writer_claimed(self, owner: str, term: Term, epoch: int) -> None:
+        """Somebody became the config log's privileged writer."""
+        self._world.tell(("config",), "{} claims the config log: {}, epoch {}", owner, term, epoch)
+        self._config_epoch = max(self._config_epoch, epoch)
+
+    def configs_written(
+        self, records: Sequence[LogRecord], first_offset: int, epoch: int | None
+    ) -> None:
+        """Records of the config log are durable."""
+        for offset, record in enumerate(records, first_offset):
+            key = record.key.decode()
+            name = key.removeprefix("connector-").removeprefix("commit-").removeprefix("task-")
+            name = name.removeprefix("target-state-").removeprefix("restart-")
+            items = (key, name, name.rsplit("-", 1)[0], "config")
+            self._world.tell(items, "config log {}: {} = {}", offset, key, record.value)
+            if not record.key.startswith(_UNPRIVILEGED) and epoch is None:
+                raise BrokenRuleError("a config is written by the leader", key, key)
+            if offset != self.configs.end_offset:
+                raise BrokenRuleError(
+                    "config offsets never go back",
+                    f"{offset} follows {self.configs.end_offset - 1}",
+                    key,
+                )
+            self.configs.write(offset, record)
+        if epoch is not None and epoch != self._config_epoch:
+            raise BrokenRuleError(
+                "only the last writer writes",
+                f"epoch {epoch} is accepted, {self._config_epoch} was granted",
+                "config",
+                records[0].key.decode(),
+            )
+
+    def configs_loaded(self, snapshot: ConfigSnapshot) -> None:
+        """The config store read its log, or shows what it knows."""
+        difference = self.configs.difference(snapshot)
+        if difference is not None:
+            raise BrokenRuleError(
+                "no durable config is lost",
+                f"connector {difference[0]} {difference[1]}",
+                difference[0],
+            )
+
+    def config_acknowledged(self, request_id: str, what: str) -> None:
+        """An operator was told that a write is done."""
+        if request_id not in self.configs.request_ids:
+            raise BrokenRuleError(
+                "no acknowledged config write is lost", f"{what} ({request_id})", request_id
+            )
+
+    def view_moved(self, who: Process, offset: int) -> None:
+        """A worker has read the config log so far."""
+        key = (who.name, who.incarnation)
+        before = self._view_offsets.get(key, 0)
+        if offset < before or offset > self.configs.end_offset:
+            raise BrokenRuleError(
+                "config offsets never go back",
+                f"{who.name} saw {before}, then {offset}; the log ends at"
+                f" {self.configs.end_offset}",
+                who.name,
+                "config",
+            )
+        self._view_offsets[key] = offset
