@@ -29,14 +29,25 @@ from drover.codec.coordinator import (
     encode_sync_outcome,
     encode_watched_group,
 )
+from drover.codec.group_offsets import (
+    decode_group_offset,
+    decode_partition,
+    encode_group_commit,
+    encode_group_offset_deleted,
+    encode_group_offset_page,
+)
 from drover.errors import DroverError, NotImplementedYetError, Reason, UnavailableError
+from drover.model.group import GroupPage
 from drover.rpc.interceptors import ended_by_server, remaining_s
-from drover.runtime.runtime import Runtime
 from services.coordinator.bounds import check_counts, fit
 from services.coordinator.core.events import (
     CallAbandoned,
     CheckMember,
+    CommitGroupOffsets,
+    DeleteGroup,
+    DeleteGroupOffsets,
     DescribeGroup,
+    FetchGroupOffsets,
     GroupChanged,
     Heartbeat,
     JoinGroup,
@@ -52,14 +63,16 @@ from services.coordinator.core.events import (
 )
 from services.coordinator.core.failures import fenced_instance, unknown_member
 from services.coordinator.core.validate import (
+    PAGE_DEFAULT_SIZE,
     check_claim,
     check_commit,
     check_fetch,
     check_group,
+    check_list,
     check_states,
 )
-from services.coordinator.core.values import LogValue
 from services.coordinator.offsets import OffsetStore
+from services.coordinator.shards import GroupRuntime, Shards
 
 SERVICE_NAME = "drover.api.coordinator.v1.CoordinatorService"
 #: A watcher gets a message for each step of a rebalance; one that is so far behind is dropped.
@@ -74,22 +87,18 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     """The service. What each call means is documented in the proto.
 
     Args:
-        runtime: Runs the ``GroupsMachine``.
+        shards: Where each group is served.
         offsets: Claims and committed offsets.
-        clock: The runtime's.
-        address: What FindCoordinator answers, host:port; set when the server is bound.
+        clock: The shards'.
     """
 
     def __init__(
         self,
-        runtime: Runtime[LogValue],
+        shards: Shards,
         offsets: OffsetStore,
         clock: Clock,
-        *,
-        address: str = "",
     ) -> None:
-        self.address = address
-        self._runtime = runtime
+        self._shards = shards
         self._offsets = offsets
         self._clock = clock
         self._call_ids = map(str, itertools.count(1))
@@ -99,10 +108,9 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     async def FindCoordinator(
         self, request: pb.FindCoordinatorRequest, context: Context
     ) -> pb.FindCoordinatorResponse:
-        """One coordinator owns every group."""
-        self._check_loaded()
+        """Any coordinator knows the owner of any group, for they share the leases."""
         _raise(check_group("FindCoordinator", request.group_id))
-        return pb.FindCoordinatorResponse(address=self.address)
+        return pb.FindCoordinatorResponse(address=self._shards.owner_of(request.group_id))
 
     async def JoinGroup(
         self, request: pb.JoinGroupRequest, context: Context
@@ -162,6 +170,8 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             request.generation,
             _instance_id(request),
         )
+        if self._shards.is_loading(request.group_id):  # nothing is wrong with the member (G1)
+            return pb.HeartbeatResponse(rebalance_in_progress=False)
         return pb.HeartbeatResponse(rebalance_in_progress=await self._submit(event))
 
     async def LeaveGroup(
@@ -178,14 +188,14 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.WatchGroupRequest, context: Context
     ) -> AsyncIterator[pb.WatchGroupResponse]:
         """Announce changes, and tell the machine how the stream ended."""
-        self._check_loaded()
         group_id, member_id = request.group_id, request.member_id
-        with self._runtime.watch(watch_channel(group_id), WATCH_QUEUE_MAX) as watcher:
+        runtime = self._shards.runtime(group_id)
+        with runtime.watch(watch_channel(group_id), WATCH_QUEUE_MAX) as watcher:
             opened = WatchOpened(next(self._call_ids), group_id, member_id)
             try:
                 started: WatchStarted = await self._submit(opened)
             except asyncio.CancelledError:  # the machine may have counted the watch all the same
-                self._watch_over(opened, by_server=ended_by_server())
+                _watch_over(runtime, opened, by_server=ended_by_server())
                 raise
             ended_here = False
             try:
@@ -204,12 +214,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 raise
             finally:
                 by_server = ended_here or ended_by_server()
-                self._watch_over(opened, by_server=by_server)
-
-    def _watch_over(self, opened: WatchOpened, *, by_server: bool) -> None:
-        ended = WatchEnded if by_server else MemberStreamBroken
-        with contextlib.suppress(DroverError):  # closing: its watches are forgotten with it
-            self._runtime.post_nowait(ended(opened.group_id, opened.member_id, opened.call_id))
+                _watch_over(runtime, opened, by_server=by_server)
 
     async def DescribeGroup(
         self, request: pb.DescribeGroupRequest, context: Context
@@ -232,13 +237,14 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             page_size=request.page_size,
             page_token=request.page_token,
         )
-        return encode_group_page(await self._submit(event))
+        return encode_group_page(await self._list(event))
 
     async def DeleteGroup(
         self, request: pb.DeleteGroupRequest, context: Context
     ) -> pb.DeleteGroupResponse:
-        """Comes later."""
-        raise NotImplementedYetError("DeleteGroup")
+        """A group without members goes."""
+        await self._submit(DeleteGroup(next(self._call_ids), request.group_id))
+        return pb.DeleteGroupResponse()
 
     # --- claims and offsets ------------------------------------------------------------------
 
@@ -246,7 +252,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.ClaimTaskRequest, context: Context
     ) -> pb.ClaimTaskResponse:
         """The machine says who is a member; the store grants, never below the stored term."""
-        self._check_loaded()
+        self._shards.runtime(request.group_id)
         task = decode_task_id(request.task)
         _raise(check_claim(request.group_id, request.member_id, task, request.request_id))
         await self._submit(
@@ -268,7 +274,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> pb.CommitOffsetsResponse:
         """The claims decide; membership is not asked."""
         check_counts(request)
-        self._check_loaded()
+        self._shards.runtime(request.group_id)
         tasks = [decode_task_offsets(each) for each in request.tasks]
         _raise(check_commit(request.group_id, [each.task for each in tasks]))
         results = await self._offsets.commit(tasks)
@@ -278,7 +284,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.FetchOffsetsRequest, context: Context
     ) -> pb.FetchOffsetsResponse:
         """A connector's offsets, by page."""
-        self._check_loaded()
+        self._shards.runtime(request.group_id)
         _raise(check_fetch(request.group_id, request.connector))
         page, token = await self._offsets.fetch(request.connector, request.page_token)
         return pb.FetchOffsetsResponse(
@@ -296,33 +302,66 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     async def CommitGroupOffsets(
         self, request: pb.CommitGroupOffsetsRequest, context: Context
     ) -> pb.CommitGroupOffsetsResponse:
-        """Comes later."""
-        raise NotImplementedYetError("CommitGroupOffsets")
+        """As a member, or to a group without members."""
+        check_counts(request)
+        event = CommitGroupOffsets(
+            next(self._call_ids),
+            request.group_id,
+            request.member_id,
+            request.generation,
+            tuple(decode_group_offset(each) for each in request.offsets),
+            _instance_id(request),
+        )
+        return encode_group_commit(await self._submit(event))
 
     async def FetchGroupOffsets(
         self, request: pb.FetchGroupOffsetsRequest, context: Context
     ) -> pb.FetchGroupOffsetsResponse:
-        """Comes later."""
-        raise NotImplementedYetError("FetchGroupOffsets")
+        """Named ones, or all by page."""
+        check_counts(request)
+        event = FetchGroupOffsets(
+            next(self._call_ids),
+            request.group_id,
+            tuple(decode_partition(each) for each in request.partitions),
+            request.page_size,
+            request.page_token,
+        )
+        return encode_group_offset_page(await self._submit(event))
 
     async def DeleteGroupOffsets(
         self, request: pb.DeleteGroupOffsetsRequest, context: Context
     ) -> pb.DeleteGroupOffsetsResponse:
-        """Comes later."""
-        raise NotImplementedYetError("DeleteGroupOffsets")
+        """Those that nobody reads on from."""
+        check_counts(request)
+        partitions = tuple(decode_partition(each) for each in request.partitions)
+        event = DeleteGroupOffsets(next(self._call_ids), request.group_id, partitions)
+        return pb.DeleteGroupOffsetsResponse(
+            results=[encode_group_offset_deleted(each) for each in await self._submit(event)]
+        )
 
     # --- helpers -----------------------------------------------------------------------------
 
     async def _submit(self, event: Any, *, on_cancel: object | None = None) -> Any:
-        self._check_loaded()
-        return await self._runtime.submit(event, call_id=event.call_id, on_cancel=on_cancel)
+        """Hand a group's event to the shard that keeps the group."""
+        runtime = self._shards.runtime(event.group_id)
+        return await runtime.submit(event, call_id=event.call_id, on_cancel=on_cancel)
 
-    def _check_loaded(self) -> None:
-        if not self._runtime.loaded:
-            raise UnavailableError(
-                Reason.COORDINATOR_LOAD_IN_PROGRESS,
-                "the coordinator is reading its log: try again in a moment",
-            )
+    async def _list(self, event: ListGroups) -> GroupPage:
+        """A page over all shards: the first groups of every shard's page."""
+        _raise(check_list(event))
+        pages: list[Any] = [
+            await runtime.submit(event, call_id=event.call_id) for runtime in self._shards.owned()
+        ]
+        size = event.page_size or PAGE_DEFAULT_SIZE
+        groups = sorted((g for page in pages for g in page.groups), key=lambda g: g.group_id)
+        more = len(groups) > size or any(page.next_page_token for page in pages)
+        return GroupPage(tuple(groups[:size]), groups[:size][-1].group_id if more else "")
+
+
+def _watch_over(runtime: GroupRuntime, opened: WatchOpened, *, by_server: bool) -> None:
+    ended = WatchEnded if by_server else MemberStreamBroken
+    with contextlib.suppress(DroverError):  # closing: its watches are forgotten with it
+        runtime.post_nowait(ended(opened.group_id, opened.member_id, opened.call_id))
 
 
 def _raise(error: DroverError | None) -> None:
@@ -331,7 +370,10 @@ def _raise(error: DroverError | None) -> None:
 
 
 def _instance_id(
-    request: pb.JoinGroupRequest | pb.SyncGroupRequest | pb.HeartbeatRequest,
+    request: pb.JoinGroupRequest
+    | pb.SyncGroupRequest
+    | pb.HeartbeatRequest
+    | pb.CommitGroupOffsetsRequest,
 ) -> str | None:
     return request.instance_id if request.HasField("instance_id") else None
 

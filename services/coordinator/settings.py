@@ -21,6 +21,8 @@ def _limit(value: int) -> int:
 #: A limit that -1 switches off.
 Limit = Annotated[int, Field(le=2**53), AfterValidator(_limit)]
 
+RetentionMs = Annotated[int, Field(ge=1, le=2**53)]
+
 
 class CoordinatorSettings(ServiceSettings):
     """The coordinator's settings.
@@ -38,6 +40,8 @@ class CoordinatorSettings(ServiceSettings):
     group_min_session_timeout_ms: PositiveMs = 6_000
     group_max_session_timeout_ms: PositiveMs = 1_800_000
     group_max_size: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    offsets_retention_ms: RetentionMs = 7 * DAY_MS
+    offsets_retention_check_ms: PositiveMs = 600_000
     topic_retention_ms: Limit = 7 * DAY_MS
     topic_retention_bytes: Limit = UNLIMITED
 
@@ -58,4 +62,6 @@ class CoordinatorSettings(ServiceSettings):
             initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
             disconnect_grace_ms=self.disconnect_grace_ms,
             group_max_size=self.group_max_size,
+            offsets_retention_ms=self.offsets_retention_ms,
+            offsets_retention_check_ms=self.offsets_retention_check_ms,
         )

@@ -24,6 +24,13 @@ from drover.codec.coordinator import (
     encode_protocol,
     encode_task_offsets,
 )
+from drover.codec.group_offsets import (
+    decode_group_commit,
+    decode_group_offset,
+    decode_group_offset_deleted,
+    encode_group_offset,
+    encode_partition,
+)
 from drover.model.group import (
     GroupDescription,
     GroupListing,
@@ -37,7 +44,15 @@ from drover.model.group import (
     WatchedGroup,
 )
 from drover.model.ids import TaskId, Term
-from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
+from drover.model.offsets import (
+    CommitResult,
+    CommittedOffset,
+    GroupCommit,
+    GroupOffset,
+    GroupOffsetDeleted,
+    TaskOffsets,
+    TopicPartition,
+)
 
 _PAGE_SIZE = 1000
 
@@ -194,6 +209,75 @@ class CoordinatorClient:
             return await unary(self._stub.ListGroups, request, timeout_s=timeout_s, retry=True)
 
         return [group async for page in pages(fetch) for group in decode_group_page(page).groups]
+
+    async def delete_group(self, group_id: str, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
+        """Remove a group without members, and its offsets."""
+        request = pb.DeleteGroupRequest(group_id=group_id)
+        await unary(self._stub.DeleteGroup, request, timeout_s=timeout_s, retry=True)
+
+    async def commit_group_offsets(
+        self,
+        *,
+        group_id: str,
+        offsets: Sequence[GroupOffset],
+        member_id: str = "",
+        generation: int = -1,
+        instance_id: str | None = None,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> GroupCommit:
+        """Commit a group's positions: as a member, or to a group that has none."""
+        request = pb.CommitGroupOffsetsRequest(
+            group_id=group_id,
+            member_id=member_id,
+            instance_id=instance_id,
+            generation=generation,
+            offsets=[encode_group_offset(offset) for offset in offsets],
+        )
+        response = await unary(
+            self._stub.CommitGroupOffsets, request, timeout_s=timeout_s, retry=True
+        )
+        return decode_group_commit(response)
+
+    async def fetch_group_offsets(
+        self,
+        *,
+        group_id: str,
+        partitions: Sequence[TopicPartition] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> list[GroupOffset]:
+        """A group's positions in ``partitions``, -1 for what is not committed; all that are
+        committed if none are given. ``timeout_s`` is for each page.
+        """
+
+        async def fetch(token: str) -> pb.FetchGroupOffsetsResponse:
+            request = pb.FetchGroupOffsetsRequest(
+                group_id=group_id,
+                partitions=[encode_partition(partition) for partition in partitions],
+                page_token=token,
+            )
+            return await unary(
+                self._stub.FetchGroupOffsets, request, timeout_s=timeout_s, retry=True
+            )
+
+        return [
+            decode_group_offset(offset) async for page in pages(fetch) for offset in page.offsets
+        ]
+
+    async def delete_group_offsets(
+        self,
+        *,
+        group_id: str,
+        partitions: Sequence[TopicPartition],
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> list[GroupOffsetDeleted]:
+        """Remove a group's positions that nobody reads on from; a result for each, in order."""
+        request = pb.DeleteGroupOffsetsRequest(
+            group_id=group_id, partitions=[encode_partition(each) for each in partitions]
+        )
+        response = await unary(
+            self._stub.DeleteGroupOffsets, request, timeout_s=timeout_s, retry=True
+        )
+        return [decode_group_offset_deleted(result) for result in response.results]
 
     async def claim_task(
         self,
