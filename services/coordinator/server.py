@@ -36,7 +36,7 @@ from drover.codec.group_offsets import (
     encode_group_offset_deleted,
     encode_group_offset_page,
 )
-from drover.errors import DroverError, NotImplementedYetError, Reason, UnavailableError
+from drover.errors import DroverError, NotImplementedYetError
 from drover.model.group import GroupPage
 from drover.rpc.interceptors import ended_by_server, remaining_s
 from services.coordinator.bounds import check_counts, fit
@@ -237,7 +237,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
             page_size=request.page_size,
             page_token=request.page_token,
         )
-        return encode_group_page(await self._list(event))
+        return encode_group_page(await _list(self._shards, event))
 
     async def DeleteGroup(
         self, request: pb.DeleteGroupRequest, context: Context
@@ -346,16 +346,17 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         runtime = self._shards.runtime(event.group_id)
         return await runtime.submit(event, call_id=event.call_id, on_cancel=on_cancel)
 
-    async def _list(self, event: ListGroups) -> GroupPage:
-        """A page over all shards: the first groups of every shard's page."""
-        _raise(check_list(event))
-        pages: list[Any] = [
-            await runtime.submit(event, call_id=event.call_id) for runtime in self._shards.owned()
-        ]
-        size = event.page_size or PAGE_DEFAULT_SIZE
-        groups = sorted((g for page in pages for g in page.groups), key=lambda g: g.group_id)
-        more = len(groups) > size or any(page.next_page_token for page in pages)
-        return GroupPage(tuple(groups[:size]), groups[:size][-1].group_id if more else "")
+
+async def _list(shards: Shards, event: ListGroups) -> GroupPage:
+    """A page over all shards of this server: the first of what each shard's page holds."""
+    _raise(check_list(event))
+    pages: list[Any] = [
+        await runtime.submit(event, call_id=event.call_id) for runtime in shards.owned()
+    ]
+    size = event.page_size or PAGE_DEFAULT_SIZE
+    groups = sorted((g for page in pages for g in page.groups), key=lambda group: group.group_id)
+    more = len(groups) > size or any(page.next_page_token for page in pages)
+    return GroupPage(tuple(groups[:size]), groups[:size][-1].group_id if more else "")
 
 
 def _watch_over(runtime: GroupRuntime, opened: WatchOpened, *, by_server: bool) -> None:

@@ -453,14 +453,13 @@ class Ownership:
 
     def _load_failed(self, event: LoadFailed, now_ms: int) -> Sequence[Instruction]:
         """Give the shard back: at once claimed anew above its log's epoch, else after a while."""
-        if self._current(event.shard, event.epoch) is None:
-            return ()
+        held = self._current(event.shard, event.epoch)
+        if held is None or held.stage is _Stage.UNLOADING:
+            return ()  # that is why it failed
         if event.log_epoch > self._log_epochs.get(event.shard, 0):
             self._log_epochs[event.shard] = event.log_epoch
         else:
             self._not_before_ms[event.shard] = now_ms + self._settings.lease_ms
-        if self._held[event.shard].stage is _Stage.UNLOADING:
-            return ()  # it will be said to be unloaded
         del self._held[event.shard]
         return (Release(event.shard, event.epoch), *self._retire_when_empty())
 

@@ -58,15 +58,17 @@ def _bad_url(storage_url: str, what: str) -> InvalidArgumentError:
 class DirectoryLock:
     """A service's hold on a data directory; ends with ``release``, or with the process."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, *, shared: bool = False) -> None:
         self._descriptor: int | None = descriptor
+        self._shared = shared
 
     def release(self) -> None:
         """Let another process take over; idempotent."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             # the file stays: removing it could take it from under one who has just opened it
-            os.ftruncate(descriptor, 0)
+            if not self._shared:
+                os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
     def __enter__(self) -> Self:
@@ -102,8 +104,12 @@ class DataDirectory:
         except OSError as error:
             raise self._unusable(error) from error
 
-    def lock(self, service_name: str) -> DirectoryLock:
+    def lock(self, service_name: str, *, shared: bool = False) -> DirectoryLock:
         """Take ``<directory>/<service_name>.lock`` for this process.
+
+        Args:
+            service_name: The file's name, and what messages call its owner.
+            shared: Any number of processes may have it at once, but none that wants it alone.
 
         Raises:
             FailedPreconditionError: STORAGE_OWNED, another process has it.
@@ -116,9 +122,10 @@ class DataDirectory:
         except OSError as error:
             raise self._unusable(error) from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+            if not shared:
+                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         except BlockingIOError as error:
             owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
             os.close(descriptor)
@@ -126,7 +133,29 @@ class DataDirectory:
         except OSError as error:
             os.close(descriptor)
             raise self._unusable(error) from error
-        return DirectoryLock(descriptor)
+        return DirectoryLock(descriptor, shared=shared)
+
+    def is_locked(self, service_name: str) -> bool:
+        """Whether a process has ``<directory>/<service_name>.lock`` for itself alone at present.
+
+        Whoever tries to take it at this very moment may find it taken.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE.
+        """
+        try:
+            descriptor = os.open(self.path / f"{service_name}.lock", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     def _owned(self, service_name: str, owner: str) -> FailedPreconditionError:
         who = f"another {service_name}" + (f" (pid {owner})" if owner else "")

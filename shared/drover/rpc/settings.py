@@ -42,6 +42,22 @@ def _target_address(value: str) -> str:
     return value
 
 
+def split_addresses(addresses: str) -> list[str]:
+    """The addresses of a list with commas, each once."""
+    return list(dict.fromkeys(part.strip() for part in addresses.split(",") if part.strip()))
+
+
+def _target_addresses(value: str) -> str:
+    if value and not split_addresses(value):
+        raise ValueError("must be host:port, or several with commas between")
+    for address in split_addresses(value):
+        try:
+            _target_address(address)
+        except ValueError as error:
+            raise ValueError(f"{address}: {error}") from None
+    return value
+
+
 def _parsed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
@@ -58,6 +74,8 @@ def _parsed(value: Any) -> Any:
 ListenAddress = Annotated[str, AfterValidator(_listen_address)]
 #: Where a client connects to.
 TargetAddress = Annotated[str, AfterValidator(_target_address)]
+#: Several of them, with commas between; see ``split_addresses``.
+TargetAddresses = Annotated[str, AfterValidator(_target_addresses)]
 #: A time span in milliseconds, from 1 ms to a day.
 PositiveMs = Annotated[int, Field(ge=1, le=86_400_000)]
 #: A JSON object whose values are texts.

@@ -1,6 +1,7 @@
 """What the gRPC shell of the coordinator does by itself."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,8 +15,6 @@ from services.coordinator.server import CoordinatorServicer, _host
 
 class LateRuntime:
     """A runtime whose machine answers at the moment at which the caller is cancelled."""
-
-    loaded = True
 
     def __init__(self) -> None:
         self.posted: list[object] = []
@@ -34,7 +33,8 @@ class LateRuntime:
 
 async def test_a_watch_that_is_cancelled_as_it_opens_counts_as_broken() -> None:
     runtime = LateRuntime()
-    servicer = CoordinatorServicer(cast("Any", runtime), cast("Any", None), ManualClock())
+    shards = SimpleNamespace(runtime=lambda group_id: runtime)
+    servicer = CoordinatorServicer(cast("Any", shards), cast("Any", None), ManualClock())
     request = pb.WatchGroupRequest(group_id="g", member_id="m")
     with pytest.raises(asyncio.CancelledError):
         await anext(aiter(servicer.WatchGroup(request, cast("Any", None))))

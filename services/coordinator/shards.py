@@ -1,0 +1,229 @@
+"""The shards that this process serves: each a log, a machine and a runtime of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from drover.clock import Clock
+from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.log.log import Log
+from drover.log.sqlite import SqliteLog
+from drover.model.group import shard_of
+from drover.model.ids import Term
+from drover.runtime.runtime import Runtime
+from services.coordinator.core.machine import GroupsMachine
+from services.coordinator.core.ownership import Standing
+from services.coordinator.core.settings import GroupSettings
+from services.coordinator.core.values import LogValue
+from services.coordinator.records import decode_record, encode_record
+from services.coordinator.shards_setup import shard_path
+
+GroupRuntime = Runtime[LogValue]
+
+#: In the metadata of NOT_COORDINATOR: host:port of the coordinator to ask, if it is known.
+OWNER_KEY = "coordinator"
+
+
+class Roles(Protocol):
+    """What this coordinator is to each shard at a moment; ``Ownership`` is such."""
+
+    def standing(self, shard: int, now_ms: int) -> Standing:
+        """Whether it may answer for the shard."""
+
+    def owner_of(self, shard: int, now_ms: int) -> str | None:
+        """The address of a shard's owner; None when it is not known."""
+
+
+class Alone:
+    """The roles of a coordinator that shares with nobody: everything is its own for ever."""
+
+    def __init__(self) -> None:
+        #: What FindCoordinator answers, host:port, once it is bound.
+        self.address = ""
+        self.loaded: set[int] = set()
+
+    def standing(self, shard: int, now_ms: int) -> Standing:
+        """Never elsewhere."""
+        return Standing.SERVING if shard in self.loaded else Standing.LOADING
+
+    def owner_of(self, shard: int, now_ms: int) -> str | None:
+        """This one."""
+        return self.address
+
+
+@dataclass(frozen=True, slots=True)
+class Fencing:
+    """How a shard that others may take over is loaded.
+
+    The log is claimed for ``owner`` with ``epoch``; ``lost`` is called once when it has another
+    owner.
+    """
+
+    owner: str
+    epoch: int
+    lost: Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    log: Log
+    runtime: GroupRuntime
+
+
+class Shards:
+    """Loads, finds and unloads shards; who decides which is told by ``roles``.
+
+    Args:
+        directory: Where the logs are; ``open_shards`` has made them.
+        shard_count: How many there are, of this process or not.
+        settings: Bounds and delays of groups.
+        clock: The runtimes'.
+        roles: Asked at every call.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        shard_count: int,
+        settings: GroupSettings,
+        clock: Clock,
+        roles: Roles,
+    ) -> None:
+        self._directory = directory
+        self._shard_count = shard_count
+        self._settings = settings
+        self._clock = clock
+        self._roles = roles
+        self._shards: dict[int, _Shard] = {}
+
+    # --- routing -----------------------------------------------------------------------------
+
+    def runtime(self, group_id: str) -> GroupRuntime:
+        """The runtime that serves a group here.
+
+        Raises:
+            FailedPreconditionError: NOT_COORDINATOR, another coordinator serves it.
+            UnavailableError: COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        shard = shard_of(group_id, self._shard_count)
+        standing = self._roles.standing(shard, self._clock.now_ms())
+        if standing is Standing.SERVING:
+            return self._shards[shard].runtime
+        if standing is Standing.LOADING:
+            raise _loading()
+        raise self._elsewhere(shard)
+
+    def is_loading(self, group_id: str) -> bool:
+        """Whether a group is of this coordinator, which still reads its log."""
+        shard = shard_of(group_id, self._shard_count)
+        return self._roles.standing(shard, self._clock.now_ms()) is Standing.LOADING
+
+    def owned(self) -> list[GroupRuntime]:
+        """The runtimes of every shard of this coordinator.
+
+        Raises:
+            UnavailableError: COORDINATOR_LOAD_IN_PROGRESS, one is not read yet.
+        """
+        now_ms = self._clock.now_ms()
+        standings = {s: self._roles.standing(s, now_ms) for s in range(self._shard_count)}
+        if Standing.LOADING in standings.values():
+            raise _loading()
+        return [self._shards[s].runtime for s, how in standings.items() if how is Standing.SERVING]
+
+    def owner_of(self, group_id: str) -> str:
+        """host:port of the coordinator that serves a group.
+
+        Raises:
+            UnavailableError: COORDINATOR_NOT_AVAILABLE, none does at present.
+        """
+        shard = shard_of(group_id, self._shard_count)
+        owner = self._roles.owner_of(shard, self._clock.now_ms())
+        if owner is None:
+            raise UnavailableError(
+                Reason.COORDINATOR_NOT_AVAILABLE,
+                f"no coordinator serves group {group_id!r} at this moment: retry",
+                metadata={"groupId": group_id},
+            )
+        return owner
+
+    # --- loading and unloading ---------------------------------------------------------------
+
+    async def open(self, shard: int, fencing: Fencing | None = None) -> GroupRuntime:
+        """Open a shard's log, and claim it if it is shared; the runtime has to be loaded.
+
+        Raises:
+            FailedPreconditionError: STALE_TERM, the log was claimed with a later epoch.
+            DataLossError: LOG_CORRUPT.
+            UnavailableError: STORAGE_UNAVAILABLE.
+        """
+        log = await SqliteLog.open(shard_path(self._directory, shard), self._clock)
+        try:
+            runtime = await self._make(shard, log, fencing)
+        except BaseException:
+            await log.close()
+            raise
+        self._shards[shard] = _Shard(log, runtime)
+        return runtime
+
+    async def close(self, shard: int, why: DroverError | None = None) -> None:
+        """End a shard's calls and watches with ``why``, by default DRAINING, and close its log."""
+        found = self._shards.get(shard)
+        if found is not None:
+            await found.runtime.close(why)
+            await found.log.close()
+            self._shards.pop(shard, None)
+
+    async def close_all(self) -> None:
+        """Close every shard."""
+        for shard in list(self._shards):
+            await self.close(shard)
+
+    def moved(self, shard: int) -> DroverError:
+        """What the callers of a shard hear that this coordinator gives up."""
+        return self._elsewhere(shard)
+
+    async def _make(self, shard: int, log: Log, fencing: Fencing | None) -> GroupRuntime:
+        make = partial(
+            Runtime[LogValue],
+            GroupsMachine(self._settings),
+            log,
+            encode=encode_record,
+            decode=decode_record,
+            clock=self._clock,
+            name=f"group shard {shard}",
+        )
+        if fencing is None:
+            return make()
+
+        def refusal() -> DroverError | None:
+            standing = self._roles.standing(shard, self._clock.now_ms())
+            return self._elsewhere(shard) if standing is Standing.ELSEWHERE else None
+
+        def on_fenced() -> DroverError:
+            fencing.lost()
+            return self._elsewhere(shard)
+
+        epoch = await log.claim(fencing.owner, Term(fencing.epoch, 0))
+        return make(writer_epoch=epoch, refusal=refusal, on_fenced=on_fenced)
+
+    def _elsewhere(self, shard: int) -> DroverError:
+        now_ms = self._clock.now_ms()
+        owner = None  # a shard that was just lost looks like this one's own still
+        if self._roles.standing(shard, now_ms) is Standing.ELSEWHERE:
+            owner = self._roles.owner_of(shard, now_ms)
+        where = f"{owner} does" if owner else "ask FindCoordinator"
+        return FailedPreconditionError(
+            Reason.NOT_COORDINATOR,
+            f"this coordinator does not serve the group (shard {shard}): {where}",
+            metadata={OWNER_KEY: owner} if owner else {},
+        )
+
+
+def _loading() -> DroverError:
+    return UnavailableError(
+        Reason.COORDINATOR_LOAD_IN_PROGRESS,
+        "the coordinator is reading its log: try again in a moment",
+    )
