@@ -333,6 +333,11 @@ class Group:
             if member.instance_id is not None:
                 self.instances[member.instance_id] = member.member_id
 
+    def load(self, metadata: GroupMetadata) -> None:
+        """Apply a record while the log is read, when all that is known of members is in it."""
+        self.members = {}
+        self.apply(metadata)
+
     def note(self, metadata: GroupMetadata) -> None:
         """Make a durable record the group's hard state, and leave alone who is on the way.
 

@@ -124,7 +124,7 @@ class GroupsMachine:
         if group is None:
             group = self._new_group(record.group_id, metadata.state_timestamp_ms)
         if not self._is_loaded:
-            group.apply(metadata)
+            group.load(metadata)
             return ()
         turn = Turn(metadata.state_timestamp_ms)
         hard = group.hard

@@ -219,7 +219,7 @@ def generation_not_durable(group: Group, turn: Turn, settings: GroupSettings) ->
         if member.join_call_id is not None:
             group.unpark_join(member)
             turn.cancel_timer(parked_join_key(group.group_id, member.member_id))
-        resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
+            resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
         set_session_timer(group, member, turn)
     group.initial_delay = None
     _wait(group, turn, group.max_rebalance_timeout_ms or APPEND_RETRY_MS)
@@ -231,8 +231,9 @@ def assignment_not_durable(group: Group, turn: Turn, settings: GroupSettings) ->
     if group.state is not GroupState.COMPLETING_REBALANCE:
         return
     for member in group.members.values():
-        member.sync_call_id = None
-        resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
+        if member.sync_call_id is not None:
+            member.sync_call_id = None
+            resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
         set_session_timer(group, member, turn)
     prepare(group, turn, settings)
 

@@ -19,7 +19,6 @@ from services.coordinator.core.group import Group
 from services.coordinator.core.member import Member
 from services.coordinator.core.rebalance import announce, parked_join_key, wait_again
 from services.coordinator.core.sessions import resume, session_key, set_session_timer
-from services.coordinator.core.settings import GroupSettings
 from services.coordinator.core.turn import Turn
 from services.coordinator.core.values import GroupRecord
 
@@ -29,6 +28,7 @@ def take_seat(group: Group, before: Member, member: Member, turn: Turn) -> Seat:
     instance_id = before.instance_id
     assert instance_id is not None
     fenced = fenced_instance(group.group_id, before.member_id, instance_id)
+    was_parked = before.is_parked
     if before.join_call_id is not None:
         turn.fail(group.unpark_join(before), fenced)
         turn.cancel_timer(parked_join_key(group.group_id, before.member_id))
@@ -36,6 +36,8 @@ def take_seat(group: Group, before: Member, member: Member, turn: Turn) -> Seat:
         turn.fail(before.sync_call_id, fenced)
         before.sync_call_id = None
         group.unsynced.add(before.member_id)
+    if was_parked:
+        resume(group, before, turn, grace_ms=0)  # should it get its place back
     group.exchange(before, member)
     turn.cancel_timer(session_key(group.group_id, before.member_id))
     turn.notify(
@@ -74,9 +76,7 @@ def give_back(group: Group, seat: Seat) -> None:
         group.exchange(member, seat.before)
 
 
-def seat_not_durable(
-    group: Group, seat: Seat, error: DroverError, turn: Turn, settings: GroupSettings
-) -> None:
+def seat_not_durable(group: Group, seat: Seat, error: DroverError, turn: Turn) -> None:
     """Tell the one that joined, and go on with who was there before.
 
     What the failed turn wanted of timers and watchers was dropped with it, so it is set again. A
@@ -88,8 +88,6 @@ def seat_not_durable(
     give_back(group, seat)
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
-    if seat.before is not None:
-        resume(group, seat.before, turn, grace_ms=settings.disconnect_grace_ms)
     for member in group.members.values():
         if not member.is_parked:
             set_session_timer(group, member, turn)

@@ -76,6 +76,18 @@ def test_p3_a_stable_group_goes_on_as_if_nothing_had_happened(group: GroupHarnes
     assert group.describe() == before
 
 
+def test_p3_the_last_word_of_a_member_counts_not_its_first(group: GroupHarness) -> None:
+    group.stable("a")
+    offered = (OfferedProtocol("default", b"new"), OfferedProtocol("more", b"new"))
+    group.join("a", protocols=offered, session_ms=20_000, rebalance_ms=30_000)
+    group.assign("a")
+    before = group.describe()
+    assert (before.members[0].metadata, before.members[0].session_timeout_ms) == (b"new", 20_000)
+    group.restart()
+    assert group.describe() == before
+    assert group.first_join("b", protocols=offered[1:]).response == MemberIdRequired("b")
+
+
 def test_p3_sessions_are_armed_from_now(group: GroupHarness) -> None:
     group.stable("a", "b")
     group.advance(SESSION_MS - 1)
