@@ -3,8 +3,10 @@
 settings initial-delay=0 grace=1000 max-size=2    (before anything else)
 first-join a [session=10000] [rebalance=60000] [protocols=p1:x,p2:y] [patience=60001]
 join a […]                  enter a […]           both joins of a newcomer
+start a2@A […]              a static member's process starts: a first join under the instance id A
 sync a [generation=1] [a=bytes b=bytes]           the leader's hands in assignments
 heartbeat a [generation=1]  leave a b             claim a generation=1
+heartbeat a@A, sync a@A, join a@A, leave a@A, leave @A    the same with an instance id
 watch a    break-watch a    end-watch a           abandon a     (its parked call)
 advance 3000                                      time passes, timers fire
 fail-append                                       the next append is refused
@@ -19,6 +21,7 @@ from drover.errors import DroverError, Reason, UnavailableError
 from drover.model.group import (
     GroupDescription,
     Joined,
+    LeavingMember,
     MemberIdRequired,
     OfferedProtocol,
     RebalanceInProgress,
@@ -47,11 +50,14 @@ class GroupScenario:
         commands: dict[str, Callable[[Command], list[str] | None]] = {
             "settings": self._settings,
             "first-join": lambda c: self._call(c, self._group.first_join(*c.words, **_joining(c))),
-            "join": lambda c: self._call(c, self._group.join(*c.words, **_joining(c))),
+            "join": self._join,
+            "start": self._start,
             "enter": lambda c: self._call(c, self._group.enter(*c.words, **_joining(c))),
             "sync": self._sync,
-            "heartbeat": lambda c: self._call(c, self._group.heartbeat(c.words[0], _generation(c))),
-            "leave": lambda c: self._call(c, self._group.leave(*c.words)),
+            "heartbeat": self._heartbeat,
+            "leave": lambda c: self._call(
+                c, self._group.leave(*(LeavingMember(*_ids(each)) for each in c.words))
+            ),
             "claim": lambda c: self._call(
                 c, self._group.check_member(c.words[0], c.number("generation", 0))
             ),
@@ -84,11 +90,28 @@ class GroupScenario:
     def _call(self, command: Command, call: Call) -> None:
         self._open.append((" ".join(command.words), call))
 
+    def _join(self, command: Command) -> None:
+        member_id, instance_id = _ids(command.words[0])
+        call = self._group.join(member_id, instance_id=instance_id, **_joining(command))
+        self._call(command, call)
+
+    def _start(self, command: Command) -> None:
+        new_id, instance_id = _ids(command.words[0])
+        assert instance_id is not None
+        self._call(command, self._group.join_static(new_id, instance_id, **_joining(command)))
+
+    def _heartbeat(self, command: Command) -> None:
+        member_id, instance_id = _ids(command.words[0])
+        generation = _generation(command)
+        self._call(command, self._group.heartbeat(member_id, generation, instance_id=instance_id))
+
     def _sync(self, command: Command) -> None:
         assignments = {
             key: value.encode() for key, value in command.options.items() if key != "generation"
         }
-        call = self._group.sync(command.words[0], _generation(command), assignments)
+        member_id, instance_id = _ids(command.words[0])
+        generation = _generation(command)
+        call = self._group.sync(member_id, generation, assignments, instance_id=instance_id)
         self._call(command, call)
 
     def _abandon(self, command: Command) -> None:
@@ -150,6 +173,16 @@ def _joining(command: Command) -> dict[str, Any]:
     return options
 
 
+def _ids(word: str) -> tuple[str, str | None]:
+    """A member id and an instance id, written ``a@A``; either may be left out."""
+    member_id, _, instance_id = word.partition("@")
+    return member_id, instance_id or None
+
+
+def _name(member_id: str, instance_id: str | None) -> str:
+    return member_id if instance_id is None else f"{member_id}@{instance_id}"
+
+
 def _generation(command: Command) -> int | None:
     return int(command.options["generation"]) if "generation" in command.options else None
 
@@ -167,7 +200,8 @@ def _record(record: LogValue) -> str:
     if not metadata.members:
         return f"generation {metadata.generation}, empty"
     members = " ".join(
-        f"{each.member_id}={each.assignment.decode()}" if metadata.assigned else each.member_id
+        _name(each.member_id, each.instance_id)
+        + (f"={each.assignment.decode()}" if metadata.assigned else "")
         for each in metadata.members
     )
     stage = "assigned" if metadata.assigned else "told"
@@ -178,7 +212,8 @@ def _record(record: LogValue) -> str:
 
 
 def _describe(group: GroupDescription) -> str:
-    members = " ".join(each.member_id for each in group.members) or "nobody"
+    names = (_name(each.member_id, each.instance_id) for each in group.members)
+    members = " ".join(names) or "nobody"
     return f"{group.state} at generation {group.generation}, members: {members}"
 
 
@@ -191,8 +226,12 @@ def _answer(call: Call) -> str:
         case RetryJoin(member_id):
             return f"join again as {member_id}, this took too long"
         case Joined() as joined if joined.members:
-            offers = " ".join(f"{m.member_id}:{m.metadata.decode()}" for m in joined.members)
-            return f"leads generation {joined.generation}, {joined.protocol_name} of {offers}"
+            offers = " ".join(
+                f"{_name(m.member_id, m.instance_id)}:{m.metadata.decode()}" for m in joined.members
+            )
+            skip = ", assigns nothing" if joined.skip_assignment else ""
+            leads = f"leads generation {joined.generation}{skip}"
+            return f"{leads}, {joined.protocol_name} of {offers}"
         case Joined() as joined:
             return f"follows {joined.leader_id} in generation {joined.generation}"
         case Synced(assignment):
@@ -207,7 +246,9 @@ def _answer(call: Call) -> str:
             rejoin = ", join again" if watched.rejoin_needed else ""
             return f"watches, {watched.state} at generation {watched.generation}{rejoin}"
         case tuple(results):
-            return ", ".join(f"{each.member_id} {each.outcome}" for each in results)
+            return ", ".join(
+                f"{_name(each.member_id, each.instance_id)} {each.outcome}" for each in results
+            )
     raise AssertionError(f"no words for {call.response}")
 
 
