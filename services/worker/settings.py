@@ -8,6 +8,7 @@ from drover.rpc.settings import (
     JsonTexts,
     ListenAddress,
     PositiveMs,
+    RequiredAddresses,
     ServiceSettings,
     TargetAddress,
     split_address,
@@ -23,7 +24,8 @@ class WorkerSettings(ServiceSettings):
         worker_listen: Where its gRPC server listens.
         worker_advertised: Where the other workers reach it; also its worker id. By default the
             address that it listens on.
-        coordinator_address: The group coordinator.
+        coordinator_address: The group coordinator; several that share the groups with commas
+            between.
         config_store_address: The config store.
         status_store_address: The status store.
         group_id: The workers' group: all workers of one cluster have the same.
@@ -40,7 +42,7 @@ class WorkerSettings(ServiceSettings):
 
     worker_listen: ListenAddress = "127.0.0.1:7411"
     worker_advertised: TargetAddress | None = None
-    coordinator_address: TargetAddress = "127.0.0.1:7401"
+    coordinator_address: RequiredAddresses = "127.0.0.1:7401"
     config_store_address: TargetAddress = "127.0.0.1:7402"
     status_store_address: TargetAddress = "127.0.0.1:7403"
     group_id: Annotated[str, Field(min_length=1, max_length=255)] = "drover"

@@ -14,7 +14,7 @@ from drover.api.connect.v1.connect_service_pb2_grpc import add_ConnectServiceSer
 from drover.api.worker.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
 from drover.client.calls import channel
 from drover.client.config_store import ConfigStoreClient
-from drover.client.coordinator import CoordinatorClient
+from drover.client.coordinator import CoordinatorsClient
 from drover.client.status_store import StatusStoreClient
 from drover.client.watch import SnapshotRead, WatchableLog, follow
 from drover.clock import SystemClock
@@ -23,7 +23,7 @@ from drover.log.directory import storage_directory
 from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.model.status import StatusEvent, StatusSnapshot
 from drover.rpc.server import RpcServer
-from drover.rpc.settings import split_address
+from drover.rpc.settings import split_address, split_addresses
 from services.worker.carrier import Carrier, WorkerChannels
 from services.worker.changes import ChangeHub
 from services.worker.core import events
@@ -120,7 +120,8 @@ class Worker:
     async def _wire(self, server: RpcServer, link: EngineLink, stack: AsyncExitStack) -> _Parts:
         """Make every part and start what runs in the background."""
         settings = self._settings
-        coordinator = CoordinatorClient(await _connect(settings.coordinator_address, stack))
+        coordinator = CoordinatorsClient(split_addresses(settings.coordinator_address))
+        stack.push_async_callback(coordinator.close)
         config_store = ConfigStoreClient(await _connect(settings.config_store_address, stack))
         status_store = StatusStoreClient(await _connect(settings.status_store_address, stack))
         workers = WorkerChannels()

@@ -38,7 +38,7 @@ def test_every_setting_stands_there_with_its_default(settings: type[ServiceSetti
         variable = ENV_PREFIX + name.upper()
         assert variable in table, variable
         default = field.get_default(call_default_factory=True)
-        shown = "as listened" if default is None else f"`{default}`"
+        shown = "as listened" if default is None else f"`{default}`" if default != "" else "none"
         assert table[variable] == shown, variable
 
 

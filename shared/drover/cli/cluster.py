@@ -1,4 +1,4 @@
-"""The processes of an embedded cluster: coordinator, config store, status store and workers."""
+"""The processes of an embedded cluster: coordinators, config store, status store and workers."""
 
 import importlib.util
 import sys
@@ -10,8 +10,10 @@ from drover.cli import ports
 from drover.cli.process import ProcessSpec
 from drover.cli.state import ClusterError
 
-_SERVICES = ("coordinator", "config-store", "status-store")
+_STORES = ("config-store", "status-store")
 _DEFAULT_PORTS = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
+#: Of the second coordinator; the others follow.
+_DEFAULT_COORDINATOR_PORT = 7404
 _DEFAULT_WORKER_PORT = 7411
 _WORKER_STOP_GRACE_S = 30.0
 
@@ -27,6 +29,7 @@ class ClusterOptions:
 
     directory: Path
     worker_count: int = 2
+    coordinator_count: int = 1
     host: str = "127.0.0.1"
     default_ports: bool = False
     listen: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +43,7 @@ class ClusterOptions:
 
 def listen_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The addresses that the DROVER_…_LISTEN settings ask for, by process name."""
-    names = {f"DROVER_{name.upper().replace('-', '_')}_LISTEN": name for name in _SERVICES}
+    names = {f"{_variable(name)}_LISTEN": name for name in ("coordinator", *_STORES)}
     names["DROVER_WORKER_LISTEN"] = "worker-1"
     return {name: environ[key] for key, name in names.items() if environ.get(key)}
 
@@ -54,19 +57,32 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
     if importlib.util.find_spec("services") is None:
         raise ClusterError("the services are not installed here: run this in a clone of Drover")
     addresses = _choose_addresses(options)
+    coordinators = ",".join(addresses[name] for name in _coordinator_names(options))
     common = {
         **options.env,
         "DROVER_STORAGE_URL": f"sqlite://{options.data_directory}",
-        **{f"{_variable(name)}_ADDRESS": addresses[name] for name in _SERVICES},
+        "DROVER_COORDINATOR_ADDRESS": coordinators,
+        **{f"{_variable(name)}_ADDRESS": addresses[name] for name in _STORES},
     }
-    stores = [
+    # one that is alone is told of no others
+    shared = {"DROVER_COORDINATORS": coordinators} if options.coordinator_count > 1 else {}
+    services = [
+        ProcessSpec(
+            name=name,
+            argv=_module("coordinator"),
+            address=addresses[name],
+            env={**common, **shared, "DROVER_COORDINATOR_LISTEN": addresses[name]},
+        )
+        for name in _coordinator_names(options)
+    ]
+    services += [
         ProcessSpec(
             name=name,
             argv=_module(name),
             address=addresses[name],
             env={**common, f"{_variable(name)}_LISTEN": addresses[name]},
         )
-        for name in _SERVICES
+        for name in _STORES
     ]
     workers = [
         ProcessSpec(
@@ -82,7 +98,13 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
         )
         for name in _worker_names(options)
     ]
-    return [stores, workers]
+    return [services, workers]
+
+
+def _coordinator_names(options: ClusterOptions) -> list[str]:
+    """The first is "coordinator", as the only one is; the next "coordinator-2"."""
+    others = [f"coordinator-{number}" for number in range(2, options.coordinator_count + 1)]
+    return ["coordinator", *others]
 
 
 def _worker_names(options: ClusterOptions) -> list[str]:
@@ -99,14 +121,17 @@ def _module(name: str) -> list[str]:
 
 def _choose_addresses(options: ClusterOptions) -> dict[str, str]:
     workers = _worker_names(options)
-    names = [*_SERVICES, *workers]
+    coordinators = _coordinator_names(options)
+    names = [*coordinators, *_STORES, *workers]
     addresses = {name: options.listen[name] for name in names if name in options.listen}
     for name, address in addresses.items():
         _check_free(name, address)
     if options.default_ports:
-        defaults = _DEFAULT_PORTS | {
-            name: _DEFAULT_WORKER_PORT + index for index, name in enumerate(workers)
-        }
+        defaults = (
+            _DEFAULT_PORTS
+            | {n: _DEFAULT_COORDINATOR_PORT + i for i, n in enumerate(coordinators[1:])}
+            | {name: _DEFAULT_WORKER_PORT + index for index, name in enumerate(workers)}
+        )
         for name in names:
             address = f"{options.host}:{defaults[name]}"
             if address not in addresses.values() and ports.is_free(options.host, defaults[name]):

@@ -50,6 +50,10 @@ DirectoryOption = Annotated[
 def up(
     directory: DirectoryOption = DEFAULT_DIRECTORY,
     workers: Annotated[int, typer.Option(min=1, max=64, help="How many workers.")] = 2,
+    coordinators: Annotated[
+        int,
+        typer.Option(min=1, max=7, help="How many coordinators, which stand in for each other."),
+    ] = 1,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Keep an embedded cluster running until Ctrl-C."""
@@ -64,6 +68,7 @@ def up(
     options = ClusterOptions(
         directory,
         worker_count=workers,
+        coordinator_count=coordinators,
         default_ports=True,
         listen=listen_from_environment(os.environ),
     )

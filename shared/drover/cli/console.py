@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from drover.cli.state import DEFAULT_DIRECTORY, read_state
-from drover.client import channel
+from drover.client import CoordinatorsClient, channel
 from drover.errors import DroverError, InvalidArgumentError
 
 DEFAULT_WORKER_ADDRESS = "127.0.0.1:7411"
@@ -73,9 +73,9 @@ def worker_addresses(given: str) -> list[str]:
 
 
 def coordinator_addresses(given: str) -> list[str]:
-    """Where to look for the coordinator; see ``worker_addresses``."""
+    """Where to look for coordinators, with commas between; see ``worker_addresses``."""
     if given:
-        return [_checked(given)]
+        return [_checked(address.strip()) for address in given.split(",")]
     state = read_state(DEFAULT_DIRECTORY)
     return (state.addresses("coordinator") if state else []) or [DEFAULT_COORDINATOR_ADDRESS]
 
@@ -108,8 +108,32 @@ async def call(
             candidate = await stack.enter_async_context(channel(address))
             if await _connects(candidate):
                 return await work(candidate)
+    raise _no_answer(server, addresses)
+
+
+def run_coordinator_call(
+    addresses: Sequence[str], work: Callable[[CoordinatorsClient], Awaitable[T]]
+) -> T:
+    """Do ``work`` with the coordinators that share the groups, if one of them answers.
+
+    Raises:
+        CliError: none does.
+        DroverError: what they answered.
+    """
+
+    async def run() -> T:
+        async with CoordinatorsClient(addresses) as client:
+            connected = [_connects(client.direct(address)) for address in addresses]
+            if not any(await asyncio.gather(*connected)):
+                raise _no_answer("coordinator", addresses)
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def _no_answer(server: str, addresses: Sequence[str]) -> CliError:
     where = " or ".join(addresses)
-    raise CliError(f"no {server} answers at {where}; `drover up` starts a cluster here")
+    return CliError(f"no {server} answers at {where}; `drover up` starts a cluster here")
 
 
 async def _connects(candidate: grpc.aio.Channel) -> bool:

@@ -1,4 +1,4 @@
-"""``drover group …``: membership, as the coordinator sees it."""
+"""``drover group …``: membership, as the coordinators see it."""
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -13,10 +13,9 @@ from drover.cli.console import (
     coordinator_addresses,
     print_json,
     print_table,
-    run_call,
+    run_coordinator_call,
     say,
 )
-from drover.client import CoordinatorClient
 from drover.model.group import GroupDescription, GroupState
 
 commands = typer.Typer(no_args_is_help=True, help="Groups: membership, seen by the coordinator.")
@@ -28,7 +27,8 @@ CoordinatorOption = Annotated[
         "-a",
         envvar="DROVER_COORDINATOR_ADDRESS",
         show_default=False,
-        help="host:port of the coordinator; by default that of the cluster of `make up` here, else "
+        help="host:port of the coordinator, or of several with commas between; by default those of "
+        "the cluster of `make up` here, else "
         f"{DEFAULT_COORDINATOR_ADDRESS}.",
     ),
 ]
@@ -36,12 +36,8 @@ CoordinatorOption = Annotated[
 
 @commands.command("list")
 def list_groups(address: CoordinatorOption = "", output: OutputOption = Output.TABLE) -> None:
-    """List the groups."""
-    groups = run_call(
-        coordinator_addresses(address),
-        lambda c: CoordinatorClient(c).list_groups(),
-        server="coordinator",
-    )
+    """List the groups of all coordinators."""
+    groups = run_coordinator_call(coordinator_addresses(address), lambda c: c.list_groups())
     if output is Output.JSON:
         print_json(
             [
@@ -70,11 +66,7 @@ def describe(
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a group's state and members."""
-    group = run_call(
-        coordinator_addresses(address),
-        lambda c: CoordinatorClient(c).describe(group_id),
-        server="coordinator",
-    )
+    group = run_coordinator_call(coordinator_addresses(address), lambda c: c.describe(group_id))
     if group.state is GroupState.DEAD:
         raise CliError(f"there is no group {group_id!r}; `drover group list` shows them")
     if output is Output.JSON:

@@ -12,7 +12,7 @@ import drover.rpc  # noqa: F401 - its settings for gRPC come before gRPC itself
 from drover.client.calls import channel
 from drover.client.config_store import ConfigStoreClient, ConfigWritten, WriterClaim
 from drover.client.connect import ConnectClient
-from drover.client.coordinator import CoordinatorClient
+from drover.client.coordinator import CoordinatorClient, CoordinatorsClient
 from drover.client.status_store import StatusesWritten, StatusStoreClient
 from drover.client.watch import EventsRead, SnapshotRead, follow
 from drover.client.worker import WorkerClient
@@ -22,6 +22,7 @@ __all__ = [
     "ConfigWritten",
     "ConnectClient",
     "CoordinatorClient",
+    "CoordinatorsClient",
     "EventsRead",
     "SnapshotRead",
     "StatusStoreClient",

@@ -198,7 +198,7 @@ async def _stream(
 
 
 def _whole(message: ResponseT | None) -> ResponseT:
-    """gRPC gives None for bytes that it could not decode."""
+    """GRPC gives None for bytes that it could not decode."""
     if message is None:
         raise InternalError("the server's answer cannot be decoded: it is of another version")
     return message

@@ -1,13 +1,16 @@
 """The coordinator: membership, claims, committed offsets."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from typing import Self, cast
 
 import grpc.aio
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
 from drover.client.calls import CALL_TIMEOUT_S, new_request_id, pages, server_stream, unary
+from drover.client.following import FollowingChannel
 from drover.codec.common import decode_term, encode_duration, encode_task_id
 from drover.codec.coordinator import (
     GROUP_STATES,
@@ -31,6 +34,7 @@ from drover.codec.group_offsets import (
     encode_group_offset,
     encode_partition,
 )
+from drover.errors import Reason, UnavailableError
 from drover.model.group import (
     GroupDescription,
     GroupListing,
@@ -55,6 +59,8 @@ from drover.model.offsets import (
 )
 
 _PAGE_SIZE = 1000
+#: How much longer than the first coordinator the others may take to list their groups.
+_SLOW_COORDINATOR_S = 2.0
 
 
 class CoordinatorClient:
@@ -332,3 +338,81 @@ class CoordinatorClient:
             return await unary(self._stub.FetchOffsets, request, timeout_s=timeout_s, retry=True)
 
         return [decode_offset(offset) async for page in pages(fetch) for offset in page.offsets]
+
+
+class CoordinatorsClient(CoordinatorClient):
+    """Calls the coordinators that share the groups: each call goes to its group's owner.
+
+    Follows when a group moves; see ``FollowingChannel``. An async context manager.
+
+    Args:
+        addresses: host:port of some or all of them, at least one.
+    """
+
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self._following = FollowingChannel(addresses)
+        super().__init__(cast("grpc.aio.Channel", self._following))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._following.close()
+
+    def direct(self, address: str) -> grpc.aio.Channel:
+        """The channel to one of them, for calls that are about itself."""
+        return self._following.direct(address)
+
+    async def list_groups(
+        self,
+        *,
+        states: Sequence[GroupState] = (),
+        protocol_types: Sequence[str] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> list[GroupListing]:
+        """The groups of all coordinators, by group id.
+
+        One that cannot be reached is left out, for the others take its groups over.
+
+        Raises:
+            DroverError: What one of them refused; or none of them can be reached.
+        """
+        lists = [
+            asyncio.ensure_future(
+                CoordinatorClient(self.direct(address)).list_groups(
+                    states=states, protocol_types=protocol_types, timeout_s=timeout_s
+                )
+            )
+            for address in self._following.addresses
+        ]
+        try:
+            await asyncio.wait(lists, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(lists, timeout=min(_SLOW_COORDINATOR_S, timeout_s))
+            found: dict[str, GroupListing] = {}
+            unreached: UnavailableError | None = None
+            for each in lists:
+                try:
+                    found |= {group.group_id: group for group in _answer_of(each)}
+                except UnavailableError as error:
+                    unreached = error
+            if unreached is not None and not any(_is_answered(each) for each in lists):
+                raise unreached
+            return [found[group_id] for group_id in sorted(found)]
+        finally:
+            for each in lists:
+                each.cancel()
+            await asyncio.gather(*lists, return_exceptions=True)
+
+
+def _is_answered(task: "asyncio.Future[list[GroupListing]]") -> bool:
+    return task.done() and task.exception() is None
+
+
+def _answer_of(task: "asyncio.Future[list[GroupListing]]") -> list[GroupListing]:
+    if not task.done():
+        raise UnavailableError(Reason.SERVICE_UNREACHABLE, "a coordinator did not answer in time")
+    return task.result()

@@ -76,6 +76,7 @@ ListenAddress = Annotated[str, AfterValidator(_listen_address)]
 TargetAddress = Annotated[str, AfterValidator(_target_address)]
 #: Several of them, with commas between; see ``split_addresses``.
 TargetAddresses = Annotated[str, AfterValidator(_target_addresses)]
+RequiredAddresses = Annotated[TargetAddresses, Field(min_length=1)]
 #: A time span in milliseconds, from 1 ms to a day.
 PositiveMs = Annotated[int, Field(ge=1, le=86_400_000)]
 #: A JSON object whose values are texts.
