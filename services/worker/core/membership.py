@@ -375,6 +375,9 @@ class Membership:
     def _join(self, reason: str) -> None:
         context = self._context
         self._enter(Stage.JOINING, reason)
+        # should the answer be of that generation still, then a coordinator that restarted has
+        # forgotten that it was to end
+        self._ended_generation = -1
         self._call_id = context.next_cause("join")
         metadata = MemberMetadata(context.settings.worker_id, context.view.offset)
         context.emit(JoinGroup(self._call_id, context.member_id, encode_metadata(metadata), reason))

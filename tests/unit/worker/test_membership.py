@@ -132,6 +132,18 @@ def test_an_announcement_of_an_earlier_generation_is_ignored(herder: HerderDrive
     assert herder.stage == "SETTLED"
 
 
+def test_an_end_of_a_generation_that_a_coordinator_forgot_is_forgotten_here_too(
+    herder: HerderDriver,
+) -> None:
+    """It announced a rebalance, crashed, and gives the same generation out again."""
+    herder.ready()
+    herder.settle_as_follower(generation=1)
+    herder.step(events.GroupPushed("member-a", 1, True))
+    assert herder.stage == "JOINING"
+    herder.settle_as_follower(generation=1)
+    assert herder.stage == "SETTLED"
+
+
 def test_an_announcement_that_overtakes_the_sync_counts(herder: HerderDriver) -> None:
     herder.ready(entry("c", tasks=1))
     herder.join(generation=1)
