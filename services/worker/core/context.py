@@ -26,6 +26,8 @@ class HerderSettings:
         catch_up_backoff_ms: Out of the group after the config log could not be read to its end.
         retry_backoff_ms: Before the first retry of a call; doubles with each.
         retry_backoff_max_ms: The longest such wait, for plugins that fail again and again.
+        status_check_ms: How long the status store may say otherwise of this worker's work than the
+            worker did, before it is told again.
         call_backoff_max_ms: The longest such wait for another service, which may be back at once.
         request_count_max: Requests that may wait at a time.
     """
@@ -41,6 +43,7 @@ class HerderSettings:
     retry_backoff_ms: int = 250
     retry_backoff_max_ms: int = 60_000
     call_backoff_max_ms: int = 5_000
+    status_check_ms: int = 1_000
     request_count_max: int = 2_000
 
 

@@ -317,6 +317,11 @@ class ClaimWriterDue:
 
 
 @dataclass(frozen=True, slots=True)
+class StatusCheckDue:
+    """What the status store says of this worker's work has had time to settle."""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestRetryDue:
     """The back-off before a request's next try is over."""
 
@@ -386,6 +391,7 @@ HerderEvent = (
     | JoinDue
     | RejoinDue
     | ClaimWriterDue
+    | StatusCheckDue
     | RequestRetryDue
     | RequestExpired
     | TaskRetryDue

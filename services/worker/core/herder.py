@@ -69,6 +69,7 @@ class Herder:
         )
         self._restarts: dict[str, RestartRequest] = {}
         self._removing: set[StatusKey] = set()
+        self._checks_statuses = False
         self._settled_count = 0
 
     def describe_stage(self) -> str:
@@ -191,6 +192,7 @@ class Herder:
         self.context.statuses = dict(event.snapshot.statuses)
         self._removing.clear()
         self._clean_up(self.context.statuses)
+        self._look_for_contradiction(item.key for item in self.work.all())
 
     def _statuses_changed(self, event: events.StatusesChanged) -> None:
         for status_event in event.events:
@@ -200,6 +202,26 @@ class Herder:
             else:
                 self.context.statuses[status_event.key] = status_event.status
         self._clean_up(status_event.key for status_event in event.events)
+        self._look_for_contradiction(status_event.key for status_event in event.events)
+
+    def _look_for_contradiction(self, keys: Iterable[StatusKey]) -> None:
+        """A former owner's last words may come late, over those of the present one.
+
+        Not answered at once: the store may yet have to hear what was said here.
+        """
+        if self._checks_statuses:
+            return
+        items = map(self.work.find, keys)
+        if any(item is not None and item.is_contradicted(self.context) for item in items):
+            self._checks_statuses = True
+            delay_ms = self.context.settings.status_check_ms
+            self.context.set_timer("status-check", delay_ms, events.StatusCheckDue())
+
+    def _status_check_due(self, event: events.StatusCheckDue) -> None:
+        self._checks_statuses = False
+        for item in self.work.all():
+            if item.is_contradicted(self.context):
+                item.report_again(self.context)
 
     # Engine
 
@@ -352,6 +374,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.JoinDue: lambda h, e: h.membership.join_due(),
     events.RejoinDue: Herder._rejoin_due,
     events.ClaimWriterDue: lambda h, e: h.writer.claim_due(),
+    events.StatusCheckDue: Herder._status_check_due,
     events.RequestRetryDue: lambda h, e: h.pending.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.pending.expire(e.call_id),
     events.TaskRetryDue: Herder._task_retry_due,

@@ -82,6 +82,25 @@ class Lifecycle(ABC):
         """Whether it is in the engine, started and not failed."""
         return self.phase is Phase.RUNNING and self.failure is None
 
+    def is_contradicted(self, context: Context) -> bool:
+        """Whether the status store says otherwise of it than this worker last did.
+
+        What a later generation says is left alone: then it is this worker that is late.
+        """
+        if self._reported is None or self.revoked or self.state is RunState.UNASSIGNED:
+            return False
+        known = context.statuses.get(self.key)
+        if known is None:
+            return True
+        same = known.state is self.state and known.worker_id == context.settings.worker_id
+        return not same and known.generation <= context.status_generation
+
+    def report_again(self, context: Context) -> None:
+        """Say once more what was said last."""
+        if self._reported is not None:
+            state, trace = self._reported
+            context.report(self.key, state, trace=trace)
+
     def restart(self) -> int:
         """Want it anew; returns the version whose start will have been that restart."""
         self._restarting = True

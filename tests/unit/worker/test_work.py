@@ -10,9 +10,15 @@ from drover.errors import (
 )
 from drover.model.config import TargetState
 from drover.model.ids import TaskId, Term
-from drover.model.status import RunState
+from drover.model.status import RunState, Status, StatusEvent
 from services.worker.core import events, instructions
-from tests.support.herder_driver import HerderDriver, connector_config, entry, task_configs
+from tests.support.herder_driver import (
+    OTHER,
+    HerderDriver,
+    connector_config,
+    entry,
+    task_configs,
+)
 
 UNREACHABLE = UnavailableError(Reason.SERVICE_UNREACHABLE, "nobody answers")
 C0, C1 = TaskId("c", 0), TaskId("c", 1)
@@ -324,6 +330,42 @@ def test_a_status_that_claims_no_run_stays_until_there_is_one(
     herder.settle_as_follower(generation=2, tasks=[C0])
     herder.run_engine()
     assert herder.status_log == [(C0, RunState.RUNNING)]
+
+
+@pytest.mark.parametrize("late", [RunState.RUNNING, RunState.UNASSIGNED, None])
+def test_the_owner_repeats_what_a_former_owner_wrote_over(
+    leader: HerderDriver, late: RunState | None
+) -> None:
+    leader.echo_statuses()
+    leader.status_log.clear()
+    if late is None:
+        leader.step(events.StatusesChanged([StatusEvent(9, C0, None)]))
+    else:
+        leader.see_statuses({C0: late})
+    assert not leader.status_log  # what was said here may still be on its way
+    leader.advance(leader.herder.context.settings.status_check_ms)
+    assert leader.status_log == [(C0, RunState.RUNNING)]
+
+
+def test_the_owner_repeats_nothing_when_the_store_has_heard_it_meanwhile(
+    leader: HerderDriver,
+) -> None:
+    leader.see_statuses({C0: RunState.FAILED})
+    leader.echo_statuses()
+    leader.status_log.clear()
+    leader.advance(10_000)
+    assert not leader.status_log
+
+
+def test_a_worker_that_is_late_itself_does_not_argue_with_its_successor(
+    leader: HerderDriver,
+) -> None:
+    leader.echo_statuses()
+    leader.status_log.clear()
+    later = Status(C0, RunState.RUNNING, OTHER, leader.herder.context.generation + 1)
+    leader.step(events.StatusesChanged([StatusEvent(9, C0, later)]))
+    leader.advance(10_000)
+    assert not leader.status_log
 
 
 # Failures
