@@ -36,7 +36,7 @@ class Cluster:
             network, "config-store", rules, self._disk("config.log", rules.configs_written)
         )
         self.status_store = StatusStore(
-            network, "status-store", rules, self._disk("status.log", lambda *written: None)
+            network, "status-store", rules, self._disk("status.log", rules.statuses_written)
         )
         self.workers: list[Worker] = []
         self.worker_names: list[str] = []

@@ -249,6 +249,16 @@ class Rules:
                 records[0].key.decode(),
             )
 
+    def statuses_written(
+        self, records: Sequence[LogRecord], first_offset: int, epoch: int | None
+    ) -> None:
+        """Records of the status log are durable."""
+        for offset, record in enumerate(records, first_offset):
+            key = record.key.decode().removeprefix("status-connector-")
+            key = key.removeprefix("status-task-")
+            items = (key, key.rsplit("-", 1)[0], "statuses")
+            self._world.tell(items, "status log {}: {} = {}", offset, key, record.value)
+
     def configs_loaded(self, snapshot: ConfigSnapshot) -> None:
         """The config store read its log, or shows what it knows."""
         difference = self.configs.difference(snapshot)

@@ -99,6 +99,7 @@ class Worker(Process):
             retry_backoff_ms=100,
             retry_backoff_max_ms=3_000,
             call_backoff_max_ms=1_000,
+            status_check_ms=500,
         )
         self.herder = Herder(self._settings)
 

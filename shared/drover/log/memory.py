@@ -32,12 +32,11 @@ class MemoryLog:
 
     Args:
         clock: Gives records their time; 0 without one.
-        kept_record_count: How many of the newest records compaction leaves alone.
+        kept_record_count: How many of the newest records compaction leaves alone; 1,000 unless
+            given.
     """
 
-    def __init__(
-        self, clock: Clock | None = None, *, kept_record_count: int = KEPT_RECORD_COUNT
-    ) -> None:
+    def __init__(self, clock: Clock | None = None, *, kept_record_count: int | None = None) -> None:
         self._clock = clock
         self._kept_record_count = kept_record_count
         self._storage = _Storage()
@@ -125,7 +124,10 @@ class MemoryLog:
         records = self._storage.records
         below = self._storage.end_offset if below_offset is None else below_offset
         last = {stored.record.key: stored.offset for stored in records if stored.offset < below}
-        first_kept = min(self._storage.end_offset - self._kept_record_count, below)
+        kept_count = self._kept_record_count
+        if kept_count is None:
+            kept_count = KEPT_RECORD_COUNT
+        first_kept = min(self._storage.end_offset - kept_count, below)
         spared = frozenset(keep_offsets)
         oldest_spared = min(spared, default=self._storage.end_offset)
         self._storage.records = [
