@@ -1,33 +1,25 @@
 """`make bench`: every figure, one JSON object a line; ``--only`` for some of them."""
 
 import argparse
-import asyncio
 from collections.abc import Callable, Iterable
 
-from tests.bench import cluster, group_core, heartbeats, joins
+from tests.bench import cluster, fail_over, heartbeats, joins
 from tests.bench.figure import Figure
-
-
-def _heartbeats() -> Iterable[Figure]:
-    """Heartbeat RPCs against empty ones; the group core alone against the RPCs; its memory."""
-    rpcs = asyncio.run(heartbeats.measure())
-    yield rpcs
-    yield from group_core.figures(rpcs.value)
-
 
 #: What can be measured alone, the quick ones first.
 PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "joins": joins.figures,
-    "heartbeats": _heartbeats,
+    "heartbeats": heartbeats.figures,
+    "fail-over": fail_over.figures,
     "cluster": cluster.figures,
 }
 #: Names for several parts.
-SETS = {"coordinator": ("joins", "heartbeats")}
+SETS = {"coordinator": ("joins", "heartbeats", "fail-over")}
 
 
 def _arguments() -> argparse.Namespace:
     described = [f"  {name}: {measure.__doc__}" for name, measure in PARTS.items()]
-    described += [f"  {name}: {' and '.join(parts)}" for name, parts in SETS.items()]
+    described += [f"  {name}: {', '.join(parts)}" for name, parts in SETS.items()]
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench",
         description="Measure, and print one JSON object a line: figure, value, unit; peer and"

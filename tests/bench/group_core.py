@@ -1,14 +1,12 @@
-"""The group core alone: heartbeats a second, and what ten million of them leave in memory.
+"""The group core alone, without server, runtime and log, and what ten million heartbeats leave.
 
 ``python -m tests.bench.group_core COUNT`` is the child whose memory is measured; it prints one
 line of JSON.
 """
 
 import json
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -26,8 +24,6 @@ GROUP_COUNT = 10
 MEMBERS_EACH = 100
 SESSION_MS = 10_000
 HEARTBEAT_INTERVAL_MS = 3_000
-RATE_CALLS = 200_000
-ROUNDS = 5
 MEMORY_CALLS = 10_000_000
 WARM_UP_CALLS = 1_000_000
 
@@ -56,7 +52,8 @@ class Core:
                 self._fire()
             group_id, member_id, generation = members[number % len(members)]
             outcome = handle(Heartbeat(str(number), group_id, member_id, generation), self.now_ms)
-            if outcome.instructions[0] != Complete(str(number), False):
+            answer = outcome.instructions[0]
+            if not isinstance(answer, Complete) or answer.response is not False:
                 raise AssertionError(f"heartbeat {number} was answered {outcome}")
 
     def _fire(self) -> None:
@@ -128,17 +125,6 @@ class Memory:
     end_bytes: int
 
 
-def rate(calls: int = RATE_CALLS, rounds: int = ROUNDS) -> list[float]:
-    """Heartbeats a second, of each round."""
-    core = Core()
-    rates = []
-    for _ in range(rounds):
-        started_s = time.perf_counter()
-        core.beat(calls)
-        rates.append(calls / (time.perf_counter() - started_s))
-    return rates
-
-
 def _grow(calls: int) -> Memory:
     core = Core()
     process = psutil.Process()
@@ -159,29 +145,18 @@ def memory(calls: int = MEMORY_CALLS) -> Memory:
     return Memory(**json.loads(output))
 
 
-def figures(rpcs_per_s: float, *, calls: int = MEMORY_CALLS) -> list[Figure]:
-    """Both figures, beside the heartbeat RPCs a second of the same run."""
-    rates = rate()
+def memory_figure(calls: int = MEMORY_CALLS) -> Figure:
+    """Beside what the process held before."""
     grown = memory(calls)
-    return [
-        Figure(
-            "group_core_heartbeats",
-            statistics.median(rates),
-            "heartbeats/s",
-            peer="heartbeat RPCs/s",
-            peer_value=rpcs_per_s,
-            limit="ratio >= 40",
-            samples=rates,
-        ),
-        Figure(
-            "group_core_memory",
-            grown.end_bytes,
-            f"bytes (RSS after {calls} heartbeats; {grown.end_bytes - grown.warm_bytes} grown)",
-            peer="the same process before them",
-            peer_value=grown.warm_bytes,
-            limit="ratio <= 1.05",
-        ),
-    ]
+    growth = grown.end_bytes - grown.warm_bytes
+    return Figure(
+        "group_core_memory",
+        grown.end_bytes,
+        f"bytes (RSS after {calls} heartbeats; {growth} grown)",
+        peer="the same process before them",
+        peer_value=grown.warm_bytes,
+        limit="ratio <= 1.05",
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,44 @@
+"""The benchmarks run: tiny, and without a look at how long anything took."""
+
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from tests.bench import fail_over, group_core, heartbeats, joins, plot
+
+pytestmark = pytest.mark.e2e
+
+
+async def test_a_tiny_group_joins_and_its_figures_are_drawn() -> None:
+    points = [point async for point in joins.points(sizes=(3, 5), rounds=1)]
+    assert [point.member_count for point in points] == [3, 5]
+    assert all(point.rpc_count >= 3 * point.member_count for point in points)
+    series = plot.series_of(point.figure().line() for point in points)
+    assert [sorted(each.seconds) for each in series] == [[3, 5], [3, 5]]
+    svg = ET.fromstring(plot.drawing(series))
+    assert len(list(svg.iter("{http://www.w3.org/2000/svg}circle"))) == 4
+
+
+async def test_heartbeats_go_through_all_three_that_are_compared() -> None:
+    rpcs, core = await heartbeats.measure(calls_each=1, core_calls=2_000, rounds=1)
+    assert rpcs.peer_value
+    assert core.peer_value == rpcs.value
+
+
+async def test_a_group_is_served_again_after_its_coordinator_was_killed() -> None:
+    assert (await fail_over.measure(rounds=1)).value > 0
+
+
+def test_memory_is_measured_in_a_process_of_its_own() -> None:
+    memory = group_core.memory(calls=2_000)
+    assert memory.warm_bytes > 0
+    assert memory.end_bytes > 0
+
+
+def test_a_part_that_does_not_exist_is_answered_with_those_that_do() -> None:
+    command = [sys.executable, "-m", "tests.bench", "--only", "nothing"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "'joins'" in refused.stderr
