@@ -23,6 +23,7 @@ from drover.errors import (
 )
 from drover.log import sqlite_file as file
 from drover.log.claims import check_epoch, next_claim
+from drover.log.end_mark import EndMark
 from drover.log.log import KEPT_RECORD_COUNT, LogRecord, StoredRecord, closed_error
 from drover.model.ids import Term
 
@@ -33,8 +34,8 @@ MAX_WAITING_JOBS = 10_000
 DELETE_BATCH_RECORDS = 1_000
 READER_THREADS = 2
 
-_COLUMNS = "offset, timestamp_ms, key, value, request_id, checksum"
-_INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)"
+_COLUMNS = "offset, timestamp_ms, key, value, request_id, checksum, previous"
+_INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _SELECT_FROM = f"SELECT {_COLUMNS} FROM record WHERE offset >= ? ORDER BY offset"
 _SELECT_END = "SELECT coalesce(max(offset) + 1, 0) FROM record"
 _SELECT_SUPERSEDED = """
@@ -76,6 +77,7 @@ class _Writer:
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
         self._path = path
+        self._mark = EndMark(path)
         self._jobs: deque[_Job] = deque()
         self._ready = threading.Condition()
         self._stopping = False
@@ -118,6 +120,8 @@ class _Writer:
                 results = [one if isinstance(one, DroverError) else one[0] for one in alone]
             _deliver(jobs, results)
         self._connection.close()
+        wal = self._path.with_name(self._path.name + "-wal")
+        self._mark.close(remove=not wal.exists())
 
     def _next_group(self) -> list[_Job]:
         """Wait for jobs; none means stop."""
@@ -136,7 +140,9 @@ class _Writer:
                     results.append(job.change(self._connection))
                 except FailedPreconditionError as refusal:
                     results.append(refusal)
+            end = file.read_end(self._connection)
             self._connection.execute("COMMIT")
+            self._mark.write(end)
         except Exception as error:  # noqa: BLE001 the thread lives as long as the log
             if self._connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
@@ -270,9 +276,17 @@ class SqliteLog:
         while reading does not show.
         """
         query = _Query(self._path, _SELECT_FROM, (start_offset,))
+        before = file.NO_RECORD if start_offset <= 0 else None
         async with aclosing(self._rows(query, READ_BATCH_RECORDS)) as batches:
             async for rows in batches:
-                yield [file.from_row(cast("file.Row", row), self._path) for row in rows]
+                batch = []
+                for row in cast("list[file.Row]", rows):
+                    stored = file.from_row(row, self._path)
+                    if before is not None:
+                        file.check_link(row, before, self._path)
+                    before = stored.offset
+                    batch.append(stored)
+                yield batch
 
     async def end_offset(self) -> int:
         """The last record's offset + 1."""
@@ -309,7 +323,7 @@ class SqliteLog:
         async with self._compacting, aclosing(self._rows(query, DELETE_BATCH_RECORDS)) as batches:
             async for rows in batches:
                 doomed = [
-                    (offset,)
+                    offset
                     for offset, is_last_tombstone in rows
                     if offset not in spared and not (is_last_tombstone and offset > oldest_spared)
                 ]
@@ -347,6 +361,6 @@ class SqliteLog:
                 self._readers.submit(query.close)  # in a thread: it may have to wait for a fetch
 
 
-def _delete(offsets: Sequence[tuple[int]], connection: sqlite3.Connection) -> int:
-    connection.executemany("DELETE FROM record WHERE offset = ?", offsets)
+def _delete(offsets: Sequence[int], connection: sqlite3.Connection) -> int:
+    file.delete_records(connection, offsets)
     return len(offsets)

@@ -5,14 +5,16 @@ import os
 import sqlite3
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from drover.errors import DataLossError, DroverError, Reason, UnavailableError
 from drover.log.claims import WriterClaim
+from drover.log.end_mark import End, mark_path, read_mark
 from drover.log.log import LogRecord, StoredRecord
 from drover.model.ids import Term
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x44524F56  # "DROV", so that another program's database is not taken for a log
 BUSY_TIMEOUT_S = 5.0
 WAL_SIZE_LIMIT_BYTES = 64 << 20
@@ -24,7 +26,8 @@ _SCHEMA = f"""
         key BLOB NOT NULL,
         value BLOB,
         request_id TEXT NOT NULL,
-        checksum INTEGER NOT NULL
+        checksum INTEGER NOT NULL,
+        previous INTEGER NOT NULL
     );
     CREATE TABLE claim (
         id INTEGER PRIMARY KEY CHECK (id = 0),
@@ -37,10 +40,24 @@ _SCHEMA = f"""
     PRAGMA user_version = {SCHEMA_VERSION};
 """
 
+#: Version 1 had no links. The records that it has now are taken to be all.
+_LINK_RECORDS = """
+    BEGIN IMMEDIATE;
+    ALTER TABLE record ADD COLUMN previous INTEGER NOT NULL DEFAULT -1;
+    UPDATE record SET previous = coalesce(
+        (SELECT max(earlier.offset) FROM record AS earlier WHERE earlier.offset < record.offset), -1
+    );
+    PRAGMA user_version = 2;
+    COMMIT;
+"""
+
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 _PRIMARY_CODE = 0xFF
 
-Row = tuple[int, int, bytes, bytes | None, str, int]
+#: The ``previous`` of a log's first record.
+NO_RECORD = -1
+
+Row = tuple[int, int, bytes, bytes | None, str, int, int]
 
 
 def open_log_file(path: Path) -> sqlite3.Connection:
@@ -51,16 +68,23 @@ def open_log_file(path: Path) -> sqlite3.Connection:
         UnavailableError: STORAGE_UNAVAILABLE.
     """
     try:
+        mark = read_mark(path)
         if not path.exists():
+            if mark is not None:
+                raise corrupt(path, f"it is missing, though it went up to offset {mark.offset}")
             _create(path)
         connection = connect(path)
         try:
             _check(connection, path)
             connection.execute("PRAGMA journal_mode = WAL")
+            if _pragma(connection, "user_version") == 1:
+                connection.executescript(_LINK_RECORDS)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT_BYTES}")
             # opens the WAL now and keeps it: no reader is ever the last one, who would remove it
-            read_end_offset(connection)
+            end = read_end(connection)
+            if mark is not None and (end.offset < mark.offset or end.epoch < mark.epoch):
+                raise _cut_short(path, end, mark)
         except BaseException:
             connection.close()
             raise
@@ -130,8 +154,22 @@ def corrupt(path: Path, what: str) -> DataLossError:
     return DataLossError(
         Reason.LOG_CORRUPT,
         f"{path} is damaged: {what}. Restore it from a backup, or move it away together with its"
-        " -wal and -shm files to start with an empty log",
+        " -wal, -shm and -end files to start with an empty log",
         metadata={"path": str(path)},
+    )
+
+
+def _cut_short(path: Path, end: End, mark: End) -> DataLossError:
+    lost = (
+        f"at offset {end.offset}, though records up to offset {mark.offset} were acknowledged"
+        if end.offset < mark.offset
+        else f"with claim {end.epoch}, though claim {mark.epoch} was acknowledged"
+    )
+    return DataLossError(
+        Reason.LOG_CORRUPT,
+        f"{path} ends {lost}: its -wal file was lost or cut short. Bring that file back, or restore"
+        f" a backup; to go on without what is missing remove {mark_path(path)}",
+        metadata={"path": str(path), "offset": str(end.offset)},
     )
 
 
@@ -164,10 +202,10 @@ def checksum(
 
 
 def to_row(offset: int, timestamp_ms: int, record: LogRecord) -> Row:
-    """A record as the table keeps it."""
+    """A record as the table keeps it, when it is appended."""
     key, value, request_id = record.key, record.value, record.request_id
     crc = checksum(offset, timestamp_ms, key, value, request_id)
-    return offset, timestamp_ms, key, value, request_id, crc
+    return offset, timestamp_ms, key, value, request_id, crc, offset - 1
 
 
 def from_row(row: Row, path: Path) -> StoredRecord:
@@ -176,7 +214,7 @@ def from_row(row: Row, path: Path) -> StoredRecord:
     Raises:
         DataLossError: LOG_CORRUPT, its checksum is wrong.
     """
-    offset, timestamp_ms, key, value, request_id, crc = row
+    offset, timestamp_ms, key, value, request_id, crc, _ = row
     try:
         intact = checksum(offset, timestamp_ms, key, value, request_id) == crc
     except (TypeError, AttributeError, struct.error):  # a flipped bit changed a column's type
@@ -184,6 +222,46 @@ def from_row(row: Row, path: Path) -> StoredRecord:
     if not intact:
         raise corrupt(path, f"the checksum of the record at offset {offset} is wrong")
     return StoredRecord(offset, timestamp_ms, LogRecord(key, value, request_id))
+
+
+def check_link(row: Row, before: int, path: Path) -> None:
+    """Check that nothing is missing between a row and the one at offset ``before``.
+
+    Raises:
+        DataLossError: LOG_CORRUPT, there was a record between them.
+    """
+    offset, previous = row[0], row[-1]
+    if previous == before:
+        return
+    where = f"before offset {offset}"
+    if before != NO_RECORD:
+        where = f"between the offsets {before} and {offset}"
+    raise corrupt(path, f"records are missing {where}")
+
+
+def delete_records(connection: sqlite3.Connection, offsets: Sequence[int]) -> None:
+    """Remove records, given in order, and link those that stay."""
+    connection.executemany("DELETE FROM record WHERE offset = ?", [(each,) for each in offsets])
+    linked = NO_RECORD
+    for offset in offsets:
+        if offset < linked:
+            continue
+        follower = connection.execute(
+            "SELECT offset FROM record WHERE offset > ? ORDER BY offset LIMIT 1", (offset,)
+        ).fetchone()
+        if follower is None:
+            return
+        (linked,) = follower
+        connection.execute(
+            "UPDATE record SET previous = coalesce("
+            "(SELECT max(offset) FROM record WHERE offset < ?1), ?2) WHERE offset = ?1",
+            (linked, NO_RECORD),
+        )
+
+
+def read_end(connection: sqlite3.Connection) -> End:
+    """How far the log goes."""
+    return End(read_end_offset(connection), read_claim(connection).epoch)
 
 
 def read_end_offset(connection: sqlite3.Connection) -> int:
