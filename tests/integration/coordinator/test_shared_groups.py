@@ -1,0 +1,305 @@
+"""Two coordinators in this process, over real gRPC and SQLite, that share the groups."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from drover.client import CoordinatorClient, channel
+from drover.clock import SystemClock
+from drover.errors import (
+    DroverError,
+    FailedPreconditionError,
+    NotFoundError,
+    Reason,
+    UnavailableError,
+)
+from drover.log.sqlite import SqliteLog
+from drover.model.group import GroupState, OfferedProtocol, shard_of
+from drover.model.ids import TaskId, Term
+from drover.runtime.runtime import Runtime
+from tests.support.coordinator_pair import SHARDS, Coordinators, FollowingMember, group_of
+from tests.support.group_members import CALL_S, GROUP, GroupMember, form_group
+from tests.support.waiting import wait_until_async
+
+SHARD = shard_of(GROUP, SHARDS)
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Coordinators]:
+    """Both run, with two shards each."""
+    coordinators = Coordinators(tmp_path)
+    for each in coordinators.each:
+        await each.start()
+    await coordinators.wait_until_shared()
+    yield coordinators
+    await coordinators.stop()
+
+
+async def create(client: CoordinatorClient, group_id: str) -> None:
+    """A group that is known, with a member that is on its way."""
+    await client.join(
+        group_id=group_id,
+        member_id="",
+        client_id="c",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="connect",
+        protocols=[OfferedProtocol("default", b"")],
+        timeout_s=CALL_S,
+    )
+
+
+async def members(pair: Coordinators, stack: AsyncExitStack, *names: str) -> list[FollowingMember]:
+    found = [
+        await stack.enter_async_context(FollowingMember(pair.addresses, name)) for name in names
+    ]
+    await form_group(*found)
+    return found
+
+
+async def refusal(call: object) -> DroverError:
+    with pytest.raises(DroverError) as raised:
+        await call  # type: ignore[misc]
+    return raised.value
+
+
+async def test_any_of_them_knows_the_owner_and_the_wrong_one_says_whom_to_ask(
+    pair: Coordinators,
+) -> None:
+    owners = await pair.owners()
+    assert sorted(owners) == sorted(pair.addresses * 2)
+    for shard, owner in enumerate(owners):
+        group_id = group_of(shard)
+        [other] = [address for address in pair.addresses if address != owner]
+        async with channel(owner) as right, channel(other) as wrong:
+            described = await CoordinatorClient(right).describe(group_id)
+            assert described.state is GroupState.DEAD
+            client = CoordinatorClient(wrong)
+            assert await client.find_coordinator(group_id) == owner
+            calls = [
+                client.describe(group_id),
+                client.heartbeat(group_id=group_id, member_id="m", generation=1),
+                client.leave(group_id=group_id, members=[]),
+                client.fetch_offsets(group_id=group_id, connector="c"),
+                client.commit_offsets(group_id=group_id, tasks=[]),
+                anext(client.watch_group(group_id=group_id, member_id="m")),
+                create(client, group_id),
+            ]
+            for call in calls:
+                error = await refusal(call)
+                assert error.reason is Reason.NOT_COORDINATOR, error
+                assert isinstance(error, FailedPreconditionError)
+                assert error.metadata == {"coordinator": owner}
+
+
+async def test_each_lists_its_own_groups_and_a_following_client_those_of_all(
+    pair: Coordinators,
+) -> None:
+    group_ids = sorted(group_of(shard, n) for shard in range(SHARDS) for n in range(3))
+    owners = await pair.owners()
+    async with pair.client() as client:
+        for group_id in group_ids:
+            await create(client, group_id)
+        assert [g.group_id for g in await client.list_groups()] == group_ids
+    for address in pair.addresses:
+        async with channel(address) as connection:
+            listed = [g.group_id for g in await CoordinatorClient(connection).list_groups()]
+            own = [g for g in group_ids if owners[shard_of(g, SHARDS)] == address]
+            assert listed == own
+
+
+async def test_a_client_that_knows_one_of_them_is_led_to_the_others(pair: Coordinators) -> None:
+    for address in pair.addresses:
+        async with FollowingMember([address], "a") as member:
+            for shard in range(SHARDS):
+                described = await member.client.describe(group_of(shard))
+                assert described.state is GroupState.DEAD
+
+
+async def test_groups_move_to_a_newcomer_and_their_members_notice_nothing(
+    tmp_path: Path,
+) -> None:
+    pair = Coordinators(tmp_path)
+    first, second = pair.each
+    await first.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(pair.stop)
+        a, b = await members(pair, stack, "a", "b")
+        before = await a.client.describe(GROUP)
+        await second.start()
+        owners = await pair.wait_until_shared()
+        if owners[SHARD] == first.address:  # let it move whichever way the shards went
+            await first.stop()
+        for member in (a, b):
+            assert await member.heartbeat() is False
+            assert (await member.sync()).assignment == b"for " + member.name.encode()
+        after = await a.client.describe(GROUP)
+        assert after == before
+        owner = await a.client.find_coordinator(GROUP)
+        assert owner == second.address
+
+
+async def test_watches_end_with_not_coordinator_and_parked_calls_too(pair: Coordinators) -> None:
+    owner_address = (await pair.owners())[SHARD]
+    owner = next(each for each in pair.each if each.address == owner_address)
+    async with AsyncExitStack() as stack:
+        a, b = [await stack.enter_async_context(GroupMember(owner_address, name)) for name in "ab"]
+        await form_group(a, b)
+        parked = asyncio.create_task(a.join())
+        await b.wait_until_rejoin_needed()
+        await owner.stop()
+        error = await refusal(parked)
+        assert error.reason is Reason.NOT_COORDINATOR
+        for member in (a, b):
+            await member.wait_until_watch_ended()
+            assert member.watch_error is not None
+            assert member.watch_error.reason is Reason.NOT_COORDINATOR
+
+
+async def test_members_in_a_parked_join_go_on_at_the_next_owner(pair: Coordinators) -> None:
+    owner_address = (await pair.owners())[SHARD]
+    owner = next(each for each in pair.each if each.address == owner_address)
+    async with AsyncExitStack() as stack:
+        a, b = await members(pair, stack, "a", "b")
+        generation = a.joined.generation if a.joined else 0
+        leader, other = (a, b) if a.joined and a.joined.members else (b, a)
+        parked = asyncio.create_task(leader.join())
+        await other.wait_until_rejoin_needed()
+        await owner.stop()
+        joined = await asyncio.gather(parked, other.join())
+        assert {each.generation for each in joined} == {generation + 1}
+        await asyncio.gather(a.sync(), b.sync())
+
+
+async def test_the_other_serves_everything_once_one_has_stopped_and_shares_when_it_is_back(
+    pair: Coordinators,
+) -> None:
+    async with AsyncExitStack() as stack:
+        a, b = await members(pair, stack, "a", "b")
+        before = await a.client.describe(GROUP)
+        for stopped in pair.each:
+            await stopped.stop()
+            [left] = [address for address in pair.addresses if address != stopped.address]
+            await wait_until_async(partial(_owned_by, pair, left))
+            assert await a.client.describe(GROUP) == before
+            assert await a.heartbeat() is False
+            await stopped.start()
+            await pair.wait_until_shared()
+        assert await b.heartbeat() is False
+        assert await a.client.describe(GROUP) == before
+
+
+async def _owned_by(pair: Coordinators, address: str) -> bool:
+    try:
+        return await pair.owners(address) == [address] * SHARDS
+    except UnavailableError:
+        return False
+
+
+async def test_claims_hold_across_a_move_and_a_slow_starter_takes_nothing_back(
+    pair: Coordinators,
+) -> None:
+    task = TaskId("c", 0)
+    async with AsyncExitStack() as stack:
+        a, b = await members(pair, stack, "a", "b")
+        assert a.joined is not None
+        generation = a.joined.generation
+        first = await claim(a, task, generation, "1")
+        owner_address = (await pair.owners())[SHARD]
+        owner = next(each for each in pair.each if each.address == owner_address)
+        await owner.stop()
+        assert await claim(a, task, generation, "1") == first, "the same request, repeated"
+        later = await claim(b, task, generation, "2")
+        assert later > first
+        error = await refusal(claim(a, task, generation - 1, "3"))
+        assert error.reason is Reason.ILLEGAL_GENERATION
+
+
+async def claim(member: FollowingMember, task: TaskId, generation: int, request: str) -> Term:
+    return await member.client.claim_task(
+        group_id=GROUP,
+        member_id=member.member_id,
+        generation=generation,
+        task=task,
+        task_config_generation=1,
+        request_id=request,
+    )
+
+
+async def test_an_owner_whose_log_was_claimed_by_another_stops_answering(
+    pair: Coordinators,
+) -> None:
+    """As when its lease was lost without its notice: its next append tells it."""
+    owner_address = (await pair.owners())[SHARD]
+    async with AsyncExitStack() as stack:
+        a = await stack.enter_async_context(GroupMember(owner_address, "a"))
+        await form_group(a)
+        log = await SqliteLog.open(pair.directory / f"groups-{SHARD}.db", SystemClock())
+        await log.claim("another", Term(40, 0))
+        end_offset = await log.end_offset()
+        error = await refusal(a.join())
+        assert error.reason is Reason.NOT_COORDINATOR
+        assert await log.end_offset() == end_offset
+        await log.close()
+        await a.wait_until_watch_ended()
+        # the lease is still its own: it claims the shard anew, above the log's epoch
+        async with FollowingMember(pair.addresses, "a") as again:
+            again.member_id, again.joined = a.member_id, a.joined
+            assert await again.heartbeat() is False
+            assert a.joined is not None
+            assert (await again.client.describe(GROUP)).generation == a.joined.generation
+        with sqlite3.connect(pair.directory / "coordinators.db") as table:
+            [(epoch,)] = table.execute("SELECT epoch FROM lease WHERE shard = ?", (SHARD,))
+        assert epoch > 40
+
+
+async def test_while_a_shard_is_loaded_heartbeats_are_fine_and_other_calls_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Coordinators(tmp_path)
+    first, second = pair.each
+    await first.start()
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(pair.stop)
+        [a] = await members(pair, stack, "a")
+        may_load = asyncio.Event()
+        load = Runtime.load
+
+        async def slow_load(runtime: "Runtime[object]") -> None:
+            await may_load.wait()
+            await load(runtime)
+
+        monkeypatch.setattr(Runtime, "load", slow_load)
+        starting = asyncio.create_task(second.start())
+        await first.stop()  # all shards are to be loaded by the second
+        async with channel(second.address) as connection:
+            client = CoordinatorClient(connection)
+
+            async def loading() -> bool:
+                error = await refusal(client.describe(GROUP, timeout_s=0.2))
+                return error.reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
+
+            await wait_until_async(loading)
+            assert (
+                await client.heartbeat(group_id=GROUP, member_id="whoever", generation=77) is False
+            )
+            assert await client.find_coordinator(GROUP) == second.address
+            calls = [
+                client.list_groups(timeout_s=0.2),
+                client.sync(group_id=GROUP, member_id=a.member_id, generation=1, timeout_s=0.2),
+                client.fetch_offsets(group_id=GROUP, connector="c", timeout_s=0.2),
+            ]
+            for call in calls:
+                assert (await refusal(call)).reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
+            described = asyncio.create_task(client.describe(GROUP))
+            may_load.set()
+            assert (await described).state is GroupState.STABLE
+            with pytest.raises(NotFoundError):
+                await client.heartbeat(group_id=GROUP, member_id="whoever", generation=77)
+        await starting
+        assert await a.heartbeat() is False
