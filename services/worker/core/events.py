@@ -317,6 +317,11 @@ class ClaimWriterDue:
 
 
 @dataclass(frozen=True, slots=True)
+class EmptyStoppedDue:
+    """The back-off before task configs of stopped connectors are tried to be emptied is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class StatusCheckDue:
     """What the status store says of this worker's work has had time to settle."""
 
@@ -391,6 +396,7 @@ HerderEvent = (
     | JoinDue
     | RejoinDue
     | ClaimWriterDue
+    | EmptyStoppedDue
     | StatusCheckDue
     | RequestRetryDue
     | RequestExpired

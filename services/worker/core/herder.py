@@ -29,6 +29,7 @@ from services.worker.core.membership import Membership, Stage
 from services.worker.core.pending import PendingRequests
 from services.worker.core.reconfigurer import Reconfigurer
 from services.worker.core.restart_plan import RestartRequest, preserve_highest_impact
+from services.worker.core.stopped import StoppedConnectors
 from services.worker.core.work import Work
 from services.worker.core.writer import Writer
 
@@ -67,6 +68,7 @@ class Herder:
             self.writer,
             is_stopping=self.pending.is_stopping,
         )
+        self.stopped = StoppedConnectors(self.context, self.writer)
         self._restarts: dict[str, RestartRequest] = {}
         self._removing: set[StatusKey] = set()
         self._checks_statuses = False
@@ -113,6 +115,7 @@ class Herder:
         self.writer.pump()
         self.pending.pump()
         self.reconfigurer.pump()
+        self.stopped.pump()
         if self.membership.settled:
             self._run_restarts()
         self.work.advance(self._work_changed)
@@ -172,8 +175,13 @@ class Herder:
                 self.work.revoke_connector(name)
             case TaskConfigsUpdated(connector):
                 self.work.revoke_tasks(connector.name)
+                self.stopped.changed(connector.name)
+                if not self.context.view.tasks(connector.name):
+                    # a stop that was overtaken by a start must not leave it without tasks
+                    self.reconfigurer.request(connector.name)
             case TargetStateChanged(name):
                 self.work.touch_connector(name)
+                self.stopped.changed(name)
             case RestartRequested(name, only_failed, include_tasks):
                 request = RestartRequest.of(
                     name, only_failed=only_failed, include_tasks=include_tasks
@@ -240,11 +248,12 @@ class Herder:
     # Calls
 
     def _config_written(self, event: events.ConfigWritten) -> None:
-        if not self.pending.written(event):
+        if not self.pending.written(event) and not self.stopped.written(event.cause_id):
             self.reconfigurer.written(event.cause_id)
 
     def _call_failed(self, event: events.CallFailed) -> None:
-        for part in (self.membership, self.writer, self.pending, self.reconfigurer):
+        parts = (self.membership, self.writer, self.pending, self.stopped, self.reconfigurer)
+        for part in parts:
             if part.call_failed(event.cause_id, event.error):
                 return
 
@@ -374,6 +383,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.JoinDue: lambda h, e: h.membership.join_due(),
     events.RejoinDue: Herder._rejoin_due,
     events.ClaimWriterDue: lambda h, e: h.writer.claim_due(),
+    events.EmptyStoppedDue: lambda h, e: h.stopped.due(),
     events.StatusCheckDue: Herder._status_check_due,
     events.RequestRetryDue: lambda h, e: h.pending.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.pending.expire(e.call_id),
