@@ -123,3 +123,19 @@ def test_another_process_is_named_and_its_end_frees_the_lock(tmp_path: Path) -> 
         holder.kill()
         holder.wait()
         directory.lock("coordinator").release()
+
+
+def test_a_shared_lock_is_for_many_and_excludes_whoever_wants_it_alone(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    with directory.lock("coordinator", shared=True), directory.lock("coordinator", shared=True):
+        with raises_reason(Reason.STORAGE_OWNED, f"another coordinator uses {tmp_path}"):
+            directory.lock("coordinator")
+        assert not directory.is_locked("coordinator")
+    with directory.lock("coordinator"):
+        with raises_reason(Reason.STORAGE_OWNED, "another coordinator (pid "):
+            directory.lock("coordinator", shared=True)
+        assert directory.is_locked("coordinator")
+
+
+def test_a_lock_that_nobody_ever_took_is_free(tmp_path: Path) -> None:
+    assert not DataDirectory(tmp_path).is_locked("coordinator")

@@ -1,0 +1,213 @@
+"""``coordinators.db``: atomic claims, locks, damage, and a file that others keep busy."""
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from drover.errors import Reason
+from drover.log.directory import DataDirectory
+from drover.testing import ManualClock, raises_reason
+from services.coordinator import leases
+from services.coordinator.core.ownership import (
+    Beat,
+    Claim,
+    Lease,
+    Peer,
+    Release,
+    Renew,
+    Retire,
+    Write,
+)
+from services.coordinator.leases import Identity, LeaseFile, SharedLeases, lock_address, lock_name
+from tests.support.lease_table import MemoryLeaseTable
+
+A = Identity("a:1", "run a")
+B = Identity("b:1", "run b")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[LeaseFile]:
+    opened = LeaseFile(tmp_path / leases.FILE_NAME)
+    opened.begin(2)
+    yield opened
+    opened.close()
+
+
+#: Each step is one transaction of one coordinator; the file does what the table in memory does.
+COURSES: dict[str, Sequence[tuple[Identity, list[Write]]]] = {
+    "claims and renews": [(A, [Beat(), Claim(0, 1, Lease())]), (A, [Beat(), Renew(0, 1)])],
+    "comes too late with a claim": [(A, [Claim(0, 1, Lease())]), (B, [Claim(0, 1, Lease())])],
+    "takes over what it saw": [
+        (A, [Claim(1, 5, Lease())]),
+        (B, [Claim(1, 6, Lease("a:1", "run a", 5))]),
+    ],
+    "does not take over what moved since": [
+        (A, [Claim(1, 5, Lease())]),
+        (A, [Renew(1, 5)]),
+        (B, [Claim(1, 6, Lease("a:1", "run a", 5))]),
+    ],
+    "releases its own": [(A, [Claim(0, 3, Lease())]), (A, [Release(0, 3)])],
+    "releases nothing of others": [
+        (A, [Claim(0, 3, Lease())]),
+        (B, [Release(0, 3), Renew(0, 3)]),
+        (A, [Release(0, 2), Renew(0, 2)]),
+    ],
+    "is followed by another run of itself": [
+        (A, [Beat(), Beat()]),
+        (Identity("a:1", "later"), [Beat()]),
+        (A, [Retire()]),
+    ],
+    "retires": [(A, [Beat()]), (B, [Beat()]), (A, [Retire()])],
+}
+
+
+@pytest.mark.parametrize("course", COURSES)
+def test_the_file_and_the_table_in_memory_do_the_same(file: LeaseFile, course: str) -> None:
+    table = MemoryLeaseTable(2)
+    for who, writes in COURSES[course]:
+        found, peers = file.exchange(who, writes)
+        table.write(who.address, who.incarnation, writes)
+        assert found == table.leases
+        assert peers == table.peers
+
+
+def test_of_many_who_claim_at_once_one_succeeds(tmp_path: Path) -> None:
+    path = tmp_path / leases.FILE_NAME
+    first = LeaseFile(path)
+    first.begin(1)
+
+    def claim(number: int) -> Lease:
+        own = LeaseFile(path)
+        who = Identity(f"{number}:1", "run")
+        ([lease], _) = own.exchange(who, [Claim(0, 1, Lease())])
+        own.close()
+        return lease
+
+    with ThreadPoolExecutor(8) as threads:
+        seen = list(threads.map(claim, range(8)))
+    assert len({lease.owner for lease in seen}) == 1
+    assert {lease.epoch for lease in seen} == {1}
+    first.close()
+
+
+def test_what_was_written_is_there_after_it_was_opened_again(tmp_path: Path) -> None:
+    path = tmp_path / leases.FILE_NAME
+    file = LeaseFile(path)
+    assert file.shard_count is None
+    file.begin(3)
+    file.exchange(A, [Beat(), Claim(2, 7, Lease())])
+    file.close()
+    again = LeaseFile(path)
+    assert again.shard_count == 3
+    assert again.exchange(B, []) == (
+        [Lease(), Lease(), Lease("a:1", "run a", 7)],
+        {"a:1": Peer("run a", 1)},
+    )
+    again.close()
+
+
+def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / leases.FILE_NAME
+    path.write_bytes(b"no database at all, but long enough to be read as one" * 100)
+    with raises_reason(Reason.LOG_CORRUPT, str(path), "is damaged", "no group is lost"):
+        LeaseFile(path)
+
+
+def test_damage_within_the_file_is_found_at_the_start(tmp_path: Path) -> None:
+    path = tmp_path / leases.FILE_NAME
+    file = LeaseFile(path)
+    file.begin(200)
+    file.close()
+    raw = bytearray(path.read_bytes())
+    raw[4096:] = bytes(len(raw) - 4096)
+    path.write_bytes(raw)
+    with raises_reason(Reason.LOG_CORRUPT, str(path)):
+        LeaseFile(path)
+
+
+def test_a_database_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / leases.FILE_NAME
+    with sqlite3.connect(path) as other:
+        other.execute("CREATE TABLE t (x)")
+    other.close()
+    with raises_reason(Reason.LOG_CORRUPT, "not this one"):
+        LeaseFile(path)
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT name FROM sqlite_schema").fetchall() == [("t",)]
+    other.close()
+
+
+def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / leases.FILE_NAME
+    LeaseFile(path).close()
+    with sqlite3.connect(path) as newer:
+        newer.execute("PRAGMA user_version = 9")
+    newer.close()
+    with raises_reason(Reason.LOG_CORRUPT, "newer Drover (format 9"):
+        LeaseFile(path)
+
+
+@pytest.fixture
+async def shared(tmp_path: Path, file: LeaseFile) -> SharedLeases:
+    return SharedLeases(DataDirectory(tmp_path), file, A, ManualClock())
+
+
+async def test_a_busy_file_is_tried_again_with_the_time_of_the_first_attempt(
+    tmp_path: Path, file: LeaseFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = ManualClock()
+    shared = SharedLeases(DataDirectory(tmp_path), file, A, clock)
+    begun_ms = clock.now_ms()
+    file._connection.execute("PRAGMA busy_timeout = 20")
+    with sqlite3.connect(tmp_path / leases.FILE_NAME, isolation_level=None) as busy:
+        busy.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            with raises_reason(Reason.STORAGE_UNAVAILABLE, "locked"):
+                await shared.exchange([Claim(0, 1, Lease())])
+            clock.advance(100)
+        busy.execute("ROLLBACK")
+    busy.close()
+    seen = await shared.exchange([Beat()])
+    assert seen.started_ms == begun_ms
+    assert seen.leases[0] == Lease("a:1", "run a", 1)
+    assert (await shared.exchange([])).started_ms == begun_ms + 200
+
+
+async def test_a_busy_file_holds_nobody_up(tmp_path: Path, shared: SharedLeases) -> None:
+    with sqlite3.connect(tmp_path / leases.FILE_NAME, isolation_level=None) as busy:
+        busy.execute("BEGIN IMMEDIATE")
+        waiting = asyncio.create_task(shared.exchange([Beat()]))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        busy.execute("ROLLBACK")
+    busy.close()
+    assert "a:1" in (await waiting).peers
+
+
+async def test_whose_lock_is_free_has_ended(
+    tmp_path: Path, shared: SharedLeases, file: LeaseFile
+) -> None:
+    directory = DataDirectory(tmp_path)
+    other = await lock_address(directory, B.address)
+    file.exchange(B, [Beat(), Claim(0, 1, Lease())])
+    assert (await shared.exchange([Beat()])).ended == frozenset()
+    other.release()
+    assert (await shared.exchange([])).ended == {B.address}
+
+
+async def test_an_address_is_held_by_one_process_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "LOCK_PAUSE_S", 0)
+    directory = DataDirectory(tmp_path)
+    held = await lock_address(directory, "a:1")
+    with raises_reason(Reason.STORAGE_OWNED):
+        await lock_address(directory, "a:1")
+    held.release()
+    (await lock_address(directory, "a:1")).release()
+    assert directory.is_locked(lock_name("a:1")) is False
