@@ -5,6 +5,8 @@ for what and when a member was last heard of, and says what must hold:
 
 - a generation consists of exactly those whose joins were waiting when it was stored;
 - a member goes only because it left, was silent for its session, missed a rebalance or a sync;
+- a static member's place keeps its share, and leads if it led, whichever process has it;
+- one that was told that it is fenced is never again a member, also across restarts;
 - generations never go back, each has one leader, and an assignment is told only under its own;
 - every call is answered at most once (the harness sees to that), also across restarts.
 """
@@ -13,18 +15,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from drover.errors import UnavailableError
+from drover.errors import Reason, UnavailableError
 from drover.model.group import (
     GroupState,
     Joined,
     LeaveOutcome,
+    LeavingMember,
     MemberIdRequired,
     OfferedProtocol,
     Synced,
 )
 from services.coordinator.core.events import JoinGroup, SyncGroup
 from services.coordinator.core.settings import GroupSettings
-from services.coordinator.core.values import FloorRecord, GroupRecord
+from services.coordinator.core.values import FloorRecord, GroupMetadata, GroupRecord
 from tests.support.group_harness import DISK_FULL, Call, GroupHarness
 
 SESSION_MS = 10_000
@@ -56,8 +59,13 @@ class GroupLife(RuleBasedStateMachine):
         self.ids: list[str] = []
         self.waiting: list[Call] = []
         self.generation_of: dict[str, int] = {}  # as the member believes
+        #: by place: the instance id of a static member, the member id of another
         self.leaders: dict[int, str] = {}
-        self.members_told: dict[int, frozenset[str]] = {}
+        #: the places of a generation, and who had each when the leader was told
+        self.members_told: dict[int, dict[str, str]] = {}
+        self.instances: dict[str, str] = {}
+        self.fenced: set[str] = set()
+        self.last: GroupMetadata | None = None
         self.heard_ms: dict[str, int] = {}
         self.graced: set[str] = set()
         self.left: set[str] = set()
@@ -86,12 +94,46 @@ class GroupLife(RuleBasedStateMachine):
         if len(self.ids) > known:
             self.join(known, version=0, patience_ms=60_000)
 
+    @rule(instance=st.sampled_from(["A", "B"]), patience_ms=st.sampled_from([500, 60_000]))
+    def static_process_starts(self, instance: str, patience_ms: int) -> None:
+        new_id = f"{instance}{len(self.ids)}"
+        self.ids.append(new_id)
+        self.instances[new_id] = instance
+        self.call(
+            self.group.join_static(
+                new_id,
+                instance,
+                session_ms=SESSION_MS,
+                rebalance_ms=REBALANCE_MS,
+                protocols=OFFERS[0],
+                patience_ms=patience_ms,
+            )
+        )
+
+    @precondition(lambda self: self.instances)
+    @rule(pick=picks)
+    def static_member_beats(self, pick: int) -> None:
+        """With its instance id, so that it may hear that it is fenced."""
+        member_id = sorted(self.instances)[pick % len(self.instances)]
+        generation = self.group.describe().generation
+        instance_id = self.instances[member_id]
+        self.call(self.group.heartbeat(member_id, generation, instance_id=instance_id))
+
+    @rule(instance=st.sampled_from(["A", "B"]))
+    def place_is_left(self, instance: str) -> None:
+        held = {each.instance_id: each.member_id for each in self.group.describe().members}
+        call = self.call(self.group.leave(LeavingMember("", instance)))
+        if call.responses:
+            outcome = call.responses[0][0].outcome  # type: ignore[index]
+            assert (outcome is LeaveOutcome.LEFT) == (instance in held)
+        self.left.update(held[instance] for _ in [0] if instance in held)
+
     @rule()
     def settle(self) -> None:
         """Everyone who is there does what it should, so that a stable group comes of it."""
         for _ in range(4):
             members = self.group.describe()
-            waits = {call.event.member_id for call in self.waiting}  # type: ignore[union-attr]
+            waits = {self.caller(call) for call in self.waiting}
             for member_id in sorted({each.member_id for each in members.members} - waits):
                 if members.state is GroupState.PREPARING_REBALANCE:
                     self.join(self.ids.index(member_id), version=0, patience_ms=60_000)
@@ -120,9 +162,11 @@ class GroupLife(RuleBasedStateMachine):
     def sync(self, pick: int, stale: bool) -> None:
         member_id = self.pick_member(pick)
         generation = self.generation_of[member_id] - stale
-        leads = self.leaders.get(generation) == member_id
-        members = self.members_told.get(generation, frozenset()) if leads else frozenset()
-        assignments = {each: f"{generation}:{each}".encode() for each in sorted(members)}
+        leads = self.leaders.get(generation) == self.place(member_id)
+        members = self.members_told.get(generation, {}) if leads else {}
+        assignments = {
+            member: f"{generation}:{place}".encode() for place, member in sorted(members.items())
+        }
         self.call(self.group.sync(member_id, generation, assignments))
 
     @precondition(lambda self: self.generation_of)
@@ -161,7 +205,7 @@ class GroupLife(RuleBasedStateMachine):
         self.group.abandon(call)
         if isinstance(call.event, SyncGroup):
             self.waiting.remove(call)  # nobody hears an answer
-        self.heard(call.event.member_id)  # type: ignore[union-attr]
+        self.heard(self.caller(call))
         self.look()
 
     @precondition(lambda self: self.generation_of)
@@ -216,6 +260,17 @@ class GroupLife(RuleBasedStateMachine):
         ids = sorted(self.generation_of)
         return ids[pick % len(ids)]
 
+    def place(self, member_id: str) -> str:
+        return self.instances.get(member_id, member_id)
+
+    @staticmethod
+    def caller(call: Call) -> str:
+        """The member whose call it is; a static one's first join is that of its new id."""
+        event = call.event
+        if isinstance(event, JoinGroup) and event.instance_id is not None:
+            return event.member_id or event.new_member_id
+        return getattr(event, "member_id", "")
+
     def heard(self, member_id: str) -> None:
         self.heard_ms[member_id] = self.group.now_ms
 
@@ -227,7 +282,7 @@ class GroupLife(RuleBasedStateMachine):
     def look(self) -> None:
         """Take in what has become durable and what was answered, in that order."""
         joining = {
-            call.event.member_id
+            self.caller(call)
             for call in self.waiting
             if isinstance(call.event, JoinGroup) and (call.waits or self.is_joined(call))
         }
@@ -241,29 +296,46 @@ class GroupLife(RuleBasedStateMachine):
                 assert self.highest == self.floor, "a generation was forgotten"
                 continue
             assert metadata.generation >= self.highest, "a generation went back"
+            last, self.last = self.last, metadata
+            if last is not None and self.is_handed_over(last, metadata):
+                continue
             if metadata.assigned:
                 assert metadata.generation == self.highest, "an old generation was assigned"
                 for member in metadata.members:
-                    told = f"{metadata.generation}:{member.member_id}".encode()
+                    told = f"{metadata.generation}:{self.place(member.member_id)}".encode()
                     assert member.assignment in (b"", told), "an assignment leaked"
                 continue
             assert metadata.generation in (self.highest, self.highest + 1)
             assert metadata.generation > self.highest or metadata.generation == self.floor
             self.highest = metadata.generation
-            assert {each.member_id for each in metadata.members} <= joining
+            assert {
+                each.member_id for each in metadata.members if each.instance_id is None
+            } <= joining
+            assert metadata.leader_id in {"", *joining}
         self.seen_records = len(self.group.records)
         for call in [each for each in self.waiting if not each.waits]:
             self.waiting.remove(call)
             self.answered(call)
+
+    def is_handed_over(self, last: GroupMetadata, metadata: GroupMetadata) -> bool:
+        """It only says who has a place now, and the place keeps all else."""
+        if (last.generation, last.assigned) != (metadata.generation, metadata.assigned):
+            return False
+        places = [(self.place(each.member_id), each.assignment) for each in last.members]
+        assert places == [(self.place(m.member_id), m.assignment) for m in metadata.members]
+        assert self.place(last.leader_id) == self.place(metadata.leader_id)
+        return True
 
     @staticmethod
     def is_joined(call: Call) -> bool:
         return bool(call.responses) and isinstance(call.responses[0], Joined)
 
     def answered(self, call: Call) -> None:
-        member_id = getattr(call.event, "member_id", "")
+        member_id = self.caller(call)
         if call.errors:
             error = call.errors[0]
+            if error.reason is Reason.FENCED_INSTANCE_ID:
+                self.fenced.add(member_id)
             if isinstance(error, UnavailableError) and member_id in self.group.member_ids():
                 self.heard(member_id)  # its parked call ended
             return
@@ -275,15 +347,18 @@ class GroupLife(RuleBasedStateMachine):
                 assert joined.generation <= self.highest, "told before it was durable"
                 assert joined.generation >= self.generation_of.get(member_id, 0)
                 self.generation_of[member_id] = joined.generation
-                leader = self.leaders.setdefault(joined.generation, joined.leader_id)
-                assert leader == joined.leader_id, "a generation has two leaders"
+                leads = self.place(joined.leader_id)
+                leader = self.leaders.setdefault(joined.generation, leads)
+                assert leader == leads, "a generation has two leaders"
                 assert bool(joined.members) == (joined.leader_id == member_id)
                 if joined.members:
-                    told = frozenset(each.member_id for each in joined.members)
-                    assert self.members_told.setdefault(joined.generation, told) == told
+                    told = {self.place(each.member_id): each.member_id for each in joined.members}
+                    before = self.members_told.get(joined.generation, told)
+                    assert before.keys() == told.keys()
+                    self.members_told[joined.generation] = told
             case Synced(assignment):
                 assert isinstance(call.event, SyncGroup)
-                told_here = f"{call.event.generation}:{member_id}".encode()
+                told_here = f"{call.event.generation}:{self.place(member_id)}".encode()
                 assert assignment in (b"", told_here), "an assignment leaked"
 
     @invariant()
@@ -292,23 +367,30 @@ class GroupLife(RuleBasedStateMachine):
             assert not self.left & set(self.group.member_ids())
 
     @invariant()
+    def nobody_comes_back_who_was_fenced(self) -> None:
+        if hasattr(self, "group"):
+            assert not self.fenced & set(self.group.member_ids())
+
+    @invariant()
     def nobody_goes_without_a_reason(self) -> None:
         """In a stable group, whoever was in its generation and is no more was silent or left."""
         if not hasattr(self, "group"):
             return
         description = self.group.describe()
-        present = {each.member_id for each in description.members}
+        present = {self.place(each.member_id) for each in description.members}
         if description.state is not GroupState.STABLE:
             return
         told = self.members_told.get(description.generation)
-        assert told is None or told == present, "a stable group is not what its leader was told"
+        assert told is None or told.keys() == present, (
+            "a stable group is not what its leader was told"
+        )
 
     @invariant()
     def nobody_silent_stays(self) -> None:
         """A member of whom nothing was heard for a session, and who waits for nothing, is out."""
         if not hasattr(self, "group"):
             return
-        waits = {call.event.member_id for call in self.waiting}  # type: ignore[union-attr]
+        waits = {self.caller(call) for call in self.waiting}
         for member_id in sorted(set(self.group.member_ids()) - waits):
             silent_ms = self.group.now_ms - self.heard_ms.get(member_id, self.group.now_ms)
             assert silent_ms < SESSION_MS, f"{member_id} was silent for {silent_ms} ms"
