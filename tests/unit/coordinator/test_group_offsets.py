@@ -16,13 +16,12 @@ from drover.model.offsets import (
     GroupOffsetPage,
     TopicPartition,
 )
-from services.coordinator.core.events import JoinGroup, Unloaded
+from services.coordinator.core.events import Unloaded
 from services.coordinator.core.subscriptions import parse_topics
 from services.coordinator.core.validate import COMMIT_MAX_PARTITIONS
 from tests.support.group_harness import (
     DISK_FULL,
     GROUP,
-    REBALANCE_MS,
     SESSION_MS,
     START_MS,
     Call,
@@ -162,32 +161,12 @@ def test_o2_a_group_with_members_takes_commits_of_members_only(
     assert group.offsets() == {}
 
 
-def static_member(group: GroupHarness, member_id: str) -> Call:
-    """Join as the holder of the instance id ``i``."""
-    return group.submit(
-        JoinGroup(
-            call_id=group.call_id(),
-            group_id=GROUP,
-            member_id="",
-            new_member_id=member_id,
-            client_id="client",
-            client_host="host",
-            session_timeout_ms=SESSION_MS,
-            rebalance_timeout_ms=REBALANCE_MS,
-            protocol_type="connect",
-            protocols=(OfferedProtocol("default", b"meta"),),
-            parked_until_ms=group.now_ms + REBALANCE_MS,
-            instance_id="i",
-        )
-    )
-
-
 def test_o2_a_replaced_static_member_is_fenced(group: GroupHarness) -> None:
-    static_member(group, "old")
+    group.join_static("old", "i")
     group.advance(6_000)
     group.sync("old", 1, {"old": b"all"})
     assert outcomes(group.commit_offsets({A0: 1}, "old", 1, instance_id="i")) == [COMMITTED]
-    static_member(group, "new")
+    group.join_static("new", "i")
     assert group.commit_offsets({A0: 2}, "old", 1, instance_id="i").reason is (
         Reason.FENCED_INSTANCE_ID
     )
