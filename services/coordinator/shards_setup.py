@@ -19,6 +19,7 @@ from drover.api.storage.v1 import group_record_pb2 as pb
 from drover.errors import DataLossError, InvalidArgumentError, Reason, Violation
 from drover.log import sqlite_file
 from drover.log.directory import DataDirectory
+from drover.log.end_mark import mark_path
 from drover.model.group import shard_of
 from services.coordinator.leases import FILE_NAME, LeaseFile
 
@@ -27,11 +28,9 @@ OLD_LOG = "groups.db"
 OLD_LOG_TAKEN = "groups.db.taken-over"
 _SHARD_LOG = re.compile(r"groups-(\d+)\.db")
 _SETTING = "DROVER_GROUP_SHARDS"
-_INSERT = (
-    "INSERT INTO record (offset, timestamp_ms, key, value, request_id, checksum)"
-    " VALUES (?, ?, ?, ?, ?, ?)"
-)
-_SELECT = "SELECT offset, timestamp_ms, key, value, request_id, checksum FROM record"
+_COLUMNS = "offset, timestamp_ms, key, value, request_id, checksum, previous"
+_INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_SELECT = f"SELECT {_COLUMNS} FROM record ORDER BY offset"
 
 _log = structlog.get_logger("drover.coordinator")
 
@@ -125,8 +124,11 @@ def _distribute(path: Path, old: sqlite3.Connection, targets: list[sqlite3.Conne
     for target in targets:
         target.execute("BEGIN IMMEDIATE")
     record_count = 0
-    for row in old.execute(f"{_SELECT} ORDER BY offset"):
+    before = sqlite_file.NO_RECORD
+    for row in old.execute(_SELECT):
         stored = sqlite_file.from_row(row, path)
+        sqlite_file.check_link(row, before, path)
+        before = stored.offset
         try:
             group_id = pb.GroupMetadataKey.FromString(stored.record.key).group_id
         except DecodeError as error:
@@ -153,6 +155,7 @@ def _put_away(path: Path) -> None:
         return
     with contextlib.closing(sqlite_file.open_log_file(old)) as connection:
         connection.execute("PRAGMA journal_mode = DELETE")  # one file, to be renamed
+    mark_path(old).unlink(missing_ok=True)
     old.rename(taken)
     _sync(path)
 
