@@ -73,9 +73,11 @@ def open_log_file(path: Path) -> sqlite3.Connection:
             if mark is not None:
                 raise corrupt(path, f"it is missing, though it went up to offset {mark.offset}")
             _create(path)
+        # a crash may leave the end of the file to be written again from the WAL
+        is_whole = not path.with_name(path.name + "-wal").exists()
         connection = connect(path)
         try:
-            _check(connection, path)
+            _check(connection, path, is_whole=is_whole)
             connection.execute("PRAGMA journal_mode = WAL")
             if _pragma(connection, "user_version") == 1:
                 connection.executescript(_LINK_RECORDS)
@@ -124,7 +126,7 @@ def _create(path: Path) -> None:
         os.close(directory)
 
 
-def _check(connection: sqlite3.Connection, path: Path) -> None:
+def _check(connection: sqlite3.Connection, path: Path, *, is_whole: bool) -> None:
     if path.stat().st_size == 0:
         raise corrupt(path, "it is empty")
     application_id = _pragma(connection, "application_id")
@@ -138,6 +140,11 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
             f" {SCHEMA_VERSION}): use that Drover, or choose another DROVER_STORAGE_URL",
             metadata={"path": str(path), "format": str(version)},
         )
+    page_count, page_bytes = _pragma(connection, "page_count"), _pragma(connection, "page_size")
+    assert isinstance(page_count, int)
+    assert isinstance(page_bytes, int)
+    if is_whole and path.stat().st_size < page_count * page_bytes:
+        raise corrupt(path, "its end was cut off")
     finding = _pragma(connection, "quick_check(1)")
     if finding != "ok":
         raise corrupt(path, str(finding))
