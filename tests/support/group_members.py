@@ -88,8 +88,11 @@ class RunningCoordinator:
 class GroupMember:
     """One member: its own connection, its watch, what it knows of the group."""
 
-    def __init__(self, address: str, name: str, **options: int) -> None:
+    def __init__(
+        self, address: str, name: str, *, instance_id: str | None = None, **options: int
+    ) -> None:
         self.name = name
+        self.instance_id = instance_id
         self.member_id = ""
         self.joined: Joined | None = None
         self.seen: list[WatchedGroup] = []
@@ -127,10 +130,12 @@ class GroupMember:
                 rebalance_timeout_ms=self._rebalance_ms,
                 protocol_type="connect",
                 protocols=[OfferedProtocol("default", self.name.encode())],
+                instance_id=self.instance_id,
                 timeout_s=timeout_s,
             )
             match answer:
-                case Joined():
+                case Joined(member_id=member_id):
+                    self.member_id = member_id
                     self.joined = answer
                     return answer
                 case MemberIdRequired(member_id) | RetryJoin(member_id):
@@ -147,6 +152,7 @@ class GroupMember:
                 MemberAssignment(each.member_id, b"for " + each.metadata)
                 for each in self.joined.members
             ],
+            instance_id=self.instance_id,
             timeout_s=CALL_S,
         )
         assert isinstance(answer, Synced)
@@ -156,7 +162,10 @@ class GroupMember:
         """A heartbeat; whether a rebalance is under way."""
         assert self.joined is not None
         return await self.client.heartbeat(
-            group_id=GROUP, member_id=self.member_id, generation=self.joined.generation
+            group_id=GROUP,
+            member_id=self.member_id,
+            generation=self.joined.generation,
+            instance_id=self.instance_id,
         )
 
     async def wait_until_rejoin_needed(self) -> None:
