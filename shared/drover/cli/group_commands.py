@@ -34,10 +34,36 @@ CoordinatorOption = Annotated[
 ]
 
 
+StatesOption = Annotated[
+    list[GroupState] | None,
+    typer.Option(
+        "--state",
+        case_sensitive=False,
+        help="Only groups in this state; may be given more than once, in any case.",
+    ),
+]
+TypesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help='Only groups of this protocol type, such as "connect"; may be given more than once.',
+    ),
+]
+
+
 @commands.command("list")
-def list_groups(address: CoordinatorOption = "", output: OutputOption = Output.TABLE) -> None:
+def list_groups(
+    address: CoordinatorOption = "",
+    state: StatesOption = None,
+    protocol_type: TypesOption = None,
+    output: OutputOption = Output.TABLE,
+) -> None:
     """List the groups of all coordinators."""
-    groups = run_coordinator_call(coordinator_addresses(address), lambda c: c.list_groups())
+    groups = run_coordinator_call(
+        coordinator_addresses(address),
+        lambda c: c.list_groups(states=state or (), protocol_types=protocol_type or ()),
+    )
     if output is Output.JSON:
         print_json(
             [
@@ -81,6 +107,7 @@ def describe(
     rows = [
         (
             member.member_id,
+            member.instance_id or "",
             "yes" if member.member_id == group.leader_id else "",
             member.client_id,
             member.client_host,
@@ -88,7 +115,8 @@ def describe(
         )
         for member in group.members
     ]
-    print_table(("MEMBER", "LEADER", "CLIENT", "HOST", "SESSION"), rows, empty="no members")
+    columns = ("MEMBER", "INSTANCE", "LEADER", "CLIENT", "HOST", "SESSION")
+    print_table(columns, rows, empty="no members")
 
 
 def _document(group: GroupDescription) -> dict[str, Any]:
@@ -103,6 +131,7 @@ def _document(group: GroupDescription) -> dict[str, Any]:
         "members": [
             {
                 "member_id": member.member_id,
+                "instance_id": member.instance_id,
                 "client_id": member.client_id,
                 "client_host": member.client_host,
                 "session_timeout_ms": member.session_timeout_ms,

@@ -293,7 +293,7 @@ def test_groups_are_listed_and_described(cluster: FakeCluster, drover: Run) -> N
             )
         ]
     )
-    member = group_pb.GroupMember(member_id="m-1", client_id="worker")
+    member = group_pb.GroupMember(member_id="m-1", instance_id="place-1", client_id="worker")
     cluster.answers["DescribeGroup"] = group_pb.DescribeGroupResponse(
         group_id="drover", state=group_pb.GROUP_STATE_STABLE, leader_id="m-1", members=[member]
     )
@@ -301,6 +301,8 @@ def test_groups_are_listed_and_described(cluster: FakeCluster, drover: Run) -> N
     assert "drover: STABLE" in drover("group", "describe", "drover")[1]
     document = json.loads(drover("group", "describe", "drover", "-o", "json")[1])
     assert document["members"][0]["member_id"] == "m-1"
+    assert document["members"][0]["instance_id"] == "place-1"
+    assert "place-1" in drover("group", "describe", "drover")[1]
     cluster.answers["DescribeGroup"] = group_pb.DescribeGroupResponse(
         group_id="x", state=group_pb.GROUP_STATE_DEAD
     )
@@ -309,6 +311,23 @@ def test_groups_are_listed_and_described(cluster: FakeCluster, drover: Run) -> N
         1,
         "drover: there is no group 'x'; `drover group list` shows them\n",
     )
+
+
+def test_groups_are_filtered_by_state_in_any_case_and_by_type(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    cluster.answers["ListGroups"] = group_pb.ListGroupsResponse()
+    states = ("--state", "stable", "--state", "Preparing_Rebalance")
+    assert drover("group", "list", *states, "--type", "connect") == (0, "no groups\n", "")
+    asked = cluster.requests[-1]
+    assert list(asked.states) == [
+        group_pb.GROUP_STATE_STABLE,
+        group_pb.GROUP_STATE_PREPARING_REBALANCE,
+    ]
+    assert list(asked.protocol_types) == ["connect"]
+    code, _, err = drover("group", "list", "--state", "asleep")
+    assert code == 2
+    assert "'asleep' is not one of" in err
 
 
 def test_cluster_info_shows_who_runs_what(cluster: FakeCluster, drover: Run) -> None:
