@@ -11,12 +11,15 @@ from drover.cli.console import (
     Output,
     OutputOption,
     coordinator_addresses,
+    plain,
     print_json,
     print_table,
     run_coordinator_call,
     say,
 )
+from drover.client import CoordinatorClient
 from drover.model.group import GroupDescription, GroupState
+from drover.model.offsets import GroupOffset
 
 commands = typer.Typer(no_args_is_help=True, help="Groups: membership, seen by the coordinator.")
 
@@ -34,6 +37,7 @@ CoordinatorOption = Annotated[
 ]
 
 
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")]
 StatesOption = Annotated[
     list[GroupState] | None,
     typer.Option(
@@ -86,20 +90,72 @@ def list_groups(
 
 
 @commands.command()
+def offsets(
+    group_id: GroupArgument,
+    address: CoordinatorOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show a group's committed offsets, by topic and partition."""
+
+    async def fetch(client: CoordinatorClient) -> list[GroupOffset]:
+        found = await client.fetch_group_offsets(group_id=group_id)
+        if not found and (await client.describe(group_id)).state is GroupState.DEAD:
+            raise _unknown(group_id)
+        return found
+
+    found = run_coordinator_call(coordinator_addresses(address), fetch)
+    if output is Output.JSON:
+        print_json(
+            [
+                {
+                    "topic": offset.topic,
+                    "partition": offset.partition,
+                    "offset": offset.offset,
+                    "leader_epoch": offset.leader_epoch,
+                    "metadata": offset.metadata,
+                    "commit_time_ms": offset.commit_time_ms,
+                    "expire_time_ms": offset.expire_time_ms,
+                }
+                for offset in found
+            ]
+        )
+        return
+    rows = [
+        (o.topic, str(o.partition), str(o.offset), _moment(o.commit_time_ms), o.metadata)
+        for o in found
+    ]
+    print_table(("TOPIC", "PARTITION", "OFFSET", "COMMITTED", "METADATA"), rows, empty="no offsets")
+
+
+@commands.command()
+def delete(
+    group_id: GroupArgument,
+    address: CoordinatorOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Remove a group without members, and its committed offsets."""
+    run_coordinator_call(coordinator_addresses(address), lambda c: c.delete_group(group_id))
+    if output is Output.JSON:
+        print_json({"group_id": group_id, "result": "deleted"})
+    else:
+        say(plain(f"deleted {group_id}"))
+
+
+@commands.command()
 def describe(
-    group_id: Annotated[str, typer.Argument(metavar="GROUP", help="The group's id.")],
+    group_id: GroupArgument,
     address: CoordinatorOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Show a group's state and members."""
     group = run_coordinator_call(coordinator_addresses(address), lambda c: c.describe(group_id))
     if group.state is GroupState.DEAD:
-        raise CliError(f"there is no group {group_id!r}; `drover group list` shows them")
+        raise _unknown(group_id)
     if output is Output.JSON:
         print_json(_document(group))
         return
-    since = datetime.fromtimestamp(group.state_change_time_ms / 1000, UTC)
-    say(f"{group.group_id}: {group.state.value} since {since:%Y-%m-%d %H:%M:%S} UTC")
+    since = _moment(group.state_change_time_ms)
+    say(f"{group.group_id}: {group.state.value} since {since}")
     say(
         f"generation {group.generation}, type {group.protocol_type or 'none'}, "
         f"protocol {group.protocol_name or 'none'}"
@@ -117,6 +173,14 @@ def describe(
     ]
     columns = ("MEMBER", "INSTANCE", "LEADER", "CLIENT", "HOST", "SESSION")
     print_table(columns, rows, empty="no members")
+
+
+def _unknown(group_id: str) -> CliError:
+    return CliError(f"there is no group {group_id!r}; `drover group list` shows them")
+
+
+def _moment(time_ms: int) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _document(group: GroupDescription) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_status import rpc_status
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -20,6 +21,7 @@ from drover.cli.state import ClusterState, ProcessState, write_state
 from drover.errors import (
     AlreadyExistsError,
     DroverError,
+    FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     Reason,
@@ -283,6 +285,65 @@ def test_validate_shows_every_fault_and_fails(
     assert (code, json.loads(out)["error_count"]) == (1, 2)
     cluster.answers["ValidateConfig"] = pb.ValidateConfigResponse()
     assert drover("config", "validate", "-f", definition_file(tmp_path))[:2] == (0, "no faults\n")
+
+
+def test_a_groups_offsets_are_shown(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["FetchGroupOffsets"] = group_pb.FetchGroupOffsetsResponse(
+        offsets=[
+            group_pb.GroupOffset(
+                topic="flights",
+                partition=3,
+                offset=42,
+                metadata="here\x1b[0m",
+                commit_time=Timestamp(seconds=1_700_000_000),
+            )
+        ]
+    )
+    code, out, _ = drover("group", "offsets", "readers")
+    assert code == 0
+    cells = ["flights", "3", "42", "2023-11-14 22:13:20 UTC", "here\ufffd[0m"]
+    assert " ".join(out.splitlines()[1].split()) == " ".join(cells)
+    assert cluster.requests[-1].group_id == "readers"
+    assert json.loads(drover("group", "offsets", "readers", "-o", "json")[1]) == [
+        {
+            "topic": "flights",
+            "partition": 3,
+            "offset": 42,
+            "leader_epoch": None,
+            "metadata": "here\x1b[0m",
+            "commit_time_ms": 1_700_000_000_000,
+            "expire_time_ms": None,
+        }
+    ]
+
+
+def test_a_group_without_offsets_is_told_from_one_that_is_not_there(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    cluster.answers["FetchGroupOffsets"] = group_pb.FetchGroupOffsetsResponse()
+    for state, answer in (
+        (group_pb.GROUP_STATE_EMPTY, (0, "no offsets\n", "")),
+        (
+            group_pb.GROUP_STATE_DEAD,
+            (1, "", "drover: there is no group 'g'; `drover group list` shows them\n"),
+        ),
+    ):
+        cluster.answers["DescribeGroup"] = group_pb.DescribeGroupResponse(state=state)
+        assert drover("group", "offsets", "g") == answer
+
+
+def test_a_group_is_deleted(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["DeleteGroup"] = group_pb.DeleteGroupResponse()
+    assert drover("group", "delete", "readers") == (0, "deleted readers\n", "")
+    assert cluster.requests[-1].group_id == "readers"
+    code, out, _ = drover("group", "delete", "readers", "-o", "json")
+    assert (code, json.loads(out)) == (0, {"group_id": "readers", "result": "deleted"})
+    cluster.answers["DeleteGroup"] = FailedPreconditionError(
+        Reason.NON_EMPTY_GROUP, "group 'readers' has 2 members: stop them first"
+    )
+    code, out, err = drover("group", "delete", "readers")
+    assert (code, out) == (1, "")
+    assert err == "drover: group 'readers' has 2 members: stop them first (NON_EMPTY_GROUP)\n"
 
 
 def test_groups_are_listed_and_described(cluster: FakeCluster, drover: Run) -> None:
