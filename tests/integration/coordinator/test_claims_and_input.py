@@ -298,7 +298,6 @@ async def test_a_call_without_a_deadline(stub: Stub) -> None:
 @pytest.mark.parametrize(
     ("method", "request_message"),
     [
-        ("DeleteGroup", pb.DeleteGroupRequest(group_id="g")),
         ("DeleteOffsets", pb.DeleteOffsetsRequest(group_id="g", connector="c")),
     ],
 )
