@@ -110,11 +110,20 @@ class EmbeddedCluster:
 
 @asynccontextmanager
 async def embedded_cluster(
-    directory: Path, *, workers: int = 2, env: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    workers: int = 2,
+    coordinators: int = 1,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[EmbeddedCluster]:
     """Start a cluster in ``directory``; at its end nothing of it may be left running."""
     stages = cluster_stages(
-        ClusterOptions(directory, worker_count=workers, env={**TEST_ENVIRONMENT, **(env or {})})
+        ClusterOptions(
+            directory,
+            worker_count=workers,
+            coordinator_count=coordinators,
+            env={**TEST_ENVIRONMENT, **(env or {})},
+        )
     )
     supervisor = Supervisor(directory, stages)
     await supervisor.start()
