@@ -7,6 +7,7 @@ for what and when a member was last heard of, and says what must hold:
 - a member goes only because it left, was silent for its session, missed a rebalance or a sync;
 - a static member's place keeps its share, and leads if it led, whichever process has it;
 - one that was told that it is fenced is never again a member, also across restarts;
+- a generation has no more members than the group may have;
 - generations never go back, each has one leader, and an assignment is told only under its own;
 - every call is answered at most once (the harness sees to that), also across restarts.
 """
@@ -308,6 +309,7 @@ class GroupLife(RuleBasedStateMachine):
             assert metadata.generation in (self.highest, self.highest + 1)
             assert metadata.generation > self.highest or metadata.generation == self.floor
             self.highest = metadata.generation
+            assert len(metadata.members) <= self.group.settings.group_max_size
             assert {
                 each.member_id for each in metadata.members if each.instance_id is None
             } <= joining

@@ -28,7 +28,8 @@ from drover.model.group import (
 )
 from services.coordinator.core.settings import GroupSettings
 from tests.support.group_harness import DISK_FULL, START_MS, Call, GroupHarness
-from tests.support.naive_group import Answer, NaiveGroup, Offers, Stored
+from tests.support.naive_group import NaiveGroup
+from tests.support.naive_people import Answer, Offers, Stored
 
 TICK_MS = 128
 SESSIONS_MS = (78 * TICK_MS + 1, 234 * TICK_MS + 2)

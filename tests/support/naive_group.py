@@ -8,11 +8,14 @@ step is told only if what the step wrote was stored; else everyone whom it would
 Answers are plain tuples, as ``("joined", ...)`` or ``("error", reason)``.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
 
-Answer = tuple[Any, ...]
-Offers = tuple[tuple[str, bytes], ...]
+from tests.support.naive_people import Answer, Log, Person, Stored
+
+P = ParamSpec("P")
 
 NEW_MS = 300_000
 RETRY_EMPTY_MS = 1_000
@@ -21,43 +24,15 @@ UNKNOWN: Answer = ("error", "UNKNOWN_MEMBER_ID")
 FENCED: Answer = ("error", "FENCED_INSTANCE_ID")
 
 
-@dataclass(frozen=True)
-class Stored:
-    """Somebody as the log has them."""
+def step(method: "Callable[Concatenate[NaiveGroup, P], None]") -> "Callable[..., None]":
+    """What it says is told at its end, if what it wrote was stored."""
 
-    instance: str | None
-    offers: Offers
-    session_ms: int
-    rebalance_ms: int
-    assignment: bytes = b""
+    @wraps(method)
+    def told(self: "NaiveGroup", *args: P.args, **options: P.kwargs) -> None:
+        method(self, *args, **options)
+        self.end_step()
 
-
-@dataclass(frozen=True)
-class Log:
-    """The last that was written of the group."""
-
-    generation: int = 0
-    assigned: bool = False
-    leader: str = ""
-    protocol: str = ""
-    people: dict[str, Stored] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class Person:
-    """Somebody who is in the group now."""
-
-    name: str
-    word: Stored
-    alive_until: int
-    new_until: int | None = None
-    joining: str | None = None
-    join_until: int = 0
-    syncing: str | None = None
-
-    @property
-    def waits(self) -> bool:
-        return self.joining is not None or self.syncing is not None
+    return told
 
 
 class NaiveGroup:
@@ -127,7 +102,8 @@ class NaiveGroup:
         self.log = log
         return True
 
-    def _end(self) -> None:
+    def end_step(self) -> None:
+        """Answer everyone at once."""
         for call, answer in self._said.items():
             assert call not in self.answers
             self.answers[call] = answer if self._stored else STORAGE
@@ -189,19 +165,10 @@ class NaiveGroup:
 
     # --- calls -------------------------------------------------------------------------------
 
-    def join(
-        self,
-        call: str,
-        name: str,
-        new_name: str,
-        word: Stored,
-        patience_ms: int,
-    ) -> None:
+    @step
+    def join(self, call: str, name: str, new_name: str, word: Stored, patience_ms: int) -> None:
         """A join; without a ``name`` it is a first one, which may get ``new_name``."""
-        self._join(call, name, new_name, word, self.now + patience_ms)
-        self._end()
-
-    def _join(self, call: str, name: str, new_name: str, word: Stored, until: int) -> None:
+        until = self.now + patience_ms
         if self.state == "DEAD":
             if name:
                 return self._say(call, UNKNOWN)
@@ -345,6 +312,7 @@ class NaiveGroup:
         person.joining, person.join_until = call, until
         return self._complete_if_all_are_there(seat)
 
+    @step
     def sync(
         self,
         call: str,
@@ -354,17 +322,6 @@ class NaiveGroup:
         assignments: dict[str, bytes],
     ) -> None:
         """A sync; only the leader's assignments count."""
-        self._sync(call, name, generation, instance, assignments)
-        self._end()
-
-    def _sync(
-        self,
-        call: str,
-        name: str,
-        generation: int,
-        instance: str | None,
-        assignments: dict[str, bytes],
-    ) -> None:
         refusal = self._refusal(name, instance, generation)
         if refusal is not None:
             return self._say(call, refusal)
@@ -400,14 +357,15 @@ class NaiveGroup:
             each.word = people[each.name]
         return None
 
+    @step
     def heartbeat(self, call: str, name: str, generation: int, instance: str | None) -> None:
         """A sign of life."""
         refusal = self._refusal(name, instance, generation)
         if refusal is None:
             self._hear(self.people[name])
         self._say(call, refusal or ("alive", self.state == "PREPARING_REBALANCE"))
-        self._end()
 
+    @step
     def leave(self, call: str, leavers: list[tuple[str, str | None]]) -> None:
         """Leavers, each by name, by instance id, or by both."""
         results = []
@@ -433,8 +391,8 @@ class NaiveGroup:
             self._lose(gone)
         elif freed:
             self._id_gone()
-        self._end()
 
+    @step
     def abandon(self, call: str) -> None:
         """Nobody waits for a parked call any more."""
         for person in self.people.values():
@@ -446,7 +404,6 @@ class NaiveGroup:
                 person.syncing = None
                 self.must_sync.add(person.name)
                 self._hear(person)
-        self._end()
 
     # --- what follows from it ----------------------------------------------------------------
 
@@ -566,7 +523,6 @@ class NaiveGroup:
             self.tied = self.tied or len({kind for kind, _ in together}) > 1
             self.now = max(self.now, moment)
             self._fall_due(*together[0])
-            self._end()
         self.now = target
 
     def _due(self) -> list[tuple[int, str, str]]:
@@ -586,6 +542,7 @@ class NaiveGroup:
             due.append((self.forget_at, "forget", ""))
         return due
 
+    @step
     def _fall_due(self, kind: str, name: str) -> None:
         if kind == "id":
             del self.handed_out[name]

@@ -100,6 +100,20 @@ def test_j3_ids_that_wait_for_their_join_are_bounded_too() -> None:
     assert group.first_join("c").reason is Reason.GROUP_MAX_SIZE_REACHED
 
 
+def test_j3_an_id_that_found_no_room_is_waited_for_no_longer() -> None:
+    group = GroupHarness(GroupSettings(group_max_size=2))
+    group.stable("a")
+    group.first_join("b")
+    group.first_join("c")
+    calls = [group.join("b"), group.join("a")]
+    assert all(call.waits for call in calls)  # c may come
+    assert group.join("c").reason is Reason.GROUP_MAX_SIZE_REACHED
+    assert {call.joined.generation for call in calls} == {2}
+    assert group.join("c").reason is Reason.GROUP_MAX_SIZE_REACHED
+    group.leave("b")
+    assert group.join("c").reason is Reason.UNKNOWN_MEMBER_ID
+
+
 # J5
 
 
@@ -236,6 +250,15 @@ def test_j7_once_answered_a_newcomer_lives_by_its_session(group: GroupHarness) -
     group.advance(SESSION_MS - 1)
     assert group.member_ids() == ["a"]
     group.advance(1)
+    assert group.member_ids() == []
+
+
+def test_j7_once_assigned_a_newcomer_lives_by_its_session(group: GroupHarness) -> None:
+    group.stable("a")
+    for _ in range(2 * NEW_MEMBER_JOIN_TIMEOUT_MS // SESSION_MS):
+        group.advance(SESSION_MS - 1)
+        assert group.heartbeat("a").response is False
+    group.advance(SESSION_MS)
     assert group.member_ids() == []
 
 
