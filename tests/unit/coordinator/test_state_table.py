@@ -17,11 +17,20 @@ from drover.model.group import (
     RebalanceInProgress,
     Synced,
 )
-from services.coordinator.core.events import DescribeGroup, Unloaded, WatchStarted
+from drover.model.offsets import (
+    GroupCommit,
+    GroupCommitOutcome,
+    GroupOffsetDeleted,
+    GroupOffsetDeletion,
+    GroupOffsetPage,
+    TopicPartition,
+)
+from services.coordinator.core.events import DeleteGroup, DescribeGroup, Unloaded, WatchStarted
 from tests.support.architecture import table
 from tests.support.group_harness import DISK_FULL, GROUP, Call, GroupHarness
 
 CHANGED = (OfferedProtocol("default", b"changed"),)
+A0, POSITION = TopicPartition("a", 0), 41
 BOTH = (OfferedProtocol("default", b"meta"), OfferedProtocol("other", b"meta"))
 
 #: The columns, and what DescribeGroup says there.
@@ -37,13 +46,14 @@ TABLE = table("Request")
 
 
 def in_state(state: str, *, static: bool = False) -> GroupHarness:
-    """A group with leader a and follower b, as far as the state has members.
+    """A group with leader a and follower b, as far as the state has members, and with an offset.
 
     If they are static, a has the instance id A, and b the instance id B.
     """
     group = GroupHarness()
     if state == "no group":
         return group
+    group.commit_offsets({A0: POSITION})
     if static:
         group.join_static("a", "A", protocols=BOTH)
         group.join_static("b", "B", protocols=BOTH)
@@ -93,6 +103,14 @@ REQUESTS: dict[str, Callable[[GroupHarness], Call]] = {
     "claim": lambda group: group.check_member("a", 1),
     "watch": lambda group: group.watch("a"),
     "describe": lambda group: group.submit(DescribeGroup(group.call_id(), GROUP)),
+    "commit, member": lambda group: group.commit_offsets({A0: 1}, "a", 1),
+    "commit, nobody's member": lambda group: group.commit_offsets({A0: 1}),
+    "commit, wrong generation": lambda group: group.commit_offsets({A0: 1}, "a", 7),
+    "commit, fenced id": lambda group: group.commit_offsets({A0: 1}, "ghost", 1, instance_id="B"),
+    "commit, append refused": lambda group: group.commit_offsets({A0: 1}),
+    "fetch offsets": lambda group: group.fetch_offsets(A0),
+    "delete offsets": lambda group: group.delete_offsets(A0),
+    "delete group": lambda group: group.delete_group(),
 }
 
 
@@ -129,7 +147,15 @@ def answer(call: Call, assigned: bytes) -> str:
         case bool(rejoin):
             return "rejoin" if rejoin else "fine"
         case None:
-            return "member"
+            return "removed" if isinstance(call.event, DeleteGroup) else "member"
+        case GroupCommit(rebalance_in_progress=True, outcomes=()):
+            return "rebalance in progress"
+        case GroupCommit(outcomes=((_, GroupCommitOutcome.COMMITTED),)):
+            return "committed"
+        case GroupOffsetPage(offsets=(offset,)):
+            return "offsets" if offset.offset == POSITION else str(offset.offset)
+        case (GroupOffsetDeleted(outcome=GroupOffsetDeletion.DELETED),):
+            return "deleted"
         case WatchStarted():
             return "watching"
         case GroupDescription(state=GroupState.DEAD, members=()):
