@@ -11,7 +11,7 @@ from drover.model.group import (
 )
 from services.coordinator.core.settings import GroupSettings
 from tests.support.group_harness import REBALANCE_MS, GroupHarness
-from tests.support.static_members import DELAY_MS, LONG_MS, stable
+from tests.support.static_members import DELAY_MS, LONG_MS, offer, stable
 
 PREPARING = GroupState.PREPARING_REBALANCE
 LEFT, UNKNOWN = LeaveOutcome.LEFT, LeaveOutcome.UNKNOWN_MEMBER_ID
@@ -60,6 +60,20 @@ def test_a_leader_that_misses_a_rebalance_leads_no_longer(group: GroupHarness) -
     group.advance(REBALANCE_MS)
     assert follower.joined.leader_id == "b"
     assert [each.member_id for each in follower.joined.members] == ["a", "b"]
+
+
+def test_a_leader_keeps_the_lead_though_its_process_starts_again_and_joins_last(
+    group: GroupHarness,
+) -> None:
+    stable(group, "a", "b", session_ms=LONG_MS)
+    group.leave(group.enter("c").event.member_id)  # type: ignore[union-attr]
+    group.join("b", session_ms=LONG_MS)
+    group.advance(REBALANCE_MS)
+    group.assign("b")
+    assert group.describe().leader_id == "b"
+    first = group.join("a", instance_id="A", session_ms=LONG_MS, protocols=offer("default", "more"))
+    last = group.join_static("b2", "B", session_ms=LONG_MS)
+    assert first.joined.leader_id == last.joined.leader_id == "b2"
 
 
 def test_nobody_joined_but_static_members_remain_and_the_phase_goes_on(
