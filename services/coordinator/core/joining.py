@@ -47,15 +47,11 @@ def join(group: Group, event: JoinGroup, turn: Turn, settings: GroupSettings) ->
     if group.state is GroupState.DEAD:
         turn.fail(event.call_id, not_available(group.group_id))
         return
-    if event.member_id and event.instance_id is not None:
+    known, refused = group.holder(event.instance_id), None
+    if event.member_id:
         known = group.members.get(event.member_id)
-        refused = refusal(group, event.member_id, event.instance_id, None)
-    elif event.member_id:
-        known = group.members.get(event.member_id)
-        is_pending = event.member_id in group.pending
-        refused = None if is_pending else refusal(group, event.member_id, None, None)
-    else:
-        known, refused = group.holder(event.instance_id), None
+        if event.instance_id is not None or event.member_id not in group.pending:
+            refused = refusal(group, event.member_id, event.instance_id, None)
     if refused is not None and event.instance_id is not None:
         turn.fail(event.call_id, refused)
     elif not group.accepts(known, settings.group_max_size):
