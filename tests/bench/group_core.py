@@ -44,14 +44,16 @@ class Core:
         ]
 
     def beat(self, count: int) -> None:
-        """Let ``count`` heartbeats in, in turn, in the time that members take for them."""
-        members, handle = self.members, self.machine.handle
-        for number in range(count):
-            if number % len(members) == 0:
-                self.now_ms += HEARTBEAT_INTERVAL_MS
-                self._fire()
-            group_id, member_id, generation = members[number % len(members)]
-            outcome = handle(Heartbeat(str(number), group_id, member_id, generation), self.now_ms)
+        """Let at least ``count`` heartbeats in, in turn, in the time that members take for them."""
+        for first in range(0, count, len(self.members)):
+            self.now_ms += HEARTBEAT_INTERVAL_MS
+            self._fire()
+            self._beat_once(first)
+
+    def _beat_once(self, first: int) -> None:
+        handle, now_ms = self.machine.handle, self.now_ms
+        for number, (group_id, member_id, generation) in enumerate(self.members, first):
+            outcome = handle(Heartbeat(str(number), group_id, member_id, generation), now_ms)
             answer = outcome.instructions[0]
             if not isinstance(answer, Complete) or answer.response is not False:
                 raise AssertionError(f"heartbeat {number} was answered {outcome}")
