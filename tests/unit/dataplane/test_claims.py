@@ -1,5 +1,6 @@
 import pytest
 
+from drover.dataplane.claims import ClaimRequest
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
@@ -166,3 +167,36 @@ def test_a_repeated_request_of_a_fenced_set_gets_a_claim_that_counts(store: Embe
     later = claim_first(0, SECOND + 1)
     assert later > again
     assert store.current_claim(TASK) == later
+
+
+def test_claims_together_each_get_their_own_answer(store: EmbeddedStore) -> None:
+    held = claim(store, 5, "held")
+    other = TaskId("connector", 1)
+    answers = store.claim_tasks(
+        [
+            ClaimRequest(other, 4, "w", "a"),
+            ClaimRequest(TASK, 4, "w", "late"),
+            ClaimRequest(other, 4, "w", "a"),  # repeated before it was answered
+            ClaimRequest(TaskId("another", 0), 1, "w", "b"),
+        ]
+    )
+    refused = answers.pop(1)
+    assert isinstance(refused, FailedPreconditionError)
+    assert refused.reason is Reason.STALE_TERM
+    assert answers == [Term(4, 1), Term(4, 1), Term(1, 1)]
+    assert store.current_claim(TASK) == held
+    assert store.current_claim(other) == Term(4, 1)
+
+
+def test_claims_together_remove_what_is_stale_and_only_that(store: EmbeddedStore) -> None:
+    fenced, kept = Writer(store, TASK), Writer(store, TaskId("connector", 1))
+    fenced.stage([b"x"])
+    kept.stage([b"y"])
+    store.claim_tasks([ClaimRequest(TASK, 2, "w", "r"), ClaimRequest(kept.task, 0, "w", "late")])
+    assert blob_count(store) == 1
+
+
+def test_the_last_of_claims_together_counts(store: EmbeddedStore) -> None:
+    terms = store.claim_tasks([ClaimRequest(TASK, 1, "w", str(number)) for number in range(40)])
+    assert terms == [Term(1, number + 1) for number in range(40)]
+    assert store.current_claim(TASK) == terms[-1]

@@ -82,3 +82,28 @@ def test_publish_names_every_faulty_offset_and_writes_nothing(writer: Writer) ->
     ]
     assert writer.store.end_offsets("topic") == {0: 0}
     assert writer.store.publish(writer.task, writer.claim, blobs).record_count == 1
+
+
+def test_pages_go_on_behind_the_one_before_and_read_no_more_than_they_hold(
+    store: EmbeddedStore,
+) -> None:
+    written = [
+        CommittedOffset(f'{{"n":"{number:03}"}}', '{"at":1}', "m" * 100) for number in range(9)
+    ]
+    commit(store, *written)
+    found: list[CommittedOffset] = []
+    more, after = True, ""
+    while more:
+        page, more = store.fetch_offsets_page(
+            "connector", after_partition_json=after, max_bytes=500
+        )
+        assert 1 <= len(page) <= 3
+        found += page
+        after = f" {page[-1].partition_json} "  # as JSON, not as text
+    assert found == written
+    assert store.fetch_offsets_page("connector", after_partition_json=after, max_bytes=1) == (
+        [],
+        False,
+    )
+    assert store.fetch_offsets_page("connector", max_bytes=1) == (written[:1], True)
+    assert store.fetch_offsets_page("another", max_bytes=1) == ([], False)
