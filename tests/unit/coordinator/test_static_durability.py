@@ -10,9 +10,11 @@ from drover.model.group import (
     RetryJoin,
     Synced,
 )
+from drover.model.offsets import TopicPartition
 from tests.support.group_harness import DISK_FULL, REBALANCE_MS, SESSION_MS, GroupHarness
 from tests.support.static_members import (
     BOTH,
+    DELAY_MS,
     LONG_MS,
     completing,
     keep_alive,
@@ -109,6 +111,34 @@ def test_a_place_that_a_newcomer_took_is_given_back_too(group: GroupHarness) -> 
     assert group.join_static("b2", "B").reason is Reason.STORAGE_UNAVAILABLE
     assert group.member_ids() == ["a"]
     assert group.join_static("b3", "B").waits
+
+
+def test_a_group_that_was_removed_goes_on_above_its_last_generation(group: GroupHarness) -> None:
+    stable(group, "a")
+    group.leave(LeavingMember("", "A"))
+    generation = group.describe().generation
+    group.delete_group()
+    first = group.join_static("a2", "A")
+    group.restart()
+    again = group.join_static("a3", "A")
+    group.advance(DELAY_MS)
+    assert first.waits  # it went with the coordinator
+    assert again.joined.generation == generation + 1
+
+
+def test_a_simple_group_keeps_its_offsets_when_its_first_member_is_not_durable(
+    group: GroupHarness,
+) -> None:
+    at = TopicPartition("t", 0)
+    group.commit_offsets({at: 7})
+    group.append_error = DISK_FULL
+    assert group.join_static("a", "A").reason is Reason.STORAGE_UNAVAILABLE
+    assert group.describe().state is GroupState.EMPTY
+    assert group.offsets() == {at: 7}
+    again = group.join_static("a2", "A")
+    group.advance(DELAY_MS)
+    assert again.joined.generation == 1
+    assert group.offsets() == {at: 7}
 
 
 # restarts of the coordinator
