@@ -11,7 +11,7 @@ from drover.errors import (
     Violation,
 )
 from services.coordinator.core.offers import Excess
-from services.coordinator.core.settings import WATCHES_PER_MEMBER_MAX
+from services.coordinator.core.settings import GROUPS_MAX, WATCHES_PER_MEMBER_MAX
 
 
 def unknown_member(group_id: str, member_id: str) -> DroverError:
@@ -82,6 +82,16 @@ def group_has_no_room(group_id: str, excess: Excess) -> DroverError:
             "sizeBytes": str(excess.size_bytes),
             "maxBytes": str(excess.max_bytes),
         },
+    )
+
+
+def too_many_groups(group_id: str) -> DroverError:
+    """QUEUE_FULL."""
+    return ResourceExhaustedError(
+        Reason.QUEUE_FULL,
+        f"there is no room for group {group_id!r}: its shard has {GROUPS_MAX} groups; remove those "
+        "that are not used (ListGroups, DeleteGroup)",
+        metadata={"groupId": group_id},
     )
 
 

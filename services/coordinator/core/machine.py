@@ -47,12 +47,12 @@ from services.coordinator.core.events import (
     WatchEnded,
     WatchOpened,
 )
-from services.coordinator.core.failures import not_available, unknown_member
+from services.coordinator.core.failures import not_available, too_many_groups, unknown_member
 from services.coordinator.core.fencing import refusal
 from services.coordinator.core.group import Group
 from services.coordinator.core.member import Member
 from services.coordinator.core.sessions import alive_for, set_session_timer, stream_broken
-from services.coordinator.core.settings import GroupSettings
+from services.coordinator.core.settings import GROUPS_MAX, GroupSettings
 from services.coordinator.core.turn import Turn
 from services.coordinator.core.values import FloorRecord, LogValue, OffsetRecord
 
@@ -225,6 +225,8 @@ class GroupsMachine:
                 return _failed(event.call_id, not_available(event.group_id))
             if event.member_id:
                 return _failed(event.call_id, unknown_member(event.group_id, event.member_id))
+            if len(self._groups) >= GROUPS_MAX:
+                return _failed(event.call_id, too_many_groups(event.group_id))
             group = self._new_group(event.group_id, now_ms)
         turn = Turn(now_ms)
         joining.join(group, event, turn, self._settings)

@@ -9,6 +9,8 @@ REBALANCE_TIMEOUT_MAX_MS = 3_600_000
 #: When the log refused to store that a group is empty, it is tried again after this time.
 APPEND_RETRY_MS = 1_000
 
+#: Groups that one log takes; each new one takes memory at once and a record.
+GROUPS_MAX = 50_000
 #: A process needs one watch; while it connects again, its last ones may not have ended here.
 WATCHES_PER_MEMBER_MAX = 8
 

@@ -1,13 +1,18 @@
-"""How much the members of a group may offer: what the leader can be told in one message."""
+"""How much the members of a group may offer: what the leader can be told in one message; and how
+many groups there may be.
+"""
+
+import pytest
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.codec.coordinator import encode_join_outcome
 from drover.errors import Reason, ResourceExhaustedError
 from drover.model.group import GroupState, OfferedProtocol
 from drover.rpc import MESSAGE_MAX_BYTES
+from services.coordinator.core import machine
 from services.coordinator.core.offers import ANSWER_MAX_BYTES, RECORD_MAX_BYTES
 from services.coordinator.core.validate import METADATA_MAX_BYTES
-from tests.support.group_harness import Call, GroupHarness
+from tests.support.group_harness import SESSION_MS, Call, GroupHarness
 
 #: Eight of them do not fit in one answer.
 BIG = METADATA_MAX_BYTES
@@ -107,3 +112,20 @@ def test_a_restart_counts_again(prompt_group: GroupHarness) -> None:
     group.restart()
     assert_no_room(group.first_join("late", protocols=offer(BIG)))
     assert group.first_join("late", protocols=offer(BIG // 2)).responses
+
+
+def test_groups_are_bounded_and_those_that_are_there_go_on(
+    prompt_group: GroupHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = prompt_group
+    group.stable("a")
+    monkeypatch.setattr(machine, "GROUPS_MAX", 3)
+    for number in range(2):
+        assert group.first_join("m", group_id=f"new-{number}").responses
+    refused = group.first_join("m", group_id="one too many")
+    assert refused.reason is Reason.QUEUE_FULL
+    assert "ListGroups" in refused.errors[0].message
+    assert group.describe("one too many").state is GroupState.DEAD
+    assert group.first_join("b").responses
+    group.advance(SESSION_MS)  # the ids that nobody came back with are forgotten, and their groups
+    assert group.first_join("m", group_id="one too many").responses
