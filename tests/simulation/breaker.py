@@ -131,5 +131,5 @@ class Breaker:
 
     def _compact(self) -> None:
         service = self._world.random.choice(self._cluster.services)
-        if service.alive:
-            service.runtime.compact()
+        for runtime in service.runtimes if service.alive else ():
+            runtime.compact()

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from drover.model.group import GroupDescription
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.data_store import DataStore
-from tests.simulation.disk import Disk
+from tests.simulation.disk import Disk, Observer
 from tests.simulation.mix import Mix, healed
 from tests.simulation.network import Network
 from tests.simulation.operators import Operator
@@ -13,6 +14,7 @@ from tests.simulation.rules import Rules
 from tests.simulation.stores import ConfigStore, StatusStore
 from tests.simulation.worker import Worker
 from tests.simulation.world import World
+from tests.support.lease_table import MemoryLeaseTable
 
 #: Names of the group protocol: the present one, and one that a later version prefers.
 PRESENT, NEWER = "default", "default-2"
@@ -29,8 +31,15 @@ class Cluster:
         self.rules = Rules(world)
         self.data = DataStore(self.network, self.rules)
         rules, network = self.rules, self.network
-        self.coordinator = Coordinator(
-            network, "coordinator", rules, self._disk("groups", rules.groups_written), self.data
+        self.coordinators: list[Coordinator] = []
+        names = [f"coordinator{index}" for index in range(mix.coordinator_count)]
+        disks = [
+            self._disk(f"groups-{shard}", rules.groups_written) for shard in range(mix.shard_count)
+        ]
+        table = MemoryLeaseTable(mix.shard_count) if len(names) > 1 else None
+        self.coordinators.extend(
+            Coordinator(network, name, rules, disks, self.data, table, self.coordinators)
+            for name in names
         )
         self.config_store = ConfigStore(
             network, "config-store", rules, self._disk("config.log", rules.configs_written)
@@ -51,8 +60,15 @@ class Cluster:
 
     @property
     def services(self) -> Sequence[Coordinator | ConfigStore | StatusStore]:
-        """The processes with a log."""
-        return self.coordinator, self.config_store, self.status_store
+        """The processes with logs."""
+        return *self.coordinators, self.config_store, self.status_store
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """A group as an operator sees it; None while no coordinator serves it."""
+        for coordinator in self.coordinators:
+            if coordinator.alive and (found := coordinator.describe(group_id)) is not None:
+                return found
+        return None
 
     @property
     def live_workers(self) -> list[Worker]:
@@ -68,7 +84,14 @@ class Cluster:
     def add_worker(self) -> None:
         """One more worker joins in."""
         name = f"worker{len(self.workers)}"
-        worker = Worker(self.network, name, self.rules, self.data, self.draw_protocols())
+        worker = Worker(
+            self.network,
+            name,
+            self.rules,
+            self.data,
+            [each.name for each in self.coordinators],
+            self.draw_protocols(),
+        )
         self.workers.append(worker)
         self.worker_names.append(name)
         self._add(worker)
@@ -93,8 +116,8 @@ class Cluster:
         if not self.live_workers:
             self.workers[0].start()
 
-    def _disk(self, name: str, observe: "object") -> Disk:
-        return Disk(self.network, name, observe)  # type: ignore[arg-type]
+    def _disk(self, name: str, observe: Observer) -> Disk:
+        return Disk(self.network, name, observe)
 
     def _add(self, process: Process) -> None:
         self.network.processes[process.name] = process

@@ -1,17 +1,20 @@
 """The simulated coordinator: the real group machine, and the claims and offsets of ``data.db``."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from drover.dataplane.claims import ClaimRequest
-from drover.errors import DroverError, Reason, UnavailableError
+from drover.errors import DroverError
 from drover.model.group import GroupDescription, WatchedGroup
 from drover.model.ids import TaskId
 from drover.model.offsets import TaskOffsets
 from services.coordinator.core.events import (
     CallAbandoned,
     CheckMember,
+    CommitGroupOffsets,
+    DeleteGroup,
     DescribeGroup,
+    FetchGroupOffsets,
     GroupChanged,
     Heartbeat,
     JoinGroup,
@@ -26,6 +29,7 @@ from services.coordinator.core.events import (
 )
 from services.coordinator.core.failures import fenced_instance, unknown_member
 from services.coordinator.core.machine import GroupsMachine
+from services.coordinator.core.ownership import OwnershipSettings
 from services.coordinator.core.settings import GroupSettings
 from services.coordinator.records import decode_record, encode_record
 from tests.simulation.data_store import DataStore
@@ -34,11 +38,19 @@ from tests.simulation.network import Network, ServerCall, Stream
 from tests.simulation.process import Process
 from tests.simulation.rules import Rules
 from tests.simulation.service import SimulatedRuntime
+from tests.simulation.sharing import (
+    GROUPS_LOADING,
+    FindCoordinator,
+    GroupRuntime,
+    ShardFence,
+    Sharing,
+)
 from tests.simulation.world import BrokenRuleError
+from tests.support.lease_table import MemoryLeaseTable
 
 #: A parked join is answered this long before its caller's deadline.
 JOIN_MARGIN_MS = 100
-GROUPS_LOADING = UnavailableError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "the log is being read")
+LEASE_MS = 1_500
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,7 @@ class _GroupWatch:
     """One member's watch; ``last_change`` is None until it has begun."""
 
     stream: Stream
+    runtime: GroupRuntime
     group_id: str
     member_id: str
     watch_id: str
@@ -89,77 +102,147 @@ class _GroupWatch:
 
 
 class Coordinator(Process):
-    """The process of the coordinator.
+    """The process of a coordinator.
 
     Args:
         network: Where it is.
         rules: Sees what it tells.
-        disk: The group log.
+        disks: The logs of all shards.
         data: Claims and offsets.
+        table: The leases by which several coordinators share the shards.
+        peers: All coordinators.
     """
 
+    sharing: Sharing
+
     def __init__(
-        self, network: Network, name: str, rules: Rules, disk: Disk, data: DataStore
+        self,
+        network: Network,
+        name: str,
+        rules: Rules,
+        disks: Sequence[Disk],
+        data: DataStore,
+        table: MemoryLeaseTable | None,
+        peers: Sequence[Process],
     ) -> None:
         super().__init__(network.world, name)
         self._network = network
         self._rules = rules
-        self.disk = disk
+        self._disks = disks
         self._data = data
+        self._table = table
+        self._peers = peers
         self._settings = GroupSettings(
             session_timeout_min_ms=1_000, initial_rebalance_delay_ms=300, disconnect_grace_ms=400
         )
         self._watches: dict[str, dict[_GroupWatch, None]] = {}
 
     def started(self) -> None:
-        """Read the log, then serve."""
+        """Read the logs, then serve."""
         self._watches = {}
-        self.runtime = SimulatedRuntime(
+        self.sharing = Sharing(
+            self._network,
             self,
-            self.disk,
+            self._make_runtime,
+            self._disks,
+            self._table,
+            self._peers,
+            OwnershipSettings(lease_ms=LEASE_MS),
+        )
+
+    def _make_runtime(
+        self, shard: int, fence: ShardFence | None, on_loaded: Callable[[], None]
+    ) -> GroupRuntime:
+        def end(why: DroverError) -> None:
+            for watches in self._watches.values():
+                for watch in [each for each in watches if each.runtime is runtime]:
+                    del watches[watch]
+                    watch.stream.fail(why)
+
+        runtime: GroupRuntime = SimulatedRuntime(
+            self,
+            self._disks[shard],
             GroupsMachine(self._settings),
             encode=encode_record,
             decode=decode_record,
             notify=self._notify,
             released=self._rules.group_answered,
+            on_loaded=on_loaded,
+            fence=fence,
+            on_end=end,
         )
+        return runtime
 
     def crashed(self) -> None:
         """The process is gone, in the middle of an append perhaps."""
-        self.disk.process_crashed()
+        for disk in self._disks:
+            disk.process_crashed(self)
 
-    def describe(self, group_id: str) -> GroupDescription:
-        """The group as an operator sees it."""
+    @property
+    def runtimes(self) -> Sequence[GroupRuntime]:
+        """Of the shards that it serves, or loads."""
+        return tuple(self.sharing.runtimes.values())
+
+    def describe(self, group_id: str) -> GroupDescription | None:
+        """The group as an operator sees it; None when it is not served here."""
+        runtime = self.sharing.runtime(group_id)
+        if isinstance(runtime, DroverError):
+            return None
         event = DescribeGroup("describe", group_id)
-        (instruction,) = self.runtime.machine.handle(event, self.now_ms).instructions
+        (instruction,) = runtime.machine.handle(event, self.now_ms).instructions
         description = getattr(instruction, "response", None)
         assert isinstance(description, GroupDescription)
         return description
 
     def receive(self, call: ServerCall) -> None:
         """A call of the coordinator's API."""
-        if not self.runtime.loaded:
-            call.answer(GROUPS_LOADING)
+        request: object = call.request
+        if isinstance(request, FindCoordinator):
+            call.answer(self.sharing.owner_of(request.group_id))
             return
+        group_id: str = request.group_id  # type: ignore[attr-defined]
+        runtime = self.sharing.runtime(group_id)
+        if not isinstance(runtime, DroverError):
+            self._serve(call, runtime)
+        elif runtime is GROUPS_LOADING and isinstance(request, Heartbeat):
+            call.answer(False)  # nothing is wrong with the member
+        else:
+            call.answer(runtime)
+
+    def _serve(self, call: ServerCall, runtime: GroupRuntime) -> None:
         call_id = call.call_id
         match call.request:
-            case Heartbeat() | LeaveGroup() as event:
-                self.runtime.serve(call, replace(event, call_id=call_id))
             case JoinGroup() as event:
-                self._join(call, event)
+                self._join(call, runtime, event)
             case SyncGroup() as event:
                 abandoned = CallAbandoned(event.group_id, event.member_id, call_id)
-                self.runtime.serve(call, replace(event, call_id=call_id), abandoned)
+                runtime.serve(call, replace(event, call_id=call_id), abandoned)
+            case (
+                Heartbeat()
+                | LeaveGroup()
+                | CommitGroupOffsets()
+                | FetchGroupOffsets()
+                | DeleteGroup()
+            ) as event:
+                runtime.serve(call, replace(event, call_id=call_id))
             case ClaimTask() as request:
-                self._claim(call, request)
+                self._claim(call, runtime, request)
             case CommitOffsets(_, tasks):
-                self._data.run(self, lambda: self._data.commit(tasks), call.answer)
+                self._commit(call, tasks)
             case FetchOffsets(_, connector):
                 self._data.run(self, lambda: self._data.fetch(connector), call.answer)
             case unknown:
                 raise BrokenRuleError("calls are known", str(unknown), self.name)
 
-    def _join(self, call: ServerCall, event: JoinGroup) -> None:
+    def _commit(self, call: ServerCall, tasks: Sequence[TaskOffsets]) -> None:
+        def commit() -> object:
+            # one that was given up before its turn is not carried out
+            return self._data.commit(tasks) if call.is_open else None
+
+        call.on_cancel = lambda: None
+        self._data.run(self, commit, call.answer)
+
+    def _join(self, call: ServerCall, runtime: GroupRuntime, event: JoinGroup) -> None:
         patience_ms = min(event.rebalance_timeout_ms, call.timeout_ms - JOIN_MARGIN_MS)
         new_member_id = f"{event.instance_id or event.client_id}#{self.world.next_id()}"
         arrived = replace(
@@ -170,9 +253,9 @@ class Coordinator(Process):
         )
         parked_id = event.member_id or new_member_id
         abandoned = CallAbandoned(event.group_id, parked_id, call.call_id)
-        self.runtime.serve(call, arrived, abandoned)
+        runtime.serve(call, arrived, abandoned)
 
-    def _claim(self, call: ServerCall, request: ClaimTask) -> None:
+    def _claim(self, call: ServerCall, runtime: GroupRuntime, request: ClaimTask) -> None:
         def checked(result: object) -> None:
             if isinstance(result, DroverError):
                 call.answer(result)
@@ -192,7 +275,7 @@ class Coordinator(Process):
             )
 
         event = CheckMember(call.call_id, request.group_id, request.member_id, request.generation)
-        self.runtime.submit(event, call.call_id, checked)
+        runtime.submit(event, call.call_id, checked)
 
     # --- watches -----------------------------------------------------------------------------
 
@@ -200,11 +283,12 @@ class Coordinator(Process):
         """A member watches its group."""
         request = stream.request
         assert isinstance(request, WatchGroup)
-        if not self.runtime.loaded:
-            stream.fail(GROUPS_LOADING)
+        runtime = self.sharing.runtime(request.group_id)
+        if isinstance(runtime, DroverError):
+            stream.fail(runtime)
             return
         watch_id = f"watch {self.world.next_id()}"
-        watch = _GroupWatch(stream, request.group_id, request.member_id, watch_id)
+        watch = _GroupWatch(stream, runtime, request.group_id, request.member_id, watch_id)
         channel = watch_channel(request.group_id)
         self._watches.setdefault(channel, {})[watch] = None
         stream.on_broken = lambda: self._over(watch, by_server=False)
@@ -218,7 +302,7 @@ class Coordinator(Process):
             watch.last_change = answer.change
             stream.push(answer.watched)
 
-        self.runtime.submit(
+        runtime.submit(
             WatchOpened(watch_id, request.group_id, request.member_id), watch_id, started
         )
 
@@ -237,7 +321,7 @@ class Coordinator(Process):
     def _over(self, watch: _GroupWatch, *, by_server: bool) -> None:
         if self._watches[watch_channel(watch.group_id)].pop(watch, watch) is None:
             ended = WatchEnded if by_server else MemberStreamBroken
-            self.runtime.post(ended(watch.group_id, watch.member_id, watch.watch_id))
+            watch.runtime.post(ended(watch.group_id, watch.member_id, watch.watch_id))
 
 
 def _removal(watch: _GroupWatch, message: MembersRemoved) -> DroverError:

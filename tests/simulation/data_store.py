@@ -35,11 +35,16 @@ class DataStore:
         self._rules = rules
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         self._connection.executescript(SCHEMA)
+        #: when the last transaction of each process will be over
+        self._free_ms: dict[str, int] = {}
 
     def run(self, process: Process, work: Callable[[], T], heard: Callable[[object], None]) -> None:
         """Carry out a transaction of ``process``; a crash comes before, after, or between."""
         world, mix = self._network.world, self._network.mix
-        delay_ms = world.between(0, mix.write_ms)
+        # the writes of a process take turns
+        free_ms = max(self._free_ms.get(process.name, 0), world.now_ms)
+        self._free_ms[process.name] = free_ms + world.between(0, mix.write_ms // 4)
+        delay_ms = self._free_ms[process.name] - world.now_ms
 
         def carry_out() -> None:
             if world.chance(mix.write_failure):
@@ -55,7 +60,7 @@ class DataStore:
             else:
                 heard(result)
 
-        process.after(delay_ms, carry_out)
+        process.deliver(delay_ms, carry_out)
 
     def grant(self, request: ClaimRequest) -> Term:
         """As ``EmbeddedStore.claim_task``."""

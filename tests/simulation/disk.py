@@ -48,8 +48,8 @@ class Disk:
         self.name = name
         self._observe = observe
         self._log = MemoryLog(kept_record_count=network.mix.kept_records)
-        #: The append that waits for the disk: its records and epoch.
-        self._under_way: tuple[Sequence[LogRecord], int | None] | None = None
+        #: The append of each process that waits for the disk: its records and epoch.
+        self._under_way: dict[Process, tuple[Sequence[LogRecord], int | None]] = {}
 
     @property
     def end_offset(self) -> int:
@@ -64,18 +64,18 @@ class Disk:
         appended: Appended,
     ) -> None:
         """Write all records or none, after a while; one append at a time."""
-        assert self._under_way is None, "appends come one at a time"
-        self._under_way = records, epoch
+        assert process not in self._under_way, "appends come one at a time"
+        self._under_way[process] = records, epoch
         world = self._network.world
         delay_ms = world.between(0, self._network.mix.write_ms)
-        process.after(delay_ms, lambda: appended(self._finish()))
+        process.after(delay_ms, lambda: appended(self._finish(process)))
 
-    def process_crashed(self) -> None:
+    def process_crashed(self, process: Process) -> None:
         """What was being written is there, or not: nobody was told."""
-        if self._under_way is None:
+        under_way = self._under_way.pop(process, None)
+        if under_way is None:
             return
-        records, epoch = self._under_way
-        self._under_way = None
+        records, epoch = under_way
         world = self._network.world
         if world.chance(self._network.mix.torn_survives):
             world.tell((self.name,), "{}: an append survives the crash untold", self.name)
@@ -94,10 +94,8 @@ class Disk:
         """Remove superseded records."""
         return at_once(self._log.compact(keep_offsets=keep_offsets, below_offset=below_offset))
 
-    def _finish(self) -> int | DroverError:
-        assert self._under_way is not None
-        records, epoch = self._under_way
-        self._under_way = None
+    def _finish(self, process: Process) -> int | DroverError:
+        records, epoch = self._under_way.pop(process)
         world = self._network.world
         if world.chance(self._network.mix.write_failure):
             world.tell((self.name,), "{}: an append fails", self.name)

@@ -42,7 +42,6 @@ SYNC_TIMEOUT_MS = 1_200
 LEAVE_TIMEOUT_MS = 800
 PARKED_MARGIN_MS = 1_500
 REBALANCE_TIMEOUT_MS = 6_000
-COORDINATOR = "coordinator"
 CONFIG_STORE = "config-store"
 
 
@@ -109,8 +108,7 @@ def _join(worker: "Worker", call: instructions.JoinGroup) -> None:
             worker.rules.generation_seen(worker, "join", worker.group_id, outcome.generation)
         return events.JoinAnswered(call.cause_id, outcome)
 
-    worker.call(
-        COORDINATOR,
+    worker.call_group(
         event,
         partial(_done, worker, call, joined),
         timeout_ms=REBALANCE_TIMEOUT_MS + PARKED_MARGIN_MS,
@@ -137,8 +135,7 @@ def _sync(worker: "Worker", call: instructions.SyncGroup) -> None:
                 worker.assigned_offset = 0
         return events.SyncAnswered(call.cause_id, outcome)
 
-    worker.call(
-        COORDINATOR,
+    worker.call_group(
         event,
         partial(_done, worker, call, synced),
         timeout_ms=REBALANCE_TIMEOUT_MS + PARKED_MARGIN_MS,
@@ -146,8 +143,7 @@ def _sync(worker: "Worker", call: instructions.SyncGroup) -> None:
 
 
 def _heartbeat(worker: "Worker", call: instructions.Heartbeat) -> None:
-    worker.call(
-        COORDINATOR,
+    worker.call_group(
         Heartbeat("", worker.group_id, call.member_id, call.generation),
         partial(_done, worker, call, partial(events.HeartbeatAnswered, call.cause_id)),
         timeout_ms=worker.network.mix.session_timeout_ms // 3,
@@ -156,8 +152,7 @@ def _heartbeat(worker: "Worker", call: instructions.Heartbeat) -> None:
 
 def _leave(worker: "Worker", call: instructions.LeaveGroup) -> None:
     leaving = (LeavingMember(call.member_id, reason=call.reason),)
-    worker.call(
-        COORDINATOR,
+    worker.call_group(
         LeaveGroup("", worker.group_id, leaving),
         partial(_done, worker, call, lambda results: events.LeaveAnswered(call.cause_id)),
         timeout_ms=LEAVE_TIMEOUT_MS,
@@ -297,16 +292,14 @@ def _claim_task(worker: "Worker", call: instructions.ClaimTask) -> None:
         call.task_config_generation,
         call.request_id,
     )
-    worker.call(
-        COORDINATOR,
+    worker.call_group(
         request,
         partial(_done, worker, call, partial(events.TaskClaimed, call.task, call.run_id)),
     )
 
 
 def _fetch_offsets(worker: "Worker", call: instructions.FetchOffsets) -> None:
-    worker.call(
-        COORDINATOR,
+    worker.call_group(
         FetchOffsets(worker.group_id, call.task.connector),
         partial(_done, worker, call, partial(events.OffsetsFetched, call.task, call.run_id)),
     )

@@ -47,7 +47,7 @@ def _faults(cluster: Cluster) -> Iterable[str]:
             yield f"{worker.name} is {worker.herder.membership.stage}"
         if worker.herder.context.view.offset != cluster.rules.configs.end_offset:
             yield f"{worker.name} has not read the config log to its end"
-    if not all(service.runtime.loaded for service in cluster.services):
+    if not all(runtime.loaded for each in cluster.services for runtime in each.runtimes):
         yield "a service loads its log"
         return
     yield from _group_faults(cluster, workers)
@@ -55,7 +55,10 @@ def _faults(cluster: Cluster) -> Iterable[str]:
 
 
 def _group_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
-    group = cluster.coordinator.describe(GROUP)
+    group = cluster.describe(GROUP)
+    if group is None:
+        yield "no coordinator serves the group"
+        return
     if group.state is not GroupState.STABLE:
         yield f"the group is {group.state}"
     members = sorted(member.client_id for member in group.members)

@@ -33,6 +33,8 @@ class Mix:
     torn_survives: float
     plugin_ms: int
     plugin_failure: float
+    coordinator_count: int
+    shard_count: int
     worker_count: int
     connector_count: int
     operator_count: int
@@ -61,6 +63,8 @@ def draw_mix(dice: Random) -> Mix:
         torn_survives=dice.choice((0.0, 0.5, 1.0)),
         plugin_ms=dice.choice((2, 50, 400)),
         plugin_failure=0.0 if quiet else dice.choice((0.0, 0.02, 0.1)),
+        coordinator_count=dice.choice((1, 1, 2, 2, 3)),
+        shard_count=dice.choice((1, 2, 4)),
         worker_count=dice.choice((1, 2, 3, 3, 4)),
         connector_count=dice.choice((1, 2, 3, 4)),
         operator_count=dice.choice((1, 1, 2)),

@@ -30,7 +30,8 @@ class Process:
         #: When it went on after it had been stopped, in the world's time.
         self.resumed_ms = 0
         self._pause_id = 0
-        self._held: list[tuple[int, Action]] = []
+        #: What came while it was stopped: for whom, whether it is a timer, and what to do.
+        self._held: list[tuple[int, bool, Action]] = []
         #: Calls and streams that it serves, by id, and those that it made.
         self.served: dict[int, ServerCall] = {}
         self.streams: dict[Stream, None] = {}
@@ -78,15 +79,15 @@ class Process:
         self.world.after(duration_ms, partial(self._resume, self.incarnation, self._pause_id))
 
     def resume(self) -> None:
-        """It goes on, if it was stopped; what waited comes in about its order."""
+        """It goes on, if it was stopped. Messages come in order, late timers anywhere between."""
         if not self.paused:
             return
         self.world.tell((self.name,), "{} goes on", self.name)
         self.paused = False
         self.resumed_ms = self.world.now_ms
         held, self._held = self._held, []
-        for index, (incarnation, action) in enumerate(held):
-            delay_ms = index // 8 + self.world.between(0, 4)
+        for index, (incarnation, is_timer, action) in enumerate(held):
+            delay_ms = self.world.between(0, 4 + len(held) // 8) if is_timer else index // 8
             self.world.after(delay_ms, partial(self.wake, incarnation, action))
 
     def _resume(self, incarnation: int, pause_id: int) -> None:
@@ -109,18 +110,19 @@ class Process:
 
     def after(self, delay_ms: int, action: Action) -> None:
         """Do something later, by its own clock, if it still lives."""
-        self.deliver(int(delay_ms / self._pace) + 1, action)
+        real_ms = int(delay_ms / self._pace) + 1
+        self.world.after(real_ms, partial(self.wake, self.incarnation, action, is_timer=True))
 
     def deliver(self, delay_ms: int, action: Action) -> None:
         """Have something reach it after ``delay_ms`` of real time, if it still lives."""
         self.world.after(delay_ms, partial(self.wake, self.incarnation, action))
 
-    def wake(self, incarnation: int, action: Action) -> None:
+    def wake(self, incarnation: int, action: Action, *, is_timer: bool = False) -> None:
         """Do something now, or when it goes on, if that incarnation still lives."""
         if incarnation != self.incarnation or not self.alive:
             return
         if self.paused:
-            self._held.append((incarnation, action))
+            self._held.append((incarnation, is_timer, action))
         else:
             action()
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.log import LogRecord, StoredRecord
@@ -47,6 +47,20 @@ class _Waiting:
     since_ms: int
 
 
+class Fence(Protocol):
+    """What a runtime is told whose log may be taken over by another process."""
+
+    @property
+    def epoch(self) -> int:
+        """Of every append."""
+
+    def refusal(self) -> DroverError | None:
+        """Why nothing may be decided now; None if it may."""
+
+    def lost(self) -> DroverError:
+        """The log has another owner: what callers hear from now on."""
+
+
 class SimulatedRuntime(Generic[MachineT]):
     """One incarnation of a machine on its disk.
 
@@ -58,7 +72,10 @@ class SimulatedRuntime(Generic[MachineT]):
         decode: The way back.
         notify: Gets what the machine tells its watchers, by channel.
         released: Sees every answer when it leaves the machine: the event, and the response.
+        on_loaded: Called when the log has been read.
         validate_every: The machine is validated after every so many events.
+        fence: What makes the log's owner the only one that writes; None for a log of one service.
+        on_end: Called when it serves nobody any more, with what its watchers hear.
     """
 
     def __init__(
@@ -73,6 +90,8 @@ class SimulatedRuntime(Generic[MachineT]):
         released: Callable[[object, object], None],
         on_loaded: Callable[[], None] = lambda: None,
         validate_every: int = 1,
+        fence: Fence | None = None,
+        on_end: Callable[[DroverError], None] = lambda why: None,
     ) -> None:
         self._process = process
         self._disk = disk
@@ -83,6 +102,10 @@ class SimulatedRuntime(Generic[MachineT]):
         self._released = released
         self._on_loaded = on_loaded
         self._validate_every = validate_every
+        self._fence = fence
+        self._on_end = on_end
+        self._closing: DroverError | None = None
+        self._on_closed: Callable[[], None] | None = None
         self._event_count = 0
         self._retry_count = 0
         self._queue: deque[tuple[object, str]] = deque()
@@ -98,6 +121,9 @@ class SimulatedRuntime(Generic[MachineT]):
 
     def submit(self, event: object, call_id: str, heard: Heard) -> None:
         """Hand an event to the machine; ``heard`` gets its answer or a DroverError."""
+        if self._closing is not None:
+            heard(self._closing)
+            return
         if not self.loaded:
             heard(LOADING)
             return
@@ -114,13 +140,13 @@ class SimulatedRuntime(Generic[MachineT]):
 
     def post(self, event: object) -> None:
         """Hand an event to the machine; nobody waits for an answer."""
-        if self.loaded:
+        if self.loaded and self._closing is None:
             self._queue.append((event, ""))
             self._go_on()
 
     def compact(self) -> None:
         """Compact the log while it serves: what to keep is decided now, what goes goes later."""
-        if not self.loaded:
+        if not self.loaded or self._closing is not None:
             return
         keep: Sequence[int] = ()
         below: int | None = None
@@ -130,6 +156,13 @@ class SimulatedRuntime(Generic[MachineT]):
             keep = tuple(machine.needed_offsets())
         world = self._process.world
         self._process.after(world.between(0, 300), partial(self._compact, keep, below))
+
+    def close(self, why: DroverError, closed: Callable[[], None]) -> None:
+        """Finish the append under way, end every call with ``why``; then call ``closed``."""
+        self._closing = self._closing or why
+        self._on_closed = closed
+        if self._in_flight is None:
+            self._end_calls()
 
     def check_parked(self) -> None:
         """Nobody may wait for ever.
@@ -149,6 +182,8 @@ class SimulatedRuntime(Generic[MachineT]):
     # --- the loop ----------------------------------------------------------------------------
 
     def _load(self) -> None:
+        if self._closing is not None:
+            return
         for stored in self._disk.read():
             record = self._decode(stored)
             self.machine.replay(Replayed(stored.offset, record, stored.record.request_id))
@@ -160,7 +195,7 @@ class SimulatedRuntime(Generic[MachineT]):
 
     def _go_on(self) -> None:
         """Rounds as the runtime has them: what is queued, then what timers are due."""
-        while self._in_flight is None:
+        while self._in_flight is None and self._closing is None:
             if self._round_left and self._queue:
                 self._round_left -= 1
                 self._decide(*self._queue.popleft())
@@ -175,6 +210,10 @@ class SimulatedRuntime(Generic[MachineT]):
                 break
 
     def _decide(self, event: object, call_id: str) -> None:
+        refusal = None if self._fence is None else self._fence.refusal()
+        if refusal is not None:
+            self._fail(call_id, refusal)
+            return
         try:
             outcome = self.machine.handle(event, self._process.now_ms)
         except DroverError as error:
@@ -183,7 +222,10 @@ class SimulatedRuntime(Generic[MachineT]):
         if outcome.records:
             self._in_flight = event, call_id, outcome
             records = [self._encoded(record, outcome.request_id) for record in outcome.records]
-            self._disk.append(self._process, records, outcome.writer_epoch, self._appended)
+            epoch = outcome.writer_epoch
+            if epoch is None and self._fence is not None:
+                epoch = self._fence.epoch
+            self._disk.append(self._process, records, epoch, self._appended)
         else:
             self._release(outcome.instructions)
         self._validate()
@@ -197,7 +239,10 @@ class SimulatedRuntime(Generic[MachineT]):
         event, call_id, outcome = self._in_flight
         self._in_flight = None
         if isinstance(result, DroverError):
-            self._append_failed(event, call_id, outcome, result)
+            if self._fence is not None and result.reason is Reason.STALE_WRITER_EPOCH:
+                self._closing = self._closing or self._fence.lost()
+            else:
+                self._append_failed(event, call_id, outcome, result)
         else:
             instructions: list[Instruction] = []
             for offset, record in enumerate(outcome.records, result - len(outcome.records)):
@@ -205,8 +250,21 @@ class SimulatedRuntime(Generic[MachineT]):
                 instructions.extend(self.machine.replay(replayed))
             instructions.extend(outcome.instructions)
             self._release(instructions)
+        if self._closing is not None:
+            self._end_calls()
+            return
         self._validate()
         self._go_on()
+
+    def _end_calls(self) -> None:
+        assert self._closing is not None
+        self._queue.clear()
+        for call_id in list(self._calls):
+            self._fail(call_id, self._closing)
+        self._on_end(self._closing)
+        closed, self._on_closed = self._on_closed, None
+        if closed is not None:
+            closed()
 
     def _append_failed(
         self, event: object, call_id: str, outcome: Outcome[Any], error: DroverError
@@ -214,7 +272,7 @@ class SimulatedRuntime(Generic[MachineT]):
         for instruction in outcome.instructions:
             if isinstance(instruction, Complete | Fail):
                 self._fail(instruction.call_id, error)
-        if outcome.on_append_failed is None:
+        if outcome.on_append_failed is None or self._closing is not None:
             self._fail(call_id, error)
             return
         failed = AppendFailed(outcome.on_append_failed, error)

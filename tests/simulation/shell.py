@@ -177,8 +177,7 @@ class OffsetCommitter:
         if life != self._engine_life:
             self._next_batch()
             return
-        self._worker.call(
-            "coordinator",
+        self._worker.call_group(
             CommitOffsets(self._worker.group_id, [commit for commit, _ in batch]),
             partial(self._answered, batch, life, backoff_ms),
             in_order=True,

@@ -118,7 +118,8 @@ class Simulation:
         for name in sorted(cluster.rules.configs.connectors):
             cluster.rules.check_offsets(name, cluster.data.positions(name))
         for service in cluster.services:
-            service.runtime.check_parked()
+            for runtime in service.runtimes:
+                runtime.check_parked()
 
     def _concerned(self) -> Collection[str]:
         words = self._missing.replace(",", " ").replace("'", " ").split()

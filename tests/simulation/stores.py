@@ -82,7 +82,12 @@ class Store(Process, Generic[MachineT]):
     def crashed(self) -> None:
         """The process is gone, in the middle of an append perhaps."""
         self._watches = {}
-        self.disk.process_crashed()
+        self.disk.process_crashed(self)
+
+    @property
+    def runtimes(self) -> Sequence[SimulatedRuntime[Any]]:
+        """The one that it has."""
+        return (self.runtime,)
 
     def open_stream(self, stream: Stream) -> None:
         """Somebody watches."""

@@ -4,6 +4,7 @@ What the shell does is what ``services/worker`` does: executor, herder loop, car
 the stores, the status writer and the offset committer.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -28,7 +29,8 @@ from tests.simulation.coordinator import WatchGroup
 from tests.simulation.data_store import DataStore
 from tests.simulation.engine import Engine
 from tests.simulation.executor import carry_out
-from tests.simulation.network import Call, Heard, Network, ServerCall, Stream
+from tests.simulation.following import Following, LedStream
+from tests.simulation.network import Call, Heard, Network, ServerCall
 from tests.simulation.process import Process, ProcessTimers
 from tests.simulation.rules import Rules
 from tests.simulation.shell import CALL_TIMEOUT_MS, Mirror, OffsetCommitter, StatusWriter
@@ -69,6 +71,7 @@ class Worker(Process):
         name: Its address, and so its worker id.
         rules: Sees what it knows.
         data: Where its engine commits.
+        coordinators: The names of all coordinators.
         protocols: The names of the group protocol that it offers, the one it prefers first.
     """
 
@@ -78,6 +81,7 @@ class Worker(Process):
         name: str,
         rules: Rules,
         data: DataStore,
+        coordinators: Sequence[str],
         protocols: tuple[str, ...],
     ) -> None:
         super().__init__(network.world, name)
@@ -85,6 +89,7 @@ class Worker(Process):
         self.rules = rules
         self.group_id = GROUP
         self.protocols = protocols
+        self._coordinators = coordinators
         self.protocol_name = ""
         self.engine = Engine(network, f"{name}/engine", self, data, rules)
         self._settings = HerderSettings(
@@ -111,13 +116,14 @@ class Worker(Process):
         #: How far the leader had read the config log when it assigned.
         self.assigned_offset = 0
         self.halted = False
-        self._watch: Stream | None = None
+        self._watch: LedStream | None = None
         self._watched_member = ""
         self._watch_count = 0
         self._requests: dict[str, tuple[int, Heard]] = {}
         self._answered: set[str] = set()
         self._timers = ProcessTimers(self, self._on_due)
         self.offset_waiters: list[tuple[int, Heard]] = []
+        self.following = Following(self.network, self, self._coordinators)
         self.statuses: StatusWriter = StatusWriter(self)
         self.committer: OffsetCommitter = OffsetCommitter(self)
         Mirror(self, "config-store", self._configs_loaded, self._configs_changed)
@@ -226,6 +232,20 @@ class Worker(Process):
             in_order=in_order,
         )
 
+    def call_group(
+        self,
+        request: object,
+        heard: Heard,
+        *,
+        timeout_ms: int = CALL_TIMEOUT_MS,
+        retry: bool = True,
+        in_order: bool = False,
+    ) -> None:
+        """Call the coordinator that owns the workers' group."""
+        self.following.call(
+            GROUP, request, heard, timeout_ms=timeout_ms, retry=retry, in_order=in_order
+        )
+
     # --- views -------------------------------------------------------------------------------
 
     def _configs_loaded(self, snapshot: object) -> None:
@@ -280,9 +300,7 @@ class Worker(Process):
                 pause_ms = self.world.between(*WATCH_BACKOFF_MS)
                 self.after(pause_ms, partial(self._follow_group, watch))
 
-        self._watch = Stream(
-            self.network, self, "coordinator", WatchGroup(GROUP, member_id), changed, ended
-        )
+        self._watch = self.following.stream(GROUP, WatchGroup(GROUP, member_id), changed, ended)
 
     # --- requests ----------------------------------------------------------------------------
 
