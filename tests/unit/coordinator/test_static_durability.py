@@ -69,9 +69,12 @@ def test_preparing_its_timers_run_though_the_holder_was_not_durable(group: Group
     stable(group, "a", "b", "c")
     leader = group.join("a", instance_id="A")
     group.join("b", instance_id="B")
+    keep_alive(group, "c", duration_ms=2 * SESSION_MS)  # a and b are alive, their calls wait
     group.append_error = DISK_FULL
     group.join_static("b2", "B")
-    group.advance(SESSION_MS)  # neither b nor c is heard of again
+    group.advance(SESSION_MS - 1)  # neither b nor c is heard of again
+    assert leader.waits
+    group.advance(1)
     assert leader.joined.generation == 2
     assert group.member_ids() == ["a"]
 
@@ -88,6 +91,23 @@ def test_completing_a_holder_that_is_not_durable_leaves_a_rebalance(group: Group
     group.advance(SESSION_MS)  # c, whose sync was failed, is looked after too
     assert {call.joined.generation for call in calls.values()} == {2}
     assert group.member_ids() == ["a", "b"]
+
+
+def test_completing_all_timers_run_though_the_holder_was_not_durable(
+    group: GroupHarness,
+) -> None:
+    completing(group, "a", "b", "c")
+    group.sync("c")
+    keep_alive(group, "a", "b", duration_ms=2 * SESSION_MS)
+    group.append_error = DISK_FULL
+    group.join_static("b2", "B")
+    leader = group.join("a")
+    keep_alive(group, "b", duration_ms=SESSION_MS)
+    assert group.member_ids() == ["a", "b"]  # the sync of c waits no longer
+    keep_alive(group, "b", duration_ms=REBALANCE_MS - SESSION_MS - 1_000)
+    assert leader.waits
+    keep_alive(group, "b", duration_ms=1_000)  # lives, and does not join
+    assert leader.joined.generation == 2
 
 
 def test_a_generation_that_is_not_durable_gives_its_last_joiners_place_back(
