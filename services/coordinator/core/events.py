@@ -310,14 +310,6 @@ class AssignmentNotDurable:
 
 
 @dataclass(frozen=True, slots=True)
-class OffsetsNotDurable:
-    """Offsets of a member could not be stored; what its call did for its session has to stay."""
-
-    group_id: str
-    member_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class ExpiryNotDurable:
     """What expired could not be removed: the next sweep tries again."""
 

@@ -11,7 +11,7 @@ from drover.errors import (
     Violation,
 )
 from services.coordinator.core.offers import Excess
-from services.coordinator.core.settings import GROUPS_MAX, WATCHES_PER_MEMBER_MAX
+from services.coordinator.core.settings import GROUPS_MAX, OFFSETS_MAX, WATCHES_PER_MEMBER_MAX
 
 
 def unknown_member(group_id: str, member_id: str) -> DroverError:
@@ -91,6 +91,16 @@ def too_many_groups(group_id: str) -> DroverError:
         Reason.QUEUE_FULL,
         f"there is no room for group {group_id!r}: its shard has {GROUPS_MAX} groups; remove those "
         "that are not used (ListGroups, DeleteGroup)",
+        metadata={"groupId": group_id},
+    )
+
+
+def too_many_offsets(group_id: str) -> DroverError:
+    """QUEUE_FULL."""
+    return ResourceExhaustedError(
+        Reason.QUEUE_FULL,
+        f"there is no room for more offsets of group {group_id!r}: its shard has {OFFSETS_MAX}; "
+        "remove those that are not used (DeleteGroupOffsets, DeleteGroup)",
         metadata={"groupId": group_id},
     )
 

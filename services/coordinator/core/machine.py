@@ -5,11 +5,12 @@ from typing import Any
 
 from drover.errors import DroverError
 from drover.machine import AppendFailed, Complete, Fail, Instruction, Outcome, Replayed
-from drover.model.group import GroupDescription, GroupPage, GroupState
+from drover.model.group import GroupDescription, GroupState
 from services.coordinator.core import (
     deletion,
     expiry,
     joining,
+    listing,
     positions,
     rebalance,
     seats,
@@ -35,7 +36,6 @@ from services.coordinator.core.events import (
     LeaveGroup,
     ListGroups,
     MemberStreamBroken,
-    OffsetsNotDurable,
     ParkedJoinDue,
     PendingDue,
     RebalanceDue,
@@ -47,12 +47,17 @@ from services.coordinator.core.events import (
     WatchEnded,
     WatchOpened,
 )
-from services.coordinator.core.failures import not_available, too_many_groups, unknown_member
+from services.coordinator.core.failures import (
+    not_available,
+    too_many_groups,
+    too_many_offsets,
+    unknown_member,
+)
 from services.coordinator.core.fencing import refusal
 from services.coordinator.core.group import Group
 from services.coordinator.core.member import Member
-from services.coordinator.core.sessions import alive_for, set_session_timer, stream_broken
-from services.coordinator.core.settings import GROUPS_MAX, GroupSettings
+from services.coordinator.core.sessions import alive_for, stream_broken
+from services.coordinator.core.settings import GROUPS_MAX, OFFSETS_MAX, GroupSettings
 from services.coordinator.core.turn import Turn
 from services.coordinator.core.values import FloorRecord, LogValue, OffsetRecord
 
@@ -72,6 +77,7 @@ class GroupsMachine:
         self._groups: dict[str, Group] = {}
         #: the highest generation of any group that was removed
         self._floor = 0
+        self._offset_count = 0
         self._sweep: expiry.Sweep | None = None
         self._is_loaded = False
         self._is_unloaded = False
@@ -83,7 +89,7 @@ class GroupsMachine:
             DescribeGroup: self._describe,
             ListGroups: self._list,
             DeleteGroup: self._of_group(validate.check_group_end, self._delete_group),
-            CommitGroupOffsets: self._of_group(validate.check_group_commit, positions.commit),
+            CommitGroupOffsets: self._of_group(validate.check_group_commit, self._commit_offsets),
             FetchGroupOffsets: self._of_group(validate.check_group_fetch, positions.fetch),
             DeleteGroupOffsets: self._of_group(validate.check_group_deletion, positions.delete),
             CheckMember: self._check_member,
@@ -179,11 +185,10 @@ class GroupsMachine:
             for member in group.members.values():
                 parked += filter(None, (member.join_call_id, member.sync_call_id))
         assert len(parked) == len(set(parked)), "a call is parked in two groups"
+        assert self._offset_count == sum(len(group.offsets) for group in self._groups.values())
 
     def hard_state(self) -> dict[str, object]:
-        """What the log says: of each group by its id, and the floor; equal before and after a
-        restart.
-        """
+        """What the log says of groups and of the floor; equal before and after a restart."""
         state: dict[str, object] = {
             group.group_id: (group.hard, dict(group.offsets))
             for group in self._groups.values()
@@ -269,18 +274,7 @@ class GroupsMachine:
         error = validate.check_list(event)
         if error is not None:
             return _failed(event.call_id, error)
-        size = event.page_size or validate.PAGE_DEFAULT_SIZE
-        group_ids = sorted(
-            group_id
-            for group_id, group in self._groups.items()
-            if (not event.page_token or group_id > event.page_token)
-            and (not event.states or group.state in event.states)
-            and (not event.protocol_types or group.protocol_type in event.protocol_types)
-        )
-        size += group_ids[:1] == [""]  # no token could name it as the last one of a page
-        listings = tuple(self._groups[group_id].listing() for group_id in group_ids[:size])
-        more = listings[-1].group_id if len(group_ids) > size else ""
-        return _completed(event.call_id, GroupPage(listings, more))
+        return _completed(event.call_id, listing.page_of(self._groups, event))
 
     def _of_group(
         self, check: Callable[..., DroverError | None], rule: Callable[..., None]
@@ -301,6 +295,14 @@ class GroupsMachine:
 
     def _delete_group(self, group: Group | None, event: DeleteGroup, turn: Turn) -> None:
         deletion.delete(group, event, turn, self._floor)
+
+    def _commit_offsets(self, group: Group | None, event: CommitGroupOffsets, turn: Turn) -> None:
+        if group is None and len(self._groups) >= GROUPS_MAX:
+            turn.fail(event.call_id, too_many_groups(event.group_id))
+        elif self._offset_count + positions.new_count(group, event) > OFFSETS_MAX:
+            turn.fail(event.call_id, too_many_offsets(event.group_id))
+        else:
+            positions.commit(group, event, turn)
 
     def _check_member(self, event: CheckMember, now_ms: int) -> Outcome[LogValue]:
         group = self._groups.get(event.group_id)
@@ -422,10 +424,6 @@ class GroupsMachine:
             self._sweep = None
             expiry.again(turn, in_ms=self._settings.offsets_retention_check_ms, begins=True)
             return turn.outcome()
-        if isinstance(failed, OffsetsNotDurable):
-            if (found := self._member(failed.group_id, failed.member_id)) is not None:
-                set_session_timer(*found, turn)
-            return turn.outcome()
         assert isinstance(
             failed,
             CreationNotDurable | GenerationNotDurable | AssignmentNotDurable | SeatNotDurable,
@@ -464,11 +462,12 @@ class GroupsMachine:
         group = self._groups.get(record.group_id)
         offset = record.offset
         if offset is None:
-            if group is not None:
-                group.offsets.pop(record.partition, None)
+            if group is not None and group.offsets.pop(record.partition, None) is not None:
+                self._offset_count -= 1
             return
         if group is None:
             group = self._new_group(record.group_id, offset.commit_time_ms)
+        self._offset_count += record.partition not in group.offsets
         group.offsets[record.partition] = offset
 
     def _raise_floor(self, generation: int) -> None:

@@ -20,7 +20,6 @@ from services.coordinator.core.events import (
     CommitGroupOffsets,
     DeleteGroupOffsets,
     FetchGroupOffsets,
-    OffsetsNotDurable,
 )
 from services.coordinator.core.failures import (
     bad_page_token,
@@ -71,9 +70,13 @@ def commit(group: Group | None, event: CommitGroupOffsets, turn: Turn) -> None:
     turn.complete(event.call_id, GroupCommit(tuple(outcomes)))
     member = group.members.get(event.member_id) if group is not None else None
     if group is not None and member is not None:
-        show_life(group, member, turn)
-        if turn.records:
-            turn.on_append_failed = OffsetsNotDurable(group.group_id, member.member_id)
+        show_life(group, member, turn)  # sets no timer, which a refused append would lose
+
+
+def new_count(group: Group | None, event: CommitGroupOffsets) -> int:
+    """How many offsets a commit would add to those that are there."""
+    offsets = group.offsets if group is not None else {}
+    return sum(TopicPartition(each.topic, each.partition) not in offsets for each in event.offsets)
 
 
 def _commit_refusal(group: Group | None, event: CommitGroupOffsets) -> DroverError | None:

@@ -11,6 +11,8 @@ APPEND_RETRY_MS = 1_000
 
 #: Groups that one log takes; each new one takes memory at once and a record.
 GROUPS_MAX = 50_000
+#: Offsets of all groups that one log takes; they are kept in memory, some 500 bytes each.
+OFFSETS_MAX = 250_000
 #: A process needs one watch; while it connects again, its last ones may not have ended here.
 WATCHES_PER_MEMBER_MAX = 8
 

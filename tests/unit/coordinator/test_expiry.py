@@ -16,6 +16,7 @@ A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b",
 RETENTION_MS = 100_000
 CHECK_MS = 1_000
 DEAD, EMPTY = GroupState.DEAD, GroupState.EMPTY
+COMPLETING = GroupState.COMPLETING_REBALANCE
 
 
 @pytest.fixture
@@ -162,17 +163,21 @@ def test_o6_consumers_keep_the_topics_they_read(group: GroupHarness) -> None:
     assert group.offsets() == {A0: 1, A1: 3}
 
 
-def test_o6_consumers_in_a_rebalance_keep_all(group: GroupHarness) -> None:
+@pytest.mark.parametrize("state", [GroupState.PREPARING_REBALANCE, COMPLETING])
+def test_o6_consumers_in_a_rebalance_keep_all(group: GroupHarness, state: GroupState) -> None:
     group.commit_offsets({B0: 2})
-    consumers(group, "m", topics=("a",))
-    call = group.join(  # it changes what it reads: only a rebalance settles that
-        "m",
-        protocol_type="consumer",
-        protocols=(OfferedProtocol("range", subscription("b")),),
-    )
-    assert call.joined.generation == 2
-    assert group.describe().state is GroupState.COMPLETING_REBALANCE
-    live_for(group, RETENTION_MS // 2, "m")
+    consumers(group, "m", topics=("b",))
+    live_for(group, RETENTION_MS * 2, "m")
+    if state is COMPLETING:
+        offered = (OfferedProtocol("range", subscription("a")),)  # it reads b no longer
+        group.join("m", protocol_type="consumer", protocols=offered)
+    else:
+        group.first_join("n", protocol_type="consumer", protocols=(OfferedProtocol("range", b""),))
+        offered = (OfferedProtocol("range", subscription("a")),)
+        group.join("m", protocol_type="consumer", protocols=offered)
+    assert group.describe().state is state
+    group.advance(2 * CHECK_MS)
+    assert group.describe().state is state
     assert group.offsets() == {B0: 2}
 
 

@@ -16,6 +16,7 @@ from drover.model.offsets import (
     GroupOffsetPage,
     TopicPartition,
 )
+from services.coordinator.core import machine
 from services.coordinator.core.events import Unloaded
 from services.coordinator.core.subscriptions import parse_topics
 from services.coordinator.core.validate import COMMIT_MAX_PARTITIONS
@@ -308,6 +309,25 @@ def test_o4_every_fault_of_a_commit_is_told(group: GroupHarness) -> None:
     del many[A0]
     assert len(outcomes(group.commit_offsets(many))) == COMMIT_MAX_PARTITIONS
     assert group.commit_offsets({A0: 1}, group_id="g\0").reason is Reason.INVALID_GROUP_ID
+
+
+def test_o4_a_log_has_room_for_so_many_groups_and_offsets(
+    group: GroupHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "OFFSETS_MAX", 3)
+    group.commit_offsets({A0: 1, A1: 1})
+    assert group.commit_offsets({A0: 2, B0: 1}, group_id="h").reason is Reason.QUEUE_FULL
+    assert group.describe("h").state is GroupState.DEAD
+    assert outcomes(group.commit_offsets({A0: 2, B0: 1})) == [COMMITTED, COMMITTED]
+    assert outcomes(group.commit_offsets({A0: 3, A1: 3, B0: 3})) == [COMMITTED] * 3
+    group.restart()
+    assert group.commit_offsets({TopicPartition("c", 0): 1}).reason is Reason.QUEUE_FULL
+    group.delete_offsets(A0)
+    assert outcomes(group.commit_offsets({TopicPartition("c", 0): 1})) == [COMMITTED]
+    monkeypatch.setattr(machine, "GROUPS_MAX", 1)
+    group.delete_offsets(A1)
+    assert group.commit_offsets({A0: 2}, group_id="h").reason is Reason.QUEUE_FULL
+    assert outcomes(group.commit_offsets({A0: 2})) == [COMMITTED]
 
 
 # O5, fetch

@@ -1,0 +1,24 @@
+"""ListGroups (rule A2): which groups there are, by page."""
+
+from collections.abc import Mapping
+
+from drover.model.group import GroupPage
+from services.coordinator.core.events import ListGroups
+from services.coordinator.core.group import Group
+from services.coordinator.core.validate import PAGE_DEFAULT_SIZE
+
+
+def page_of(groups: Mapping[str, Group], event: ListGroups) -> GroupPage:
+    """The groups that pass the filters, in order of their ids, from the token on."""
+    size = event.page_size or PAGE_DEFAULT_SIZE
+    group_ids = sorted(
+        group_id
+        for group_id, group in groups.items()
+        if (not event.page_token or group_id > event.page_token)
+        and (not event.states or group.state in event.states)
+        and (not event.protocol_types or group.protocol_type in event.protocol_types)
+    )
+    size += group_ids[:1] == [""]  # no token could name it as the last one of a page
+    listings = tuple(groups[group_id].listing() for group_id in group_ids[:size])
+    more = listings[-1].group_id if len(group_ids) > size else ""
+    return GroupPage(listings, more)
