@@ -155,10 +155,9 @@ class Sharing:
         except Exception as error:  # noqa: BLE001 - the machine must hear of every end
             result = self._load_failed(shard, epoch, error)
             await self._shards.close(shard)
-        self._step(result)
-        _log.info(
-            "loaded a shard", shard=shard, epoch=epoch, served=result == LoadDone(shard, epoch)
-        )
+        else:
+            _log.info("loaded a shard", shard=shard, epoch=epoch)
+        self._tell(result)
 
     def _load_failed(self, shard: int, epoch: int, error: Exception) -> LoadFailed:
         if isinstance(error, FailedPreconditionError) and error.reason is Reason.STALE_TERM:
@@ -176,8 +175,11 @@ class Sharing:
         _log.info("unloading a shard", shard=shard, epoch=epoch)
         why = self._shards.moved(shard)
         loading = self._loads.pop(shard, None)
-        await self._shards.close(shard, why)
-        if loading is not None and not loading.done():
-            await asyncio.wait([loading])
-            await self._shards.close(shard, why)  # its log may have been opened after all
+        try:
+            await self._shards.close(shard, why)
+            if loading is not None and not loading.done():
+                await asyncio.wait([loading])
+                await self._shards.close(shard, why)  # its log may have been opened after all
+        except Exception:  # noqa: BLE001 - the machine must hear of every end
+            _log.exception("a shard was not unloaded in order", shard=shard, epoch=epoch)
         self._tell(UnloadDone(shard, epoch))

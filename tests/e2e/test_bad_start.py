@@ -14,6 +14,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.log.directory import DataDirectory
 from drover.log.log import LogRecord
 from drover.log.sqlite import SqliteLog
+from services.coordinator.leases import LeaseFile
 from tests.support.cluster import run_drover
 from tests.support.service_process import (
     SERVICES,
@@ -28,6 +29,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 STORES = ("coordinator", "config-store", "status-store")
 FILES = {
     "groups.db": "coordinator",
+    "groups-3.db": "coordinator",
+    "coordinators.db": "coordinator",
     "data.db": "coordinator",
     "config.db": "config-store",
     "status.db": "status-store",
@@ -168,6 +171,11 @@ async def write_good_file(path: Path) -> None:
             store.ensure_topic(f"topic-{number}-{'x' * 100}", 4)
         store.close()
         return
+    if path.name == "coordinators.db":
+        leases = LeaseFile(path)
+        leases.begin(1_000)
+        leases.close()
+        return
     log = await SqliteLog.open(path, SystemClock())
     await log.append(
         [LogRecord(f"key-{number}".encode(), os.urandom(400)) for number in range(200)]
@@ -179,8 +187,8 @@ async def write_good_file(path: Path) -> None:
     ("file", "how"),
     [
         *((file, how) for file in FILES for how in ("garbage", "truncated", "another program's")),
-        # a data.db that is empty is one that nothing was written to yet
-        *((file, "empty") for file in FILES if file != "data.db"),
+        # such a file that is empty is one that nothing was written to yet
+        *((file, "empty") for file in FILES if file not in ("data.db", "coordinators.db")),
     ],
 )
 async def test_a_damaged_file(file: str, how: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tests.support.coordinator_pair import SHARDS, FollowingMember
 from tests.support.coordinator_processes import CoordinatorProcesses
 from tests.support.group_members import GROUP, form_group
 from tests.support.service_process import assert_one_clear_line, run_to_its_end
+from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -36,6 +37,15 @@ async def members(pair: CoordinatorProcesses, stack: AsyncExitStack) -> list[Fol
     ]
     await form_group(*found)
     return found
+
+
+async def join_again(a: FollowingMember, b: FollowingMember) -> None:
+    """Both join the next generation."""
+    leader, other = (a, b) if a.joined and a.joined.members else (b, a)
+    joining = asyncio.create_task(leader.join())
+    await wait_until_async(other.heartbeat, describe="a rebalance began")
+    await asyncio.gather(joining, other.join())
+    await asyncio.gather(a.sync(), b.sync())
 
 
 async def owner_of(pair: CoordinatorProcesses) -> str:
@@ -108,8 +118,7 @@ async def test_a_frozen_owner_answers_nothing_stale_and_is_a_peer_again(
         await pair.wait_until_owned_by(pair.other(frozen))
         await assert_nothing_happened(before, a, b)
         # the group goes on meanwhile: another generation, of which the frozen one knows nothing
-        await asyncio.gather(a.join(), b.join())
-        await asyncio.gather(a.sync(), b.sync())
+        await join_again(a, b)
         after = await a.client.describe(GROUP)
         assert after.generation == before.generation + 1
         pair.thaw(frozen)

@@ -32,11 +32,10 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.rpc.server import RpcServer
 from drover.rpc.status import from_rpc_error
-from drover.runtime.runtime import Runtime
-from services.coordinator.core.machine import GroupsMachine
+from services.coordinator.core.settings import GroupSettings
 from services.coordinator.offsets import OffsetStore
-from services.coordinator.records import decode_record, encode_record
 from services.coordinator.server import SERVICE_NAME, CoordinatorServicer
+from services.coordinator.shards import Alone, Shards
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 
 TASK = TaskId("flights", 0)
@@ -315,17 +314,16 @@ async def test_the_service_lives_after_all_that(stub: Stub, member: GroupMember)
 # loading, storage
 
 
-async def test_while_the_log_is_read_nothing_is_served(tmp_path: Path) -> None:
+async def test_while_the_log_is_read_nothing_is_served_but_heartbeats(tmp_path: Path) -> None:
     clock = SystemClock()
-    log = await SqliteLog.open(tmp_path / "groups.db", clock)
     offsets = OffsetStore(await asyncio.to_thread(EmbeddedStore, tmp_path / "data.db"))
-    runtime = Runtime(
-        GroupsMachine(), log, encode=encode_record, decode=decode_record, clock=clock, name="c"
-    )
+    alone = Alone()
+    shards = Shards(tmp_path, shard_count=1, settings=GroupSettings(), clock=clock, roles=alone)
+    await shards.open(0)
     server = RpcServer(listen="127.0.0.1:0", internal=True)
-    servicer = CoordinatorServicer(runtime, offsets, clock)
+    servicer = CoordinatorServicer(shards, offsets, clock)
     server.add(pb_grpc.add_CoordinatorServiceServicer_to_server, servicer, SERVICE_NAME)
-    address = await server.start()
+    address = alone.address = await server.start()
     try:
         async with channel(address) as connection:
             health: Any = health_pb2_grpc.HealthStub(connection)
@@ -336,10 +334,8 @@ async def test_while_the_log_is_read_nothing_is_served(tmp_path: Path) -> None:
                 assert answer.status == health_pb2.HealthCheckResponse.NOT_SERVING
             stub: Stub = pb_grpc.CoordinatorServiceStub(connection)
             for call, request in (
-                (stub.FindCoordinator, pb.FindCoordinatorRequest(group_id="g")),
                 (stub.JoinGroup, join_request()),
                 (stub.SyncGroup, pb.SyncGroupRequest(group_id="g")),
-                (stub.Heartbeat, pb.HeartbeatRequest(group_id="g")),
                 (stub.LeaveGroup, pb.LeaveGroupRequest(group_id="g")),
                 (stub.DescribeGroup, pb.DescribeGroupRequest(group_id="g")),
                 (stub.ListGroups, pb.ListGroupsRequest()),
@@ -350,10 +346,14 @@ async def test_while_the_log_is_read_nothing_is_served(tmp_path: Path) -> None:
                 error = await failure(partial(call, request, timeout=10))
                 assert isinstance(error, UnavailableError)
                 assert error.reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
+            heartbeat = pb.HeartbeatRequest(group_id="g", member_id="m", generation=3)
+            beaten = await stub.Heartbeat(heartbeat, timeout=10)
+            assert beaten == pb.HeartbeatResponse(rebalance_in_progress=False)
+            found = await stub.FindCoordinator(pb.FindCoordinatorRequest(group_id="g"), timeout=10)
+            assert found.address == address
     finally:
         await server.drain(0)
-        await runtime.close()
-        await log.close()
+        await shards.close_all()
         await offsets.close()
 
 
