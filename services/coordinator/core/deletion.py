@@ -6,7 +6,6 @@ from drover.model.group import GroupState
 from services.coordinator.core.events import DeleteGroup
 from services.coordinator.core.failures import group_not_found, non_empty_group
 from services.coordinator.core.group import Group
-from services.coordinator.core.joining import pending_key
 from services.coordinator.core.turn import Turn
 from services.coordinator.core.values import FloorRecord, GroupRecord, OffsetRecord
 
@@ -22,8 +21,6 @@ def delete(group: Group | None, event: DeleteGroup, turn: Turn, floor: int) -> N
     for partition in group.offsets:
         turn.append(OffsetRecord(group.group_id, partition, None))
     remove([group], turn, floor)
-    for member_id in group.pending:
-        turn.cancel_timer(pending_key(group.group_id, member_id))
     turn.complete(event.call_id, None)
 
 

@@ -153,7 +153,6 @@ class GroupsMachine:
         """
         self._is_loaded = True
         turn = Turn(now_ms)
-        self._raise_floor(self._floor)
         self._groups = {
             group_id: group
             for group_id, group in self._groups.items()
@@ -472,7 +471,7 @@ class GroupsMachine:
 
     def _raise_floor(self, generation: int) -> None:
         """Groups that are not in the log yet begin at the floor of now."""
-        self._floor = max(self._floor, generation)
+        self._floor = generation
         for group in self._groups.values():
             if group.hard is None:
                 group.generation = self._floor
