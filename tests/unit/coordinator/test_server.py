@@ -9,7 +9,7 @@ import pytest
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.runtime.watchers import Watcher, Watchers
 from drover.testing import ManualClock
-from services.coordinator.core.events import MemberStreamBroken
+from services.coordinator.core.events import CallAbandoned, MemberStreamBroken
 from services.coordinator.server import CoordinatorServicer, _host
 
 
@@ -39,6 +39,34 @@ async def test_a_watch_that_is_cancelled_as_it_opens_counts_as_broken() -> None:
     with pytest.raises(asyncio.CancelledError):
         await anext(aiter(servicer.WatchGroup(request, cast("Any", None))))
     assert runtime.posted == [MemberStreamBroken("g", "m", "1")]
+
+
+class ParkingRuntime:
+    """A runtime that keeps every call waiting, until its caller is cancelled."""
+
+    def __init__(self) -> None:
+        self.submitted: list[tuple[Any, object]] = []
+
+    async def submit(self, event: object, *, call_id: str, on_cancel: object | None) -> object:
+        self.submitted.append((event, on_cancel))
+        raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("member_id", ["", "place-1"])
+async def test_a_static_members_join_that_is_given_up_is_that_of_the_id_it_was_to_get(
+    member_id: str,
+) -> None:
+    runtime = ParkingRuntime()
+    shards = SimpleNamespace(runtime=lambda group_id: runtime)
+    servicer = CoordinatorServicer(cast("Any", shards), cast("Any", None), ManualClock())
+    context = SimpleNamespace(time_remaining=lambda: 10.0, peer=lambda: "ipv4:10.0.0.1:4711")
+    request = pb.JoinGroupRequest(group_id="g", member_id=member_id, instance_id="place")
+    with pytest.raises(asyncio.CancelledError):
+        await servicer.JoinGroup(request, cast("Any", context))
+    ((event, on_cancel),) = runtime.submitted
+    assert event.instance_id == "place"
+    assert event.new_member_id.startswith("place-")
+    assert on_cancel == CallAbandoned("g", member_id or event.new_member_id, event.call_id)
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,23 @@ def test_completing_a_holder_that_is_not_durable_leaves_a_rebalance(group: Group
     assert group.member_ids() == ["a", "b"]
 
 
+def test_one_that_gets_its_place_back_lives_for_a_session_from_then(
+    group: GroupHarness,
+) -> None:
+    """Its call waited for a little more than its session, during which it counted as alive."""
+    stable(group, "a", "b", "c")
+    group.join("a", instance_id="A")
+    group.join("b", instance_id="B")
+    keep_alive(group, "c", duration_ms=SESSION_MS)
+    group.advance(500)
+    group.append_error = DISK_FULL
+    assert group.join_static("b2", "B").reason is Reason.STORAGE_UNAVAILABLE
+    keep_alive(group, "c", duration_ms=SESSION_MS - 1_000)
+    assert group.member_ids() == ["a", "b", "c"]
+    keep_alive(group, "c", duration_ms=1_000)
+    assert group.member_ids() == ["a", "c"]
+
+
 def test_completing_all_timers_run_though_the_holder_was_not_durable(
     group: GroupHarness,
 ) -> None:

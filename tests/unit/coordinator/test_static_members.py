@@ -83,6 +83,27 @@ def test_a_newcomer_that_is_not_answered_is_forgotten_after_five_minutes(
     assert group.member_ids() == ["a"]
 
 
+def test_a_newcomer_that_starts_again_has_five_minutes_of_its_own(group: GroupHarness) -> None:
+    slow = {"rebalance_ms": 3_600_000, "session_ms": LONG_MS}
+    stable(group, "a", **slow)
+    group.join_static("b", "B", **slow)
+    group.advance(1_000)
+    again = group.join_static("b2", "B", **slow)
+    group.advance(NEW_MEMBER_JOIN_TIMEOUT_MS - 1)
+    assert again.waits
+    group.advance(1)
+    assert again.reason is Reason.UNKNOWN_MEMBER_ID
+
+
+def test_a_member_that_starts_again_is_no_newcomer(group: GroupHarness) -> None:
+    slow = {"rebalance_ms": 3_600_000, "session_ms": LONG_MS}
+    stable(group, "a", "b", **slow)
+    group.enter("c", **slow)
+    again = group.join_static("b2", "B", **slow)
+    group.advance(2 * NEW_MEMBER_JOIN_TIMEOUT_MS)
+    assert again.waits
+
+
 def test_static_and_dynamic_members_share_a_group(group: GroupHarness) -> None:
     first = group.join_static("a", "A")
     second = group.enter("b")

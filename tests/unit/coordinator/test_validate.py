@@ -7,7 +7,7 @@ import pytest
 from drover.errors import DroverError, InvalidArgumentError, Reason
 from drover.model.group import GroupState, LeavingMember, MemberAssignment, OfferedProtocol
 from drover.model.ids import TaskId
-from services.coordinator.core.events import JoinGroup, LeaveGroup, ListGroups, SyncGroup
+from services.coordinator.core.events import Heartbeat, JoinGroup, LeaveGroup, ListGroups, SyncGroup
 from services.coordinator.core.settings import GroupSettings
 from services.coordinator.core.validate import (
     METADATA_MAX_BYTES,
@@ -15,6 +15,7 @@ from services.coordinator.core.validate import (
     check_commit,
     check_fetch,
     check_group,
+    check_heartbeat,
     check_join,
     check_leave,
     check_list,
@@ -107,6 +108,9 @@ def test_every_violation_is_told_and_the_first_gives_the_reason() -> None:
         ),
         ({"member_id": "a\tb"}, Reason.INVALID_REQUEST, "member_id"),
         ({"client_id": "a\rb"}, Reason.INVALID_REQUEST, "client_id"),
+        ({"instance_id": ""}, Reason.INVALID_REQUEST, "instance_id"),
+        ({"instance_id": "i" * 256}, Reason.INVALID_REQUEST, "instance_id"),
+        ({"instance_id": "a\0b"}, Reason.INVALID_REQUEST, "instance_id"),
     ],
 )
 def test_each_fault_of_a_join(changes: dict[str, object], reason: Reason, field: str) -> None:
@@ -123,6 +127,24 @@ def test_member_calls_check_their_ids() -> None:
     assert error is not None
     assert error.reason is Reason.INVALID_GROUP_ID
     assert fields(check_member("Heartbeat", "g", "m" * 10_000)) == ["member_id"]
+
+
+@pytest.mark.parametrize("instance_id", ["", "i" * 256, "x" * 1_000_000, "a\nb"])
+def test_every_call_of_a_member_checks_its_instance_id(instance_id: str) -> None:
+    assert fields(check_sync(SyncGroup("1", "g", "m", 1, instance_id=instance_id))) == [
+        "instance_id"
+    ]
+    assert fields(check_heartbeat(Heartbeat("1", "g", "m", 1, instance_id))) == ["instance_id"]
+    assert fields(check_member("Heartbeat", "g", "m", instance_id)) == ["instance_id"]
+    leaving = (LeavingMember("m", instance_id), LeavingMember("", "i"))
+    assert fields(check_leave(LeaveGroup("1", "g", leaving))) == ["members[0].instance_id"]
+
+
+def test_good_instance_ids_pass() -> None:
+    for instance_id in (None, "i", "i" * 255, "место ☃"):
+        assert join_error(instance_id=instance_id) is None
+        assert check_sync(SyncGroup("1", "g", "m", 1, instance_id=instance_id)) is None
+        assert check_heartbeat(Heartbeat("1", "g", "m", 1, instance_id)) is None
 
 
 def test_reading_calls_take_an_empty_group_id_but_no_wild_one() -> None:
