@@ -314,7 +314,7 @@ async def test_the_service_lives_after_all_that(stub: Stub, member: GroupMember)
 # loading, storage
 
 
-async def test_while_the_log_is_read_nothing_is_served_but_heartbeats(tmp_path: Path) -> None:
+async def test_while_the_log_is_read_nothing_is_served(tmp_path: Path) -> None:
     clock = SystemClock()
     offsets = OffsetStore(await asyncio.to_thread(EmbeddedStore, tmp_path / "data.db"))
     alone = Alone()
