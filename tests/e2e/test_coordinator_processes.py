@@ -61,9 +61,13 @@ async def assert_nothing_happened(before: GroupDescription, *all_members: Follow
 
 
 async def test_the_other_takes_over_from_a_killed_one_and_gives_back_its_share(
-    pair: CoordinatorProcesses,
+    tmp_path: Path,
 ) -> None:
+    """At once: it does not wait for the lease, which would be too long for this test."""
     async with AsyncExitStack() as stack:
+        pair = await stack.enter_async_context(
+            CoordinatorProcesses(tmp_path, env={**ENV, "DROVER_COORDINATOR_LEASE_MS": "60000"})
+        )
         a, b = await members(pair, stack)
         before = await a.client.describe(GROUP)
         assert before.state is GroupState.STABLE

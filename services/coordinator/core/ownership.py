@@ -20,6 +20,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 
+LOOK_EVERY_MAX_MS = 500
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """A shard's row: the ``incarnation`` (run) of the coordinator at ``owner`` holds it.
@@ -182,8 +185,8 @@ class OwnershipSettings:
 
     @property
     def look_every_ms(self) -> int:
-        """The pause between two looks at the table."""
-        return max(self.lease_ms // 10, 1)
+        """The pause between two looks at the table; short, to see soon who has ended."""
+        return min(self.lease_ms // 10, LOOK_EVERY_MAX_MS)
 
     @property
     def renew_every_ms(self) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,8 @@ from drover.model.group import GroupState, OfferedProtocol, shard_of
 from drover.model.ids import TaskId, Term
 from drover.rpc.status import from_rpc_error
 from drover.runtime.runtime import Runtime
+from services.coordinator.core.ownership import TableSeen, Write
+from services.coordinator.leases import SharedLeases
 from tests.support.coordinator_pair import SHARDS, Coordinators, FollowingMember, group_of
 from tests.support.group_members import CALL_S, GROUP, GroupMember, form_group
 from tests.support.waiting import wait_until_async
@@ -262,6 +264,50 @@ async def test_an_owner_whose_log_was_claimed_by_another_stops_answering(
         with sqlite3.connect(pair.directory / "coordinators.db") as table:
             [(epoch,)] = table.execute("SELECT epoch FROM lease WHERE shard = ?", (SHARD,))
         assert epoch > 40
+
+
+async def test_an_owner_that_cannot_renew_stops_answering_by_its_own_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody tells it: the table is out of its reach, as for a process that was frozen."""
+    pair = Coordinators(tmp_path, coordinator_lease_ms=1_000)
+    reachable = asyncio.Event()
+    reachable.set()
+    cut_off: list[str] = []
+    exchange = SharedLeases.exchange
+
+    async def slow_exchange(leases: SharedLeases, writes: Iterable[Write]) -> TableSeen:
+        if leases._who.address in cut_off:
+            await reachable.wait()
+        return await exchange(leases, writes)
+
+    monkeypatch.setattr(SharedLeases, "exchange", slow_exchange)
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(pair.stop)
+        stack.callback(reachable.set)
+        for each in pair.each:
+            await each.start()
+        owner = (await pair.wait_until_shared())[SHARD]
+        a, b = await members(pair, stack, "a", "b")
+        before = await a.client.describe(GROUP)
+        stale = CoordinatorClient(await stack.enter_async_context(channel(owner)))
+        reachable.clear()
+        cut_off.append(owner)
+        [other] = [address for address in pair.addresses if address != owner]
+        await wait_until_async(partial(_owned_by, pair, other))
+        for call in (
+            stale.describe(GROUP),
+            stale.heartbeat(group_id=GROUP, member_id=a.member_id, generation=before.generation),
+        ):
+            error = await refusal(call)
+            assert error.reason is Reason.NOT_COORDINATOR
+        error = await refusal(stale.find_coordinator(GROUP, timeout_s=0.2))
+        assert error.reason in (Reason.COORDINATOR_NOT_AVAILABLE, Reason.DEADLINE_EXCEEDED)
+        assert await a.client.describe(GROUP) == before
+        assert await b.heartbeat() is False
+        reachable.set()
+        await pair.wait_until_shared()
+        assert await a.client.describe(GROUP) == before
 
 
 async def test_while_a_shard_is_loaded_heartbeats_are_fine_and_other_calls_wait(
