@@ -1,6 +1,7 @@
 """Coordinators as processes that share a directory: killed, frozen, refused. Without Spark."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,6 +13,7 @@ from drover.errors import DroverError, Reason
 from drover.model.group import GroupDescription, GroupState, shard_of
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
+from tests.support.cluster import run_drover
 from tests.support.coordinator_pair import SHARDS, FollowingMember
 from tests.support.coordinator_processes import CoordinatorProcesses
 from tests.support.group_members import GROUP, form_group
@@ -204,3 +206,25 @@ async def commit(member: FollowingMember, term: Term, number: int) -> CommitOutc
         group_id=GROUP, tasks=[TaskOffsets(TASK, term, (offset,))]
     )
     return result.outcome
+
+
+async def test_the_command_shows_the_groups_of_all_and_of_those_that_are_left(
+    pair: CoordinatorProcesses,
+) -> None:
+    addresses = ",".join(pair.addresses)
+    async with AsyncExitStack() as stack:
+        await members(pair, stack)
+        for asked in (addresses, addresses, pair.addresses[1]):
+            listed = await run_drover(
+                *("group", "list", "--address", asked, "--output", "json"), cwd=pair.directory
+            )
+            assert (listed.exit_code, listed.err) == (0, "")
+            shown = [group["group_id"] for group in json.loads(listed.out)]
+            described = await run_drover(
+                *("group", "describe", GROUP, "--address", asked), cwd=pair.directory
+            )
+            assert described.exit_code == 0
+            assert f"{GROUP}: STABLE" in described.out
+            assert shown == [GROUP]
+            pair.kill(pair.addresses[0])
+            await pair.wait_until_owned_by(pair.addresses[1])

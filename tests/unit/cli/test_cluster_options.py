@@ -76,3 +76,20 @@ def test_free_ports_are_distinct_and_not_in_use(taken_port: int) -> None:
     assert len(set(found)) == 20
     assert taken_port not in found
     assert not ports.is_free("127.0.0.1", taken_port)
+
+
+def test_several_coordinators_are_told_of_each_other_and_everybody_of_all(tmp_path: Path) -> None:
+    services, workers = cluster_stages(ClusterOptions(tmp_path, coordinator_count=3))
+    names = ["coordinator", "coordinator-2", "coordinator-3"]
+    assert [spec.name for spec in services] == [*names, "config-store", "status-store"]
+    everyone = ",".join(spec.address for spec in services[:3])
+    for spec in services[:3]:
+        assert spec.env["DROVER_COORDINATORS"] == everyone
+        assert spec.env["DROVER_COORDINATOR_LISTEN"] == spec.address
+    for spec in [*services, *workers]:
+        assert spec.env["DROVER_COORDINATOR_ADDRESS"] == everyone
+
+
+def test_a_coordinator_that_is_alone_is_told_of_no_others(tmp_path: Path) -> None:
+    services, _ = cluster_stages(ClusterOptions(tmp_path))
+    assert "DROVER_COORDINATORS" not in services[0].env

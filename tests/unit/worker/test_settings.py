@@ -1,7 +1,7 @@
 import pytest
 
 from drover.errors import InvalidArgumentError
-from drover.rpc.settings import load_settings
+from drover.rpc.settings import load_settings, split_addresses
 from services.worker.settings import WorkerSettings
 
 
@@ -52,3 +52,14 @@ def test_a_bad_variable_is_told(
     with pytest.raises(InvalidArgumentError) as caught:
         load_settings(WorkerSettings)
     assert any(fault in f"{v.field} {v.description}" for v in caught.value.violations)
+
+
+def test_a_worker_may_be_told_of_several_coordinators() -> None:
+    settings = load_settings(WorkerSettings, coordinator_address="a:1,b:2")
+    assert split_addresses(settings.coordinator_address) == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize("addresses", ["a:1,b", "", ",", "a:1;b:2"])
+def test_what_names_no_coordinators_is_refused(addresses: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="DROVER_COORDINATOR_ADDRESS"):
+        load_settings(WorkerSettings, coordinator_address=addresses)
