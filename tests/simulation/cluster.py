@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from drover.model.group import GroupDescription
+from tests.simulation.consumer import Consumer
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.data_store import DataStore
 from tests.simulation.disk import Disk, Observer
@@ -53,7 +54,8 @@ class Cluster:
             Operator(network, f"operator{index}", rules, self.worker_names)
             for index in range(mix.operator_count)
         ]
-        for process in (*self.services, *self.operators):
+        self.consumers = [self._consumer(index) for index in range(mix.consumer_count)]
+        for process in (*self.services, *self.operators, *self.consumers):
             self._add(process)
         for _ in range(mix.worker_count):
             self.add_worker()
@@ -79,7 +81,16 @@ class Cluster:
     def breakable(self) -> list[Process]:
         """The processes that faults may befall, those that run."""
         engines = [worker.engine for worker in self.workers]
-        return [each for each in (*self.services, *self.workers, *engines) if each.alive]
+        all_processes = (*self.services, *self.workers, *engines, *self.consumers)
+        return [each for each in all_processes if each.alive]
+
+    def _consumer(self, index: int) -> Consumer:
+        """One of two groups; static or not, two may be told to take the same place."""
+        group_id = f"group{index % 2}"
+        dice = self.world.random
+        instance_id = f"{group_id}/{dice.randrange(2)}" if dice.random() < 0.5 else None
+        names = [each.name for each in self.coordinators]
+        return Consumer(self.network, f"consumer{index}", self.rules, names, group_id, instance_id)
 
     def add_worker(self) -> None:
         """One more worker joins in."""
@@ -108,8 +119,12 @@ class Cluster:
         self.network.blocked.clear()
         for operator in self.operators:
             operator.willing = False
-        for process in (*self.services, *self.workers, *(w.engine for w in self.workers)):
+        for consumer in self.consumers:
+            consumer.willing = False
+        for process in self.network.processes.values():
             process.resume()
+        for worker in self.workers:
+            worker.engine.resume()
         for service in self.services:
             if not service.alive:
                 service.start()

@@ -133,7 +133,11 @@ class Coordinator(Process):
         self._table = table
         self._peers = peers
         self._settings = GroupSettings(
-            session_timeout_min_ms=1_000, initial_rebalance_delay_ms=300, disconnect_grace_ms=400
+            session_timeout_min_ms=1_000,
+            initial_rebalance_delay_ms=300,
+            disconnect_grace_ms=400,
+            offsets_retention_ms=network.mix.retention_ms,
+            offsets_retention_check_ms=2_000,
         )
         self._watches: dict[str, dict[_GroupWatch, None]] = {}
 

@@ -210,8 +210,9 @@ class Engine(Process):
         self.deliver(self._free_at_ms[key] - now_ms, partial(self._do, command, answered))
 
     def _do(self, command: Command, answered: Heard) -> None:
-        hangs_ms = 3 * STOP_LIMIT_MS if isinstance(command, _STOPS) and self._fails() else 0
-        if hangs_ms:
+        hangs_ms = 0
+        if isinstance(command, _STOPS) and self.world.chance(self.network.mix.stop_hangs):
+            hangs_ms = self.world.between(2 * STOP_LIMIT_MS, 8 * STOP_LIMIT_MS)
             self.world.tell((self.name,), "{} hangs in {}", self.name, command)
         result = self._carry_out(command, hangs_ms)
         self._worker.deliver(hangs_ms + 1, partial(answered, result))

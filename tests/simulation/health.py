@@ -51,7 +51,26 @@ def _faults(cluster: Cluster) -> Iterable[str]:
         yield "a service loads its log"
         return
     yield from _group_faults(cluster, workers)
+    yield from _consumer_faults(cluster)
     yield from _work_faults(cluster, workers)
+
+
+def _consumer_faults(cluster: Cluster) -> Iterable[str]:
+    for group_id in sorted({each.group_id for each in cluster.consumers}):
+        consumers = [c for c in cluster.consumers if c.group_id == group_id and c.alive]
+        group = cluster.describe(group_id)
+        if group is None:
+            yield f"no coordinator serves {group_id}"
+            continue
+        expected = sorted(consumer.member_id for consumer in consumers)
+        found = sorted(member.member_id for member in group.members)
+        if found != expected:
+            yield f"the members of {group_id} are {found}, not {expected}"
+        elif consumers and group.state is not GroupState.STABLE:
+            yield f"{group_id} is {group.state}"
+        partitions = {consumer.partition for consumer in consumers}
+        if None in partitions or len(partitions) != len(consumers):
+            yield f"the members of {group_id} work on {partitions}"
 
 
 def _group_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:

@@ -33,15 +33,18 @@ class Mix:
     torn_survives: float
     plugin_ms: int
     plugin_failure: float
+    stop_hangs: float
     coordinator_count: int
     shard_count: int
     worker_count: int
+    consumer_count: int
     connector_count: int
     operator_count: int
     think_ms: int
     work_ms: int
     session_timeout_ms: int
     kept_records: int
+    retention_ms: int
     offers_newer: float
 
 
@@ -65,12 +68,15 @@ def draw_mix(dice: Random) -> Mix:
         plugin_failure=0.0 if quiet else dice.choice((0.0, 0.02, 0.1)),
         coordinator_count=dice.choice((1, 1, 2, 2, 3)),
         shard_count=dice.choice((1, 2, 4)),
+        stop_hangs=0.0 if quiet else dice.choice((0.0, 0.1, 0.4)),
         worker_count=dice.choice((1, 2, 3, 3, 4)),
+        consumer_count=dice.choice((0, 0, 3, 6)),
         connector_count=dice.choice((1, 2, 3, 4)),
         operator_count=dice.choice((1, 1, 2)),
         think_ms=dice.choice((300, 1_000, 3_000)),
         work_ms=dice.choice((150, 500, 1_500)),
         session_timeout_ms=dice.choice((2_000, 3_000, 6_000)),
+        retention_ms=dice.choice((5_000, 604_800_000)),
         kept_records=dice.choice((20, 100, 1_000)),
         offers_newer=dice.choice((0.0, 0.5, 1.0)),
     )
@@ -88,4 +94,5 @@ def healed(mix: Mix) -> Mix:
         write_failure=0.0,
         plugin_ms=min(mix.plugin_ms, 50),
         plugin_failure=0.0,
+        stop_hangs=0.0,
     )

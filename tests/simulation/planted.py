@@ -1,9 +1,22 @@
 """Realistic bugs, each of which skips one rule, to show that the simulation can fail."""
 
+import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 from unittest.mock import patch
+
+from drover.dataplane import claims
+from drover.errors import DroverError
+from drover.machine import Complete
+from drover.model.group import Joined
+from drover.model.ids import TaskId, Term
+from services.coordinator.core import fencing
+from services.coordinator.core.group import Group
+from services.worker.core.membership import Membership
+from services.worker.core.protocol import Assignment
+from tests.simulation.service import SimulatedRuntime
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +34,89 @@ class Bug:
     replacement: object
 
 
-BUGS: Mapping[str, Bug] = {}
+_grant = claims.grant
+_decide = SimulatedRuntime._decide
+
+
+def _grant_with_the_same_sequence(
+    connection: sqlite3.Connection, task: TaskId, *, generation: int, **rest: Any
+) -> Term:
+    held = claims.current(connection, task)
+    if held is not None and held.generation == generation:
+        return held
+    return _grant(connection, task, generation=generation, **rest)
+
+
+def _decide_and_tell(runtime: Any, event: object, call_id: str) -> None:
+    """Tells of a generation at once, and has it appended then."""
+    _decide(runtime, event, call_id)
+    if runtime._in_flight is None:
+        return
+    for instruction in runtime._in_flight[2].instructions:
+        joined = isinstance(instruction, Complete) and isinstance(instruction.response, Joined)
+        waiting = runtime._calls.pop(instruction.call_id, None) if joined else None
+        if waiting is not None:
+            runtime._released(waiting.event, instruction.response)
+            waiting.heard(instruction.response)
+
+
+def _refuse_no_generation(
+    group: Group, member_id: str, instance_id: str | None, generation: int | None
+) -> DroverError | None:
+    return fencing.refusal(group, member_id, instance_id, None)
+
+
+def _settle_at_once(membership: Membership, assignment: Assignment) -> None:
+    membership._settle()
+
+
+BUGS: Mapping[str, Bug] = {
+    "same-sequence": Bug(
+        "a claim that is granted makes every earlier one of the task stale",
+        "drover.dataplane.claims.grant",
+        _grant_with_the_same_sequence,
+    ),
+    "claims-of-two-sets": Bug(
+        "the first claim of another set of task configs makes those of the set before stale",
+        "drover.dataplane.claims._enter_set",
+        lambda *arguments: None,
+    ),
+    "told-before-durable": Bug(
+        "a generation is durable before any member hears of it",
+        "tests.simulation.service.SimulatedRuntime._decide",
+        _decide_and_tell,
+    ),
+    "any-epoch": Bug(
+        "a log accepts privileged records of its last claimant only",
+        "drover.log.memory.check_epoch",
+        lambda *arguments: None,
+    ),
+    "no-sessions-after-restart": Bug(
+        "a coordinator that has loaded its log arms the session of every member",
+        "services.coordinator.core.machine.alive_for",
+        lambda *arguments: None,
+    ),
+    "any-generation": Bug(
+        "only members of the present generation are given its assignment",
+        "services.coordinator.core.serving.refusal",
+        _refuse_no_generation,
+    ),
+    "no-catching-up": Bug(
+        "a worker reads the config log as far as its leader had before it starts work",
+        "services.worker.core.membership.Membership._assigned",
+        _settle_at_once,
+    ),
+    "compaction-spares-nothing": Bug(
+        "compaction spares the config under which task configs were committed",
+        "services.config_store.core.machine.ConfigMachine.needed_offsets",
+        lambda machine: (),
+    ),
+    "late-status-stays": Bug(
+        "an owner repeats its status when a former owner's late one was written over it",
+        "services.worker.core.lifecycle.Lifecycle.is_contradicted",
+        lambda item, context: False,
+    ),
+}
 
 
 @contextmanager

@@ -132,7 +132,7 @@ class ProcessTimers:
 
     Args:
         process: Whose clock counts.
-        on_due: Called when ``pop_due`` has something to give.
+        on_due: Called when ``pop_due`` has something to give; ``arm`` when all of it was taken.
     """
 
     def __init__(self, process: Process, on_due: Callable[[], None]) -> None:
@@ -173,4 +173,3 @@ class ProcessTimers:
         if alarm_id == self._alarm_id:
             self._alarm_ms = None
             self._on_due()
-            self.arm()

@@ -10,9 +10,9 @@ from drover.log.log import LogRecord, StoredRecord
 from drover.model.config import ConfigSnapshot
 from drover.model.group import Joined, Synced
 from drover.model.ids import TaskId, Term
-from drover.model.offsets import TaskOffsets
-from services.coordinator.core.events import JoinGroup, SyncGroup
-from services.coordinator.core.values import GroupMetadata, GroupRecord
+from drover.model.offsets import NO_OFFSET, GroupOffset, GroupOffsetPage, TaskOffsets
+from services.coordinator.core.events import FetchGroupOffsets, JoinGroup, SyncGroup
+from services.coordinator.core.values import GroupMetadata, GroupRecord, OffsetRecord
 from services.coordinator.records import decode_record
 from services.worker.core.protocol import PROTOCOL_TYPE, decode_assignment
 from tests.simulation.process import Process
@@ -36,6 +36,9 @@ class Rules:
         self.generations: dict[str, int] = {}
         #: the highest generation that somebody saw, by who and group
         self._seen: dict[tuple[str, int, str, str], int] = {}
+        #: the groups' own offsets: the last of each partition, and all that ever were durable
+        self._group_offsets: dict[tuple[str, str, int], int] = {}
+        self._group_offsets_ever: set[tuple[str, str, int, int]] = set()
         self._view_offsets: dict[tuple[str, int], int] = {}
         #: what was granted last, while it counts; the highest term ever
         self._claims: dict[TaskId, Term | None] = {}
@@ -55,6 +58,33 @@ class Rules:
             decoded = decode_record(StoredRecord(offset, 0, record))
             if isinstance(decoded, GroupRecord) and decoded.metadata is not None:
                 self._group_written(decoded.group_id, decoded.metadata)
+            elif isinstance(decoded, OffsetRecord):
+                self._group_offset_written(decoded)
+
+    def _group_offset_written(self, record: OffsetRecord) -> None:
+        at = (record.group_id, record.partition.topic, record.partition.partition)
+        if record.offset is None:
+            self._group_offsets.pop(at, None)
+            return
+        before, offset = self._group_offsets.get(at, -1), record.offset.offset
+        self._world.tell((record.group_id,), "{} commits {}", record.group_id, record.offset)
+        if offset < before:
+            raise BrokenRuleError(
+                "a group's committed offset never goes back",
+                f"{at}: {before}, then {offset}",
+                record.group_id,
+            )
+        self._group_offsets[at] = offset
+        self._group_offsets_ever.add((*at, offset))
+
+    def group_commit_acknowledged(self, group_id: str, offset: GroupOffset) -> None:
+        """A consumer was told that its commit is durable."""
+        if (group_id, offset.topic, offset.partition, offset.offset) not in (
+            self._group_offsets_ever
+        ):
+            raise BrokenRuleError(
+                "no acknowledged offset commit is lost", f"{group_id}: {offset}", group_id
+            )
 
     def _group_written(self, group_id: str, metadata: GroupMetadata) -> None:
         generation = metadata.generation
@@ -125,6 +155,15 @@ class Rules:
                     event.group_id,
                     event.member_id,
                 )
+        elif isinstance(event, FetchGroupOffsets) and isinstance(response, GroupOffsetPage):
+            for offset in response.offsets:
+                at = (event.group_id, offset.topic, offset.partition)
+                if offset.offset != self._group_offsets.get(at, NO_OFFSET):
+                    raise BrokenRuleError(
+                        "what is committed is what is fetched",
+                        f"{at} is at {self._group_offsets.get(at)}, not {offset.offset}",
+                        event.group_id,
+                    )
 
     def generation_seen(self, who: Process, what: str, group_id: str, generation: int) -> None:
         """A process was told of a generation, as ``what`` (a join's answer, a watch's message)."""

@@ -207,6 +207,7 @@ class SimulatedRuntime(Generic[MachineT]):
                 self._round_left = len(self._queue)
             else:
                 self._round_left = 0
+                self._timers.arm()
                 break
 
     def _decide(self, event: object, call_id: str) -> None:

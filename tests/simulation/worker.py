@@ -192,6 +192,7 @@ class Worker(Process):
     def _on_due(self) -> None:
         while (event := self._timers.pop_due()) is not None:
             self.post(event)  # type: ignore[arg-type]
+        self._timers.arm()
 
     def _tell_stage(self) -> None:
         membership, context = self.herder.membership, self.herder.context
