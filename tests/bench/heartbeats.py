@@ -12,9 +12,9 @@ from tests.bench.members import Gathering
 from tests.bench.processes import servers
 
 MEMBER_COUNT = 32
-CALLS_EACH = 200
-CORE_CALLS = 100_000
-ROUNDS = 5
+CALLS_EACH = 40
+CORE_CALLS = 20_000
+ROUNDS = 25
 
 
 async def measure(

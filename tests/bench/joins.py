@@ -15,6 +15,9 @@ from tests.bench.processes import Servers, servers
 
 SIZES = (10, 30, 100, 300, 1_000, 2_000)
 ROUNDS = 5
+#: Groups up to this size are quick, and noisy: they get as many times the rounds.
+SMALL_SIZE = 100
+SMALL_FACTOR = 3
 #: Join for an id, join, sync.
 CALLS_EACH = 3
 #: The size that has a limit.
@@ -64,7 +67,8 @@ async def points(sizes: Sequence[int] = SIZES, rounds: int = ROUNDS) -> AsyncIte
     async with servers() as running:
         for member_count in sizes:
             await _round(running, min(member_count, LIMITED_SIZE))
-            measured = [await _round(running, member_count) for _ in range(rounds)]
+            factor = 1 if member_count > SMALL_SIZE else SMALL_FACTOR
+            measured = [await _round(running, member_count) for _ in range(rounds * factor)]
             joined_s, echoed_s, rpc_counts = zip(*measured, strict=True)
             yield Point(member_count, joined_s, echoed_s, round(statistics.median(rpc_counts)))
 
