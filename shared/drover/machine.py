@@ -68,7 +68,7 @@ class Notify:
 Instruction = Complete | Fail | SetTimer | CancelTimer | Notify
 
 
-@dataclass(slots=True)  # one for every event, and a frozen one takes three times as long to make
+@dataclass(slots=True)  # one for every event; frozen ones take several times as long to make
 class Outcome(Generic[RecordT]):
     """What a log-backed machine decided about one event.
 
