@@ -18,6 +18,7 @@ from drover.rpc.service import run_service
 from services.coordinator.core.events import Unloaded
 from services.coordinator.core.ownership import Ownership, OwnershipSettings
 from services.coordinator.leases import Identity, LeaseFile, SharedLeases, lock_address
+from services.coordinator.listening import checking
 from services.coordinator.offsets import OffsetStore
 from services.coordinator.retention import RetentionTimer
 from services.coordinator.server import SERVICE_NAME, CoordinatorServicer
@@ -92,6 +93,13 @@ class _Parts:
         self.server.add(pb_grpc.add_CoordinatorServiceServicer_to_server, servicer, SERVICE_NAME)
         bound = await self.server.start()
         self.stack.push_async_callback(self.server.drain, DRAIN_GRACE_S)
+
+        def hold_timers(duration_ms: int) -> None:
+            with suppress(DroverError):  # what is being read has no timers yet
+                for runtime in shards.owned():
+                    runtime.hold_timers(duration_ms)
+
+        await self.stack.enter_async_context(checking(bound, hold_timers))
         return bound
 
     async def say_serving(self) -> None:

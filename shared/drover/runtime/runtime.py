@@ -213,6 +213,10 @@ class Runtime(Generic[R]):
         else:
             self._enqueue(event, "")
 
+    def hold_timers(self, duration_ms: int) -> None:
+        """Let no timer fire for so long, as what would move it may wait unheard."""
+        self._timers.hold_until(self._clock.now_ms() + duration_ms)
+
     def watch(self, channel: str, max_queue: int) -> Watcher:
         """Watch what the machine notifies on ``channel`` from now on.
 

@@ -20,6 +20,7 @@ class Timers:
         #: deadline of the earliest heap entry of a key
         self._heap_deadline: dict[str, int] = {}
         self._sequence = 0
+        self._held_until_ms = 0
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -37,10 +38,14 @@ class Timers:
         if self._by_key.pop(key, None) is not None and len(self._heap) > COMPACT_ABOVE:
             self._rebuild_if_wasteful()
 
+    def hold_until(self, time_ms: int) -> None:
+        """None is due before ``time_ms``; a later hold replaces an earlier one."""
+        self._held_until_ms = max(self._held_until_ms, time_ms)
+
     def next_deadline_ms(self) -> int | None:
         """The earliest deadline, or None without timers."""
         self._settle_top()
-        return self._heap[0][0] if self._heap else None
+        return max(self._heap[0][0], self._held_until_ms) if self._heap else None
 
     def pop_due(self, now_ms: int) -> tuple[str, object] | None:
         """Remove and return key and event of the earliest timer that is due; None if none is.
@@ -48,7 +53,7 @@ class Timers:
         Timers come by deadline; those with the same deadline, in the order they were set.
         """
         self._settle_top()
-        if not self._heap or self._heap[0][0] > now_ms:
+        if not self._heap or self._heap[0][0] > now_ms or self._held_until_ms > now_ms:
             return None
         _, _, key = heapq.heappop(self._heap)
         self._heap_deadline.pop(key, None)

@@ -103,3 +103,17 @@ def test_timers_behave_like_a_sorted_list(steps: list[tuple[str, str, int]]) -> 
                 (deadline for deadline, _ in model.values()), default=None
             )
         assert len(timers) == len(model)
+
+
+def test_none_is_due_while_timers_are_held() -> None:
+    timers = Timers()
+    timers.set("a", 10, "a")
+    timers.set("b", 50, "b")
+    timers.hold_until(30)
+    timers.hold_until(20)  # the earlier end is no release
+    assert timers.next_deadline_ms() == 30
+    assert timers.pop_due(29) is None
+    assert timers.pop_due(30) == ("a", "a")
+    assert timers.pop_due(30) is None
+    assert timers.next_deadline_ms() == 50
+    assert timers.pop_due(50) == ("b", "b")
