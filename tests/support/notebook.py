@@ -80,7 +80,7 @@ def decode(stored: StoredRecord) -> str | None:
     return None if text == "foreign" else text
 
 
-def new_runtime(machine: Notebook, log: Log, clock: Clock, **bounds: int) -> Runtime[str]:
+def new_runtime(machine: Notebook, log: Log, clock: Clock, **bounds: Any) -> Runtime[str]:
     return Runtime(
         machine, log, encode=encode, decode=decode, clock=clock, name="notebook", **bounds
     )
