@@ -3,6 +3,7 @@
 protoc writes no ``__init__.py``, which import-linter and mypy need, so this does.
 """
 
+import os
 import shutil
 import sys
 from importlib import resources
@@ -17,6 +18,8 @@ API_ROOT = PYTHON_ROOT / "drover" / "api"
 
 def main() -> int:
     """Regenerate everything; returns protoc's exit code."""
+    # protoc looks there for its mypy plugin, which is installed beside this Python
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     for folder in API_ROOT.iterdir():
         if folder.is_dir():
             shutil.rmtree(folder)
