@@ -168,6 +168,26 @@ class GroupAgainstModel(RuleBasedStateMachine):
             self.model.leave(call.call_id, leavers)
             self.compare(call)
 
+    @precondition(lambda self: any(self.names.values()))
+    @rule(pick=picks, what=st.sampled_from(["heartbeat", "sync", "join", "leave"]))
+    def one_that_may_be_fenced_shows_up(self, pick: int, what: str) -> None:
+        """A process of a static member, of which there may be a later one."""
+        names = [name for name, instance in self.names.items() if instance is not None]
+        name = names[pick % len(names)]
+        instance, generation = self.names[name], self.generation(name, 1)
+        if what == "join":
+            self.join(name, "", instance, (0, 0, 0, 1))
+        elif what == "sync":
+            self.do_sync(name, generation, instance)
+        elif what == "leave":
+            call = self.group.leave(LeavingMember(name, instance))
+            self.model.leave(call.call_id, [(name, instance)])
+            self.compare(call)
+        else:
+            call = self.group.heartbeat(name, generation, instance_id=instance)
+            self.model.heartbeat(call.call_id, name, generation, instance)
+            self.compare(call)
+
     @precondition(lambda self: self.open)
     @rule(pick=picks)
     def caller_goes_away(self, pick: int) -> None:
