@@ -434,6 +434,7 @@ class Group:
             assert self.leader_id in self.members, f"{where}: the leader is gone"
             assert set(self.members) == {each.member_id for each in hard.members}, where
             assert hard.assigned == (self.state is GroupState.STABLE), where
+            assert not any(each.is_new for each in self.members.values()), where
             assert self.offers.speaker_count(self.protocol_name) == len(self.members), where
         else:
             assert not self.unsynced, f"{where}: nothing to sync with"

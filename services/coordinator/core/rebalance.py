@@ -160,7 +160,8 @@ def generation_began(
 ) -> None:
     """A generation is durable and its joins are being answered.
 
-    Static members that did not join are in it too, but nothing has been heard of them.
+    Static members that did not join are in it too, but nothing has been heard of them. Whoever is
+    in it has come for good: the limit for a first answer is over for them as well.
     """
     joined = [member for member in group.members.values() if member.join_call_id is not None]
     for member in joined:
@@ -172,8 +173,9 @@ def generation_began(
         announce(group, turn)
         return
     group.transition(GroupState.COMPLETING_REBALANCE, turn.now_ms)
-    for member in joined:
+    for member in group.members.values():
         member.is_new = False
+    for member in joined:
         resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
     group.unsynced = {member.member_id for member in joined}
     turn.set_timer(

@@ -9,7 +9,7 @@ from drover.model.group import (
     Synced,
     WatchedGroup,
 )
-from services.coordinator.core.settings import GroupSettings
+from services.coordinator.core.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from tests.support.group_harness import REBALANCE_MS, GroupHarness
 from tests.support.static_members import DELAY_MS, LONG_MS, offer, stable
 
@@ -51,6 +51,25 @@ def test_who_missed_a_rebalance_comes_back_to_its_share(group: GroupHarness) -> 
     assert group.sync("b", 2).response == Synced(b"B", "connect", "default")
     assert group.join_static("b2", "B").joined.generation == 2
     assert group.sync("b2", 2).response == Synced(b"B", "connect", "default")
+
+
+def test_a_newcomer_that_misses_its_first_rebalance_lives_on_like_all_others(
+    group: GroupHarness,
+) -> None:
+    stable(group, "a", session_ms=LONG_MS)
+    group.abandon(group.join_static("b", "B", session_ms=LONG_MS))
+    group.join("a", session_ms=LONG_MS)
+    group.advance(REBALANCE_MS)
+    group.sync("a", assignments={"a": b"A", "b": b"B"})
+    assert group.join("b", instance_id="B", session_ms=LONG_MS).joined.generation == 2
+    assert group.sync("b").response == Synced(b"B", "connect", "default")
+    group.advance(NEW_MEMBER_JOIN_TIMEOUT_MS)
+    assert group.watch("b").responses
+    group.advance(1)
+    assert group.member_ids() == ["a", "b"]
+    again = group.join("b", instance_id="B", session_ms=LONG_MS, protocols=offer("default", "p"))
+    group.advance(REBALANCE_MS - 1)
+    assert again.waits
 
 
 def test_a_leader_that_misses_a_rebalance_leads_no_longer(group: GroupHarness) -> None:
