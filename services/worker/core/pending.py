@@ -7,6 +7,7 @@ to try again. What bounds the wait is the request's deadline, and the error then
 from collections.abc import Callable
 
 from drover.errors import (
+    AbortedError,
     AlreadyExistsError,
     DeadlineExceededError,
     DroverError,
@@ -394,7 +395,9 @@ class PendingRequests:
         if not self._known(pending, request.connector):
             return
         if self.is_stopping(request.connector):
-            self._complete(pending, requests.Accomplished())
+            # its owner may have read of a later start already, or the stop may come to nothing
+            text = f"{request.connector!r} is being stopped: ask it again for its task configs"
+            self._fail(pending, AbortedError(Reason.REVISION_MISMATCH, text))
             return
         if self._may_write(pending):
             pending.response = requests.Accomplished()

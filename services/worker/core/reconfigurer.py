@@ -91,8 +91,11 @@ class Reconfigurer:
             text = f"the connector made {len(configs)} task configs, tasks.max is {tasks_max}"
             connector.failed(self._context, run_id, text)
             self._work.touch(name)
-        elif self._unchanged(name, configs) or self._is_stopping(name):
+        elif self._unchanged(name, configs):
             self._finish(name, known)
+        elif self._is_stopping(name):
+            # should the stop come to nothing, these are wanted after all
+            self._retry_later(name, known, self._context.call_backoff_ms(known.attempt))
         else:
             known.waiting = configs
             known.request_id = f"{self._context.member_id}/{self._context.next_id()}"

@@ -253,8 +253,17 @@ def test_a_connector_that_is_being_stopped_gets_no_new_task_configs(leader: Herd
     leader.ask(STOP)
     submit = requests.SubmitTaskConfigs("c", task_configs("c", 5), "r-7")
     leader.ask(submit, call_id="submit")
-    assert leader.answers == {"submit": requests.Accomplished()}
+    assert error_of(leader, "submit").reason is Reason.REVISION_MISMATCH
     assert leader.take(instructions.WriteTaskConfigs).configs == ()
+
+
+def test_task_configs_are_not_dropped_by_a_leader_that_has_not_read_of_the_start(
+    leader: HerderDriver,
+) -> None:
+    """Their owner has, and must not take them for written."""
+    leader.target("c", TargetState.STOPPED)
+    leader.ask(requests.SubmitTaskConfigs("c", task_configs("c", 5), "r-7"))
+    assert error_of(leader).reason is Reason.REVISION_MISMATCH
 
 
 # Restarts
