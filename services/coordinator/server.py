@@ -53,12 +53,13 @@ from services.coordinator.core.events import (
     JoinGroup,
     LeaveGroup,
     ListGroups,
-    MembersRemoved,
+    MemberRemoved,
     MemberStreamBroken,
     SyncGroup,
     WatchEnded,
     WatchOpened,
     WatchStarted,
+    member_channel,
     watch_channel,
 )
 from services.coordinator.core.failures import fenced_instance, unknown_member
@@ -190,7 +191,8 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         """Announce changes, and tell the machine how the stream ended."""
         group_id, member_id = request.group_id, request.member_id
         runtime = self._shards.runtime(group_id)
-        with runtime.watch(watch_channel(group_id), WATCH_QUEUE_MAX) as watcher:
+        channel, own = watch_channel(group_id), member_channel(group_id, member_id)
+        with runtime.watch(channel, WATCH_QUEUE_MAX, also=[own]) as watcher:
             opened = WatchOpened(next(self._call_ids), group_id, member_id)
             try:
                 started: WatchStarted = await self._submit(opened)
@@ -202,11 +204,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
                 last_change = started.change
                 yield encode_watched_group(started.watched)
                 async for message in watcher:
-                    assert isinstance(message, GroupChanged | MembersRemoved)
-                    if isinstance(message, MembersRemoved):
-                        if member_id in message.member_ids:
-                            raise _removal(group_id, member_id, message)
-                    elif message.change > last_change:
+                    assert isinstance(message, GroupChanged | MemberRemoved)
+                    if isinstance(message, MemberRemoved):
+                        raise _removal(group_id, message)
+                    if message.change > last_change:
                         last_change = message.change
                         yield encode_watched_group(message.watched)
             except DroverError:
@@ -379,11 +380,11 @@ def _instance_id(
     return request.instance_id if request.HasField("instance_id") else None
 
 
-def _removal(group_id: str, member_id: str, message: MembersRemoved) -> DroverError:
+def _removal(group_id: str, message: MemberRemoved) -> DroverError:
     """Why a member's watch ends."""
     if message.fenced_instance_id is not None:
-        return fenced_instance(group_id, member_id, message.fenced_instance_id)
-    return unknown_member(group_id, member_id)
+        return fenced_instance(group_id, message.member_id, message.fenced_instance_id)
+    return unknown_member(group_id, message.member_id)
 
 
 def _host(peer: str) -> str:

@@ -19,12 +19,13 @@ from services.coordinator.core.events import (
     Heartbeat,
     JoinGroup,
     LeaveGroup,
-    MembersRemoved,
+    MemberRemoved,
     MemberStreamBroken,
     SyncGroup,
     WatchEnded,
     WatchOpened,
     WatchStarted,
+    member_channel,
     watch_channel,
 )
 from services.coordinator.core.failures import fenced_instance, unknown_member
@@ -100,6 +101,12 @@ class _GroupWatch:
     watch_id: str
     last_change: int | None = None
 
+    @property
+    def channels(self) -> tuple[str, str]:
+        """What it hears of."""
+        own = member_channel(self.group_id, self.member_id)
+        return watch_channel(self.group_id), own
+
 
 class Coordinator(Process):
     """The process of a coordinator.
@@ -158,9 +165,9 @@ class Coordinator(Process):
         self, shard: int, fence: ShardFence | None, on_loaded: Callable[[], None]
     ) -> GroupRuntime:
         def end(why: DroverError) -> None:
-            for watches in self._watches.values():
-                for watch in [each for each in watches if each.runtime is runtime]:
-                    del watches[watch]
+            watches = dict.fromkeys(each for some in self._watches.values() for each in some)
+            for watch in watches:
+                if watch.runtime is runtime and self._forget(watch):
                     watch.stream.fail(why)
 
         runtime: GroupRuntime = SimulatedRuntime(
@@ -293,13 +300,13 @@ class Coordinator(Process):
             return
         watch_id = f"watch {self.world.next_id()}"
         watch = _GroupWatch(stream, runtime, request.group_id, request.member_id, watch_id)
-        channel = watch_channel(request.group_id)
-        self._watches.setdefault(channel, {})[watch] = None
+        for channel in watch.channels:
+            self._watches.setdefault(channel, {})[watch] = None
         stream.on_broken = lambda: self._over(watch, by_server=False)
 
         def started(answer: object) -> None:
             if isinstance(answer, DroverError):
-                self._watches[channel].pop(watch, None)
+                self._forget(watch)
                 stream.fail(answer)
                 return
             assert isinstance(answer, WatchStarted)
@@ -312,8 +319,8 @@ class Coordinator(Process):
 
     def _notify(self, channel: str, message: object) -> None:
         for watch in list(self._watches.get(channel, ())):
-            if isinstance(message, MembersRemoved):
-                if watch.member_id in message.member_ids and watch.last_change is not None:
+            if isinstance(message, MemberRemoved):
+                if watch.last_change is not None:
                     watch.stream.fail(_removal(watch, message))
                     self._over(watch, by_server=True)
                 continue
@@ -323,12 +330,17 @@ class Coordinator(Process):
                 watch.stream.push(message.watched)
 
     def _over(self, watch: _GroupWatch, *, by_server: bool) -> None:
-        if self._watches[watch_channel(watch.group_id)].pop(watch, watch) is None:
+        if self._forget(watch):
             ended = WatchEnded if by_server else MemberStreamBroken
             watch.runtime.post(ended(watch.group_id, watch.member_id, watch.watch_id))
 
+    def _forget(self, watch: _GroupWatch) -> bool:
+        """Whether it was there."""
+        found = [self._watches.get(each, {}).pop(watch, watch) is None for each in watch.channels]
+        return any(found)
 
-def _removal(watch: _GroupWatch, message: MembersRemoved) -> DroverError:
+
+def _removal(watch: _GroupWatch, message: MemberRemoved) -> DroverError:
     if message.fenced_instance_id is not None:
         return fenced_instance(watch.group_id, watch.member_id, message.fenced_instance_id)
     return unknown_member(watch.group_id, watch.member_id)

@@ -41,7 +41,7 @@ from services.coordinator.core.events import (
     JoinGroup,
     LeaveGroup,
     ListGroups,
-    MembersRemoved,
+    MemberRemoved,
     MemberStreamBroken,
     SyncGroup,
     WatchEnded,
@@ -184,8 +184,8 @@ class GroupHarness:
             elif isinstance(instruction, Notify):
                 if isinstance(instruction.message, GroupChanged):
                     changes.append(instruction.message)
-                elif isinstance(instruction.message, MembersRemoved):
-                    self.removed += sorted(instruction.message.member_ids)
+                elif isinstance(instruction.message, MemberRemoved):
+                    self.removed.append(instruction.message.member_id)
             else:
                 self._answer(instruction)
         self.watched += [each.watched for each in sorted(changes, key=lambda each: each.change)]

@@ -353,16 +353,23 @@ class GroupChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class MembersRemoved:
-    """To all watchers: these are no longer members.
+class MemberRemoved:
+    """To the member's own watchers: it is one no longer.
 
-    ``fenced_instance_id`` is set when another process took the one's place.
+    ``fenced_instance_id`` is set when another process took its place.
     """
 
-    member_ids: frozenset[str]
+    member_id: str
     fenced_instance_id: str | None = None
 
 
 def watch_channel(group_id: str) -> str:
     """The channel on which a group's changes are announced."""
     return f"group/{group_id}"
+
+
+def member_channel(group_id: str, member_id: str) -> str:
+    """The channel on which a member hears what is of no other's concern: thousands that go at once
+    would fill the queues of all that stay. Ids hold no control characters.
+    """
+    return f"member\0{group_id}\0{member_id}"

@@ -16,9 +16,10 @@ from services.coordinator.core.events import (
     AssignmentNotDurable,
     GenerationNotDurable,
     GroupChanged,
-    MembersRemoved,
+    MemberRemoved,
     RebalanceDue,
     SyncDue,
+    member_channel,
     watch_channel,
 )
 from services.coordinator.core.group import Group, InitialDelay
@@ -58,13 +59,11 @@ def announce(group: Group, turn: Turn) -> None:
 
 def forget_members(group: Group, members: list[Member], turn: Turn) -> None:
     """Remove members whose calls have been answered."""
-    if not members:
-        return
     for member in members:
         group.remove(member)
         turn.cancel_timer(session_key(group.group_id, member.member_id))
-    removed = frozenset(member.member_id for member in members)
-    turn.notify(watch_channel(group.group_id), MembersRemoved(removed))
+        channel = member_channel(group.group_id, member.member_id)
+        turn.notify(channel, MemberRemoved(member.member_id))
 
 
 def prepare(group: Group, turn: Turn, settings: GroupSettings) -> None:

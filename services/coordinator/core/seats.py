@@ -9,10 +9,10 @@ from drover.model.group import GroupState
 from services.coordinator.core.events import (
     CreationNotDurable,
     GenerationNotDurable,
-    MembersRemoved,
+    MemberRemoved,
     Seat,
     SeatNotDurable,
-    watch_channel,
+    member_channel,
 )
 from services.coordinator.core.failures import fenced_instance
 from services.coordinator.core.group import Group
@@ -41,8 +41,8 @@ def take_seat(group: Group, before: Member, member: Member, turn: Turn) -> Seat:
     group.exchange(before, member)
     turn.cancel_timer(session_key(group.group_id, before.member_id))
     turn.notify(
-        watch_channel(group.group_id),
-        MembersRemoved(frozenset({before.member_id}), fenced_instance_id=instance_id),
+        member_channel(group.group_id, before.member_id),
+        MemberRemoved(before.member_id, fenced_instance_id=instance_id),
     )
     return Seat(member.member_id, before)
 

@@ -217,8 +217,8 @@ class Runtime(Generic[R]):
         """Let no timer fire for so long, as what would move it may wait unheard."""
         self._timers.hold_until(self._clock.now_ms() + duration_ms)
 
-    def watch(self, channel: str, max_queue: int) -> Watcher:
-        """Watch what the machine notifies on ``channel`` from now on.
+    def watch(self, channel: str, max_queue: int, *, also: Sequence[str] = ()) -> Watcher:
+        """Watch what the machine notifies on ``channel``, and on others, from now on.
 
         To combine it with a snapshot, watch first, then submit the request for the snapshot.
 
@@ -227,7 +227,7 @@ class Runtime(Generic[R]):
             ResourceExhaustedError: QUEUE_FULL, too many watchers.
         """
         self._check_serving()
-        return self._watchers.add(channel, max_queue)
+        return self._watchers.add(channel, max_queue, also=also)
 
     async def wait_until_idle(self) -> None:
         """Wait until no event waits and no append is under way; timers may be set."""

@@ -2,14 +2,14 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Self
 
 from drover.errors import DroverError, Reason, ResourceExhaustedError
 
 
 class Watcher:
-    """An async iterator over the messages of one channel, from the moment it was made.
+    """An async iterator over the messages of its channels, from the moment it was made.
 
     Iteration ends when ``close`` is called, and raises:
         ResourceExhaustedError: QUEUE_FULL, this watcher did not keep up; messages are missing.
@@ -21,8 +21,10 @@ class Watcher:
             async for message in watcher: ...
     """
 
-    def __init__(self, channel: str, max_queue: int, forget: Callable[["Watcher"], None]) -> None:
-        self.channel = channel
+    def __init__(
+        self, channels: Sequence[str], max_queue: int, forget: Callable[["Watcher"], None]
+    ) -> None:
+        self.channels = tuple(channels)
         self._max_queue = max_queue
         self._forget = forget
         self._queue: deque[object] = deque()
@@ -75,7 +77,7 @@ class Watcher:
         self.end(
             ResourceExhaustedError(
                 Reason.QUEUE_FULL,
-                f"more than {self._max_queue} messages of {self.channel} were not read in time:"
+                f"more than {self._max_queue} messages of {self.channels[0]} were not read in time:"
                 " take a snapshot and watch again from there",
             )
         )
@@ -102,8 +104,8 @@ class Watchers:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, channel: str, max_queue: int) -> Watcher:
-        """Make a watcher of ``channel``.
+    def add(self, channel: str, max_queue: int, *, also: Sequence[str] = ()) -> Watcher:
+        """Make a watcher of ``channel``, and of others.
 
         Raises:
             ResourceExhaustedError: QUEUE_FULL, there are too many watchers.
@@ -112,8 +114,9 @@ class Watchers:
             raise ResourceExhaustedError(
                 Reason.QUEUE_FULL, f"{self._max_watchers} watchers are connected; try again later"
             )
-        watcher = Watcher(channel, max_queue, self._remove)
-        self._by_channel.setdefault(channel, {})[watcher] = None
+        watcher = Watcher((channel, *also), max_queue, self._remove)
+        for each in watcher.channels:
+            self._by_channel.setdefault(each, {})[watcher] = None
         self._count += 1
         return watcher
 
@@ -129,9 +132,11 @@ class Watchers:
                 watcher.end(error)
 
     def _remove(self, watcher: Watcher) -> None:
-        watchers = self._by_channel.get(watcher.channel)
-        if watchers is None or watchers.pop(watcher, watcher) is not None:
+        if watcher not in self._by_channel.get(watcher.channels[0], ()):
             return
         self._count -= 1
-        if not watchers:
-            del self._by_channel[watcher.channel]
+        for channel in watcher.channels:
+            watchers = self._by_channel[channel]
+            del watchers[watcher]
+            if not watchers:
+                del self._by_channel[channel]

@@ -1,16 +1,23 @@
 """What the gRPC shell of the coordinator does by itself."""
 
 import asyncio
+from collections.abc import Coroutine, Sequence
+from contextlib import aclosing
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
+from drover.model.group import OfferedProtocol
+from drover.runtime.runtime import Runtime
 from drover.runtime.watchers import Watcher, Watchers
-from drover.testing import ManualClock
-from services.coordinator.core.events import CallAbandoned, MemberStreamBroken
-from services.coordinator.server import CoordinatorServicer, _host
+from drover.testing import ManualClock, MemoryLog
+from services.coordinator.core.events import CallAbandoned, JoinGroup, MemberStreamBroken
+from services.coordinator.core.machine import GroupsMachine
+from services.coordinator.records import decode_record, encode_record
+from services.coordinator.server import WATCH_QUEUE_MAX, CoordinatorServicer, _host
+from services.coordinator.shards import GroupRuntime
 
 
 class LateRuntime:
@@ -20,8 +27,8 @@ class LateRuntime:
         self.posted: list[object] = []
         self._watchers = Watchers(max_watchers=1)
 
-    def watch(self, channel: str, max_queue: int) -> Watcher:
-        return self._watchers.add(channel, max_queue)
+    def watch(self, channel: str, max_queue: int, *, also: Sequence[str]) -> Watcher:
+        return self._watchers.add(channel, max_queue, also=also)
 
     async def submit(self, event: object, *, call_id: str, on_cancel: object | None) -> object:
         assert on_cancel is None, "it would not be posted for a call that is answered"
@@ -39,6 +46,45 @@ async def test_a_watch_that_is_cancelled_as_it_opens_counts_as_broken() -> None:
     with pytest.raises(asyncio.CancelledError):
         await anext(aiter(servicer.WatchGroup(request, cast("Any", None))))
     assert runtime.posted == [MemberStreamBroken("g", "m", "1")]
+
+
+async def test_thousands_that_go_at_once_cost_no_watcher_its_place() -> None:
+    clock = ManualClock()
+    log = MemoryLog(clock)
+    runtime: GroupRuntime = Runtime(
+        GroupsMachine(),
+        log,
+        encode=encode_record,
+        decode=decode_record,
+        clock=clock,
+        name="groups",
+    )
+    await runtime.load()
+
+    def join(name: str, session_ms: int) -> Coroutine[Any, Any, Any]:
+        one = (OfferedProtocol("p", b""),)
+        until_ms = clock.now_ms() + 60_000
+        event = JoinGroup(
+            *(name, "g", "", name, "", "", session_ms, 60_000, "connect", one, until_ms, name)
+        )
+        return runtime.submit(event, call_id=name)
+
+    going = [f"m{number}" for number in range(2 * WATCH_QUEUE_MAX)]
+    joins = asyncio.gather(join("stays", 60_000), *(join(name, 10_000) for name in going))
+    await asyncio.sleep(0)
+    await runtime.wait_until_idle()
+    for _ in range(2):  # the initial delay and one more round
+        clock.advance(3_000)
+        await runtime.wait_until_idle()
+    await joins
+    shards = SimpleNamespace(runtime=lambda group_id: runtime)
+    servicer = CoordinatorServicer(cast("Any", shards), cast("Any", None), clock)
+    request = pb.WatchGroupRequest(group_id="g", member_id="stays")
+    async with aclosing(cast("Any", servicer.WatchGroup(request, cast("Any", None)))) as watch:
+        assert (await anext(watch)).created
+        clock.advance(10_000)
+        assert (await anext(watch)).rejoin_needed
+    await runtime.close()
 
 
 class ParkingRuntime:
