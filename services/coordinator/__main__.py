@@ -94,12 +94,7 @@ class _Parts:
         bound = await self.server.start()
         self.stack.push_async_callback(self.server.drain, DRAIN_GRACE_S)
 
-        def hold_timers(duration_ms: int) -> None:
-            with suppress(DroverError):  # what is being read has no timers yet
-                for runtime in shards.owned():
-                    runtime.hold_timers(duration_ms)
-
-        await self.stack.enter_async_context(checking(bound, hold_timers))
+        await self.stack.enter_async_context(checking(bound, shards.hold_timers))
         return bound
 
     async def say_serving(self) -> None:

@@ -127,11 +127,22 @@ class Shards:
         Raises:
             UnavailableError: COORDINATOR_LOAD_IN_PROGRESS, one is not read yet.
         """
-        now_ms = self._clock.now_ms()
-        standings = {s: self._roles.standing(s, now_ms) for s in range(self._shard_count)}
-        if Standing.LOADING in standings.values():
+        if Standing.LOADING in self._standings().values():
             raise _loading()
-        return [self._shards[s].runtime for s, how in standings.items() if how is Standing.SERVING]
+        return self._served()
+
+    def hold_timers(self, duration_ms: int) -> None:
+        """Let no timer fire for so long; a shard that is not read yet has none."""
+        for runtime in self._served():
+            runtime.hold_timers(duration_ms)
+
+    def _standings(self) -> dict[int, Standing]:
+        now_ms = self._clock.now_ms()
+        return {each: self._roles.standing(each, now_ms) for each in range(self._shard_count)}
+
+    def _served(self) -> list[GroupRuntime]:
+        standings = self._standings().items()
+        return [self._shards[each].runtime for each, how in standings if how is Standing.SERVING]
 
     def owner_of(self, group_id: str) -> str:
         """host:port of the coordinator that serves a group.
