@@ -356,6 +356,7 @@ async def _list(shards: Shards, event: ListGroups) -> GroupPage:
     ]
     size = event.page_size or PAGE_DEFAULT_SIZE
     groups = sorted((g for page in pages for g in page.groups), key=lambda group: group.group_id)
+    size += bool(groups) and not groups[0].group_id  # as in each shard's page
     more = len(groups) > size or any(page.next_page_token for page in pages)
     return GroupPage(tuple(groups[:size]), groups[:size][-1].group_id if more else "")
 
