@@ -111,11 +111,6 @@ BUGS: Mapping[str, Bug] = {
         "services.config_store.core.machine.ConfigMachine.needed_offsets",
         lambda machine: (),
     ),
-    "late-status-stays": Bug(
-        "an owner repeats its status when a former owner's late one was written over it",
-        "services.worker.core.lifecycle.Lifecycle.is_contradicted",
-        lambda item, context: False,
-    ),
 }
 
 

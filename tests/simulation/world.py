@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 
 START_MS = 1_000_000
 STORY_LENGTH = 50_000
-SHOWN_LENGTH = 100
+SHOWN_LENGTH = 60
 Action = Callable[[], object]
 
 

@@ -1,0 +1,16 @@
+"""The simulation can fail: each planted bug, which skips one rule, is caught."""
+
+import pytest
+
+from tests.simulation.many import run_seeds
+from tests.simulation.planted import BUGS
+
+SEEDS_MAX = 1_000
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", BUGS)
+def test_a_planted_bug_is_caught(name: str) -> None:
+    caught = next((each for each in run_seeds(range(SEEDS_MAX), plant=name) if each.rule), None)
+    assert caught is not None, f"{name} was not caught in {SEEDS_MAX} seeds"
+    assert f"make simulate SEED={caught.seed} PLANT={name}" in caught.story
