@@ -281,6 +281,7 @@ class Consumer(Process):
     def _committed(self, this_round: int, offset: GroupOffset, answer: object) -> None:
         if isinstance(answer, GroupCommit) and not answer.rebalance_in_progress:
             self._rules.group_commit_acknowledged(self.group_id, offset)
-            self._position = offset.offset
+            if this_round == self._round:
+                self._position = offset.offset
         if this_round == self._round:
             self._work_later(this_round)

@@ -67,7 +67,7 @@ class Rules:
             self._group_offsets.pop(at, None)
             return
         before, offset = self._group_offsets.get(at, -1), record.offset.offset
-        self._world.tell((record.group_id,), "{} commits {}", record.group_id, record.offset)
+        self._world.tell((f"{record.group_id}/offsets",), "{} is committed: {}", at, offset)
         if offset < before:
             raise BrokenRuleError(
                 "a group's committed offset never goes back",
