@@ -81,8 +81,8 @@ class Identity:
 class LeaseFile:
     """The file, used from one thread at a time.
 
-    Every method raises DataLossError LOG_CORRUPT when the file is damaged and UnavailableError
-    STORAGE_UNAVAILABLE when it cannot be used now.
+    Every method raises DataLossError LOG_CORRUPT when the file is damaged or gone and
+    UnavailableError STORAGE_UNAVAILABLE when it cannot be used now.
     """
 
     def __init__(self, path: Path) -> None:
@@ -118,6 +118,7 @@ class LeaseFile:
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
         self._connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+        self._file_id = self._present_file_id()
 
     @property
     def shard_count(self) -> int | None:
@@ -148,6 +149,13 @@ class LeaseFile:
         nobody is left who could mind.
         """
         durable = any(isinstance(write, Claim | Release) for write in writes)
+        if self._present_file_id() != self._file_id:
+            raise DataLossError(
+                Reason.LOG_CORRUPT,
+                f"{self._path} was removed or replaced while coordinators used it, and whoever"
+                " opens it now sees none of their leases: start this coordinator again",
+                metadata={"path": str(self._path)},
+            )
         with self._translated():
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         with self._transaction(writing=bool(writes)):
@@ -170,6 +178,16 @@ class LeaseFile:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    def _present_file_id(self) -> tuple[int, int] | None:
+        """What the path names now; SQLite would go on with a file that nobody else can open."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from error
+        return found.st_dev, found.st_ino
 
     def _write(self, who: Identity, write: Write) -> None:
         execute = self._connection.execute
@@ -224,12 +242,15 @@ class LeaseFile:
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE in _CORRUPT:
                 raise self._corrupt(str(error)) from error
-            raise UnavailableError(
-                Reason.STORAGE_UNAVAILABLE,
-                f"cannot use {self._path}: {error}. Check the disk's free space and that the"
-                " directory is writable",
-                metadata={"path": str(self._path)},
-            ) from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> UnavailableError:
+        return UnavailableError(
+            Reason.STORAGE_UNAVAILABLE,
+            f"cannot use {self._path}: {error}. Check the disk's free space and that the"
+            " directory is writable",
+            metadata={"path": str(self._path)},
+        )
 
     def _corrupt(self, what: str) -> DataLossError:
         return DataLossError(

@@ -151,6 +151,21 @@ def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         LeaseFile(path)
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_is_removed_while_it_is_used_is_given_up(
+    tmp_path: Path, file: LeaseFile, replaced: bool
+) -> None:
+    file.exchange(A, [Beat(), Claim(0, 1, Lease())])
+    for each in tmp_path.iterdir():
+        each.unlink()
+    if replaced:
+        another = LeaseFile(tmp_path / leases.FILE_NAME)
+        another.begin(2)
+        another.close()
+    with raises_reason(Reason.LOG_CORRUPT, "removed or replaced"):
+        file.exchange(A, [Beat(), Renew(0, 1)])
+
+
 @pytest.fixture
 async def shared(tmp_path: Path, file: LeaseFile) -> SharedLeases:
     return SharedLeases(DataDirectory(tmp_path), file, A, ManualClock())
