@@ -179,9 +179,15 @@ async def test_members_in_a_parked_join_go_on_at_the_next_owner(pair: Coordinato
         parked = asyncio.create_task(leader.join())
         await other.wait_until_rejoin_needed()
         await owner.stop()
+        # who comes before the leader is back hears the generation that there is
+        await wait_until_async(partial(_is_preparing, other.client))
         joined = await asyncio.gather(parked, other.join())
         assert {each.generation for each in joined} == {generation + 1}
         await asyncio.gather(a.sync(), b.sync())
+
+
+async def _is_preparing(client: CoordinatorClient) -> bool:
+    return (await client.describe(GROUP)).state is GroupState.PREPARING_REBALANCE
 
 
 async def test_the_other_serves_everything_once_one_has_stopped_and_shares_when_it_is_back(
