@@ -147,18 +147,23 @@ def describe(
     address: CoordinatorOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a group's state and members."""
-    group = run_coordinator_call(coordinator_addresses(address), lambda c: c.describe(group_id))
-    if group.state is GroupState.DEAD:
-        raise _unknown(group_id)
+    """Show a group's state, its members, and the coordinator that serves it."""
+
+    async def ask(client: CoordinatorClient) -> tuple[GroupDescription, str]:
+        found = await client.describe(group_id)
+        if found.state is GroupState.DEAD:
+            raise _unknown(group_id)
+        return found, await client.find_coordinator(group_id)
+
+    group, coordinator = run_coordinator_call(coordinator_addresses(address), ask)
     if output is Output.JSON:
-        print_json(_document(group))
+        print_json({**_document(group), "coordinator": coordinator})
         return
     since = _moment(group.state_change_time_ms)
     say(f"{group.group_id}: {group.state.value} since {since}")
     say(
         f"generation {group.generation}, type {group.protocol_type or 'none'}, "
-        f"protocol {group.protocol_name or 'none'}"
+        f"protocol {group.protocol_name or 'none'}, served by {coordinator}"
     )
     rows = [
         (

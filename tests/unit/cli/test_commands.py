@@ -358,9 +358,13 @@ def test_groups_are_listed_and_described(cluster: FakeCluster, drover: Run) -> N
     cluster.answers["DescribeGroup"] = group_pb.DescribeGroupResponse(
         group_id="drover", state=group_pb.GROUP_STATE_STABLE, leader_id="m-1", members=[member]
     )
+    address = os.environ["DROVER_COORDINATOR_ADDRESS"]
+    cluster.answers["FindCoordinator"] = group_pb.FindCoordinatorResponse(address=address)
     assert "STABLE" in drover("group", "list")[1]
     assert "drover: STABLE" in drover("group", "describe", "drover")[1]
+    assert f"served by {address}" in drover("group", "describe", "drover")[1]
     document = json.loads(drover("group", "describe", "drover", "-o", "json")[1])
+    assert document["coordinator"] == address
     assert document["members"][0]["member_id"] == "m-1"
     assert document["members"][0]["instance_id"] == "place-1"
     assert "place-1" in drover("group", "describe", "drover")[1]
