@@ -134,8 +134,8 @@ async def _serve_shared(parts: _Parts, leases: LeaseFile, on_bound: Callable[[st
     settings = parts.settings
     address = settings.coordinator_advertised or settings.coordinator_listen
     parts.stack.enter_context(await lock_address(parts.directory, address))
-    who = Identity(address, uuid.uuid4().hex)
     sharing_settings = OwnershipSettings(settings.coordinator_lease_ms)
+    who = Identity(address, uuid.uuid4().hex, sharing_settings.lease_ms)
     machine = Ownership(
         address=address,
         incarnation=who.incarnation,

@@ -37,7 +37,7 @@ from services.coordinator.core.ownership import (
 )
 
 FILE_NAME = "coordinators.db"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 APPLICATION_ID = 0x44524F4C  # "DROL"
 #: How long one write waits for those of others; a failed one is tried again at the next look.
 BUSY_TIMEOUT_S = 0.5
@@ -57,7 +57,8 @@ _SCHEMA = f"""
     CREATE TABLE IF NOT EXISTS coordinator (
         address TEXT PRIMARY KEY,
         incarnation TEXT NOT NULL,
-        beats INTEGER NOT NULL
+        beats INTEGER NOT NULL,
+        lease_ms INTEGER NOT NULL
     );
     PRAGMA application_id = {APPLICATION_ID};
     PRAGMA user_version = {SCHEMA_VERSION};
@@ -69,10 +70,11 @@ _OURS = "shard = ? AND owner = ? AND incarnation = ? AND epoch = ?"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One run of the coordinator at an address."""
+    """One run of the coordinator at an address, and for how long its leases hold."""
 
     address: str
     incarnation: str
+    lease_ms: int = 0
 
     def __str__(self) -> str:
         return f"{self.address}/{self.incarnation}"
@@ -117,7 +119,9 @@ class LeaseFile:
             raise self._corrupt(str(finding))
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
-        self._connection.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+        # version 1 did not know the lease's time; every coordinator makes its row anew
+        forget = "DROP TABLE IF EXISTS coordinator;" if version < SCHEMA_VERSION else ""
+        self._connection.executescript(f"BEGIN IMMEDIATE; {forget} {_SCHEMA} COMMIT;")
         self._file_id = self._present_file_id()
 
     @property
@@ -168,9 +172,9 @@ class LeaseFile:
                 )
             ]
             peers = {
-                address: Peer(incarnation, beats)
-                for address, incarnation, beats in self._connection.execute(
-                    "SELECT address, incarnation, beats FROM coordinator"
+                address: Peer(incarnation, beats, lease_ms)
+                for address, incarnation, beats, lease_ms in self._connection.execute(
+                    "SELECT address, incarnation, beats, lease_ms FROM coordinator"
                 )
             }
         return leases, peers
@@ -194,9 +198,10 @@ class LeaseFile:
         match write:
             case Beat():
                 execute(
-                    "INSERT INTO coordinator VALUES (?, ?, 1) ON CONFLICT (address) DO UPDATE"
-                    " SET incarnation = excluded.incarnation, beats = beats + 1",
-                    (who.address, who.incarnation),
+                    "INSERT INTO coordinator VALUES (?, ?, 1, ?) ON CONFLICT (address) DO UPDATE"
+                    " SET incarnation = excluded.incarnation, beats = beats + 1,"
+                    " lease_ms = excluded.lease_ms",
+                    (who.address, who.incarnation, who.lease_ms),
                 )
             case Retire():
                 execute(

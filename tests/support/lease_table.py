@@ -22,13 +22,15 @@ class MemoryLeaseTable:
         self.leases = [Lease() for _ in range(shard_count)]
         self.peers: dict[str, Peer] = {}
 
-    def write(self, address: str, incarnation: str, writes: Iterable[Write]) -> None:
+    def write(
+        self, address: str, incarnation: str, writes: Iterable[Write], *, lease_ms: int = 0
+    ) -> None:
         """Carry out every write whose condition holds."""
         for write in writes:
             match write:
                 case Beat():
                     beats = self.peers[address].beats if address in self.peers else 0
-                    self.peers[address] = Peer(incarnation, beats + 1)
+                    self.peers[address] = Peer(incarnation, beats + 1, lease_ms)
                 case Retire():
                     if self.peers.get(address, Peer("")).incarnation == incarnation:
                         del self.peers[address]

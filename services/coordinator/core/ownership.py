@@ -38,10 +38,14 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """A coordinator's row; ``beats`` rises while it runs."""
+    """A coordinator's row; ``beats`` rises while it runs.
+
+    ``lease_ms`` is for how long it answers after a renewal: it may be set otherwise than here.
+    """
 
     incarnation: str
     beats: int = 0
+    lease_ms: int = 0
 
 
 # --- events ------------------------------------------------------------------------------------
@@ -176,13 +180,6 @@ class OwnershipSettings:
     lease_ms: int = 3_000
 
     @property
-    def patience_ms(self) -> int:
-        """How long a counter has to stand still before the lease is taken over: longer than the
-        lease, for clocks that do not run quite alike.
-        """
-        return self.lease_ms + self.lease_ms // 4
-
-    @property
     def look_every_ms(self) -> int:
         """The pause between two looks at the table; short, to see soon who has ended."""
         return min(self.lease_ms // 10, LOOK_EVERY_MAX_MS)
@@ -191,6 +188,13 @@ class OwnershipSettings:
     def renew_every_ms(self) -> int:
         """How often leases are renewed: a process that is stopped while it writes stops all."""
         return self.lease_ms // 3
+
+
+def patience_ms(lease_ms: int) -> int:
+    """How long a counter has to stand still before the lease is taken over: longer than the lease,
+    for clocks that do not run quite alike.
+    """
+    return lease_ms + lease_ms // 4
 
 
 class Standing(StrEnum):
@@ -412,16 +416,18 @@ class Ownership:
         another_run = peer is not None and peer.incarnation != lease.incarnation
         if another_run or lease.owner in event.ended:
             return None
-        return None if self._stood_still(since_ms, now_ms) else lease.owner
+        return None if self._stood_still(peer, since_ms, now_ms) else lease.owner
 
-    def _stood_still(self, since_ms: int, now_ms: int) -> bool:
-        return now_ms >= since_ms + self._settings.patience_ms
+    def _stood_still(self, peer: Peer | None, since_ms: int, now_ms: int) -> bool:
+        """For so long that the owner, with these settings or its own, has ceased to answer."""
+        lease_ms = max(self._settings.lease_ms, peer.lease_ms if peer else 0)
+        return now_ms >= since_ms + patience_ms(lease_ms)
 
     def _balance(self, event: TableSeen, view: _View, now_ms: int) -> list[Instruction]:
         live = {
             address
-            for address, (_, since_ms) in view.peer_since.items()
-            if address not in event.ended and not self._stood_still(since_ms, now_ms)
+            for address, (peer, since_ms) in view.peer_since.items()
+            if address not in event.ended and not self._stood_still(peer, since_ms, now_ms)
         }
         target = spread(view.holders, live | {self._address})
         instructions: list[Instruction] = []

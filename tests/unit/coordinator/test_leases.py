@@ -25,7 +25,7 @@ from services.coordinator.core.ownership import (
 from services.coordinator.leases import Identity, LeaseFile, SharedLeases, lock_address, lock_name
 from tests.support.lease_table import MemoryLeaseTable
 
-A = Identity("a:1", "run a")
+A = Identity("a:1", "run a", 3_000)
 B = Identity("b:1", "run b")
 
 
@@ -70,7 +70,7 @@ def test_the_file_and_the_table_in_memory_do_the_same(file: LeaseFile, course: s
     table = MemoryLeaseTable(2)
     for who, writes in COURSES[course]:
         found, peers = file.exchange(who, writes)
-        table.write(who.address, who.incarnation, writes)
+        table.write(who.address, who.incarnation, writes, lease_ms=who.lease_ms)
         assert found == table.leases
         assert peers == table.peers
 
@@ -105,7 +105,7 @@ def test_what_was_written_is_there_after_it_was_opened_again(tmp_path: Path) -> 
     assert again.shard_count == 3
     assert again.exchange(B, []) == (
         [Lease(), Lease(), Lease("a:1", "run a", 7)],
-        {"a:1": Peer("run a", 1)},
+        {"a:1": Peer("run a", 1, 3_000)},
     )
     again.close()
 

@@ -36,14 +36,20 @@ PATIENCE_MS = 1_250
 class Coordinator:
     """A machine on a table: what it decides to write is written at its next look."""
 
-    def __init__(self, table: MemoryLeaseTable, address: str = "a", run: str = "1") -> None:
+    def __init__(
+        self,
+        table: MemoryLeaseTable,
+        address: str = "a",
+        run: str = "1",
+        lease_ms: int = LEASE_MS,
+    ) -> None:
         self.table = table
-        self.address, self.incarnation = address, run
+        self.address, self.incarnation, self.lease_ms = address, run, lease_ms
         self.machine = Ownership(
             address=address,
             incarnation=run,
             shard_count=len(table.leases),
-            settings=OwnershipSettings(LEASE_MS),
+            settings=OwnershipSettings(lease_ms),
         )
         self.writes: list[Write] = []
 
@@ -51,7 +57,7 @@ class Coordinator:
         self, now_ms: int, *, started_ms: int | None = None, ended: Iterable[str] = ()
     ) -> list[Instruction]:
         """Write what is to be written and see the table; returns loads and unloads."""
-        self.table.write(self.address, self.incarnation, self.writes)
+        self.table.write(self.address, self.incarnation, self.writes, lease_ms=self.lease_ms)
         self.writes = []
         seen = TableSeen(
             now_ms if started_ms is None else started_ms,
@@ -115,6 +121,17 @@ def pair(table: MemoryLeaseTable) -> tuple[Coordinator, Coordinator]:
     second.serve_all_claimed(0)
     assert (first.standings(0), second.standings(0)) == ("SSEE", "EESS")
     return first, second
+
+
+def test_a_lease_holds_as_long_as_its_owner_takes_it_to(table: MemoryLeaseTable) -> None:
+    slow, quick = Coordinator(table, "a", lease_ms=10 * LEASE_MS), Coordinator(table, "b")
+    slow.serve_all_claimed(0)
+    for now_ms in range(0, 12_500, 250):
+        quick.look(now_ms)
+        assert quick.standings(now_ms) == "EEEE"
+        assert [lease.owner for lease in table.leases] == ["a"] * 4
+    quick.serve_all_claimed(12_500)
+    assert (slow.standings(12_500), quick.standings(12_500)) == ("EEEE", "SSSS")
 
 
 def both_look(pair: tuple[Coordinator, Coordinator], *times_ms: int) -> None:
