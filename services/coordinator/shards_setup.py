@@ -9,7 +9,7 @@ import fcntl
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import structlog
@@ -130,19 +130,27 @@ def _distribute(path: Path, old: sqlite3.Connection, targets: list[sqlite3.Conne
         sqlite_file.check_link(row, before, path)
         before = stored.offset
         try:
-            group_id = pb.GroupMetadataKey.FromString(stored.record.key).group_id
+            key = pb.GroupMetadataKey.FromString(stored.record.key)
         except DecodeError as error:
             raise DataLossError(
                 Reason.LOG_CORRUPT,
                 f"{path} holds no group record at offset {stored.offset} ({error}); restore it"
                 " from a backup",
             ) from error
-        shard = shard_of(group_id, len(targets))
-        new_row = sqlite_file.to_row(end_offsets[shard], stored.timestamp_ms, stored.record)
-        targets[shard].execute(_INSERT, new_row)
-        end_offsets[shard] += 1
+        for shard in _shards_of(key, len(targets)):
+            new_row = sqlite_file.to_row(end_offsets[shard], stored.timestamp_ms, stored.record)
+            targets[shard].execute(_INSERT, new_row)
+            end_offsets[shard] += 1
         record_count += 1
     return record_count
+
+
+def _shards_of(key: pb.GroupMetadataKey, shard_count: int) -> Iterable[int]:
+    """Where a record belongs; the floor of generations holds for whatever group was removed."""
+    if key.HasField("generation_floor"):
+        return range(shard_count)
+    group_id = key.offset.group_id if key.HasField("offset") else key.group_id
+    return [shard_of(group_id, shard_count)]
 
 
 def _put_away(path: Path) -> None:

@@ -13,9 +13,16 @@ from drover.log.directory import DataDirectory
 from drover.log.log import StoredRecord
 from drover.log.sqlite import SqliteLog
 from drover.model.group import shard_of
+from drover.model.offsets import GroupOffset, TopicPartition
 from drover.testing import raises_reason
 from services.coordinator import shards_setup
-from services.coordinator.core.values import GroupMetadata, GroupRecord
+from services.coordinator.core.values import (
+    FloorRecord,
+    GroupMetadata,
+    GroupRecord,
+    LogValue,
+    OffsetRecord,
+)
 from services.coordinator.records import decode_record, encode_record
 from services.coordinator.shards_setup import OLD_LOG, OLD_LOG_TAKEN, open_shards, shard_path
 
@@ -54,6 +61,21 @@ async def read(path: Path) -> list[StoredRecord]:
 async def read_shards(path: Path) -> list[list[object]]:
     return [
         [decode_record(stored) for stored in await read(shard_path(path, shard))]
+        for shard in range(SHARDS)
+    ]
+
+
+async def test_offsets_go_with_their_group_and_the_floor_into_every_log(tmp_path: Path) -> None:
+    at, floor = TopicPartition("t", 0), FloorRecord(9)
+    offsets: list[LogValue] = [
+        OffsetRecord(group_id, at, GroupOffset("t", 0, 7, commit_time_ms=1)) for group_id in GROUPS
+    ]
+    log = await SqliteLog.open(tmp_path / OLD_LOG, SystemClock())
+    await log.append([encode_record(record) for record in [*offsets, floor]])
+    await log.close()
+    setup(tmp_path)
+    assert await read_shards(tmp_path) == [
+        [*(offsets[n] for n, each in enumerate(GROUPS) if shard_of(each, SHARDS) == shard), floor]
         for shard in range(SHARDS)
     ]
 
