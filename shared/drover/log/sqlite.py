@@ -247,7 +247,11 @@ class SqliteLog:
             UnavailableError: STORAGE_UNAVAILABLE.
         """
         connection = await asyncio.to_thread(file.open_log_file, path)
-        return cls(path, clock, connection)
+        try:
+            return cls(path, clock, connection)
+        except OSError as error:  # no mark of the end can be kept
+            connection.close()
+            raise file.translated(error, path) from error
 
     async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
         """Append all records or none; durable when it returns the end offset.

@@ -1,5 +1,6 @@
 """Records that are gone though nothing else is wrong: the links between them, and the end mark."""
 
+import errno
 import shutil
 import sqlite3
 from pathlib import Path
@@ -254,3 +255,18 @@ async def test_refused_appends_move_no_mark(path: Path) -> None:
     assert read_mark(path) == End(1, 0)
     log._writer._connection.execute("PRAGMA query_only = OFF")
     await log.close()
+
+
+async def test_a_mark_that_cannot_be_made_is_storage_that_cannot_be_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(EndMark, "__init__", out_of_files)
+        with raises_reason(Reason.STORAGE_UNAVAILABLE, "Too many open files"):
+            await SqliteLog.open(path, ManualClock())
+    log = await SqliteLog.open(path, ManualClock())
+    await log.close()
+
+
+def out_of_files(*_: object) -> None:
+    raise OSError(errno.EMFILE, "Too many open files")
