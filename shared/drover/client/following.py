@@ -30,6 +30,8 @@ from drover.rpc.status import from_rpc_error
 FIND_TIMEOUT_S = 1.0
 #: A call that is not answered for so long may wait at one that is frozen: the others are asked.
 PROBE_EVERY_S = 1.0
+#: The pause doubles up to this: of all members of a rebalance each has a call that waits.
+PROBE_MAX_S = 4.0
 FOLLOW_FIRST_S = 0.02
 FOLLOW_MAX_S = 0.5
 GROUPS_MAX = 1_000
@@ -82,6 +84,7 @@ class FollowingChannel:
                 closing = asyncio.ensure_future(oldest.close())
                 self._background.add(closing)
                 closing.add_done_callback(self._background.discard)
+        self._channels.move_to_end(address)
         return self._channels[address]
 
     def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
@@ -133,11 +136,13 @@ class FollowingChannel:
         """Wait for the answer; while there is none, ask the others whether the owner changed."""
         answer = asyncio.ensure_future(_awaited(call))
         others = [address for address in self.addresses if address != owner]
+        pause_s = PROBE_EVERY_S
         try:
             while True:
-                await asyncio.wait([answer], timeout=PROBE_EVERY_S if others else None)
+                await asyncio.wait([answer], timeout=pause_s if others else None)
                 if answer.done():
                     return answer.result()
+                pause_s = min(2 * pause_s, PROBE_MAX_S)
                 found = owner
                 with suppress(DroverError):
                     found = await self._find(group_id, others, FIND_TIMEOUT_S)

@@ -165,3 +165,16 @@ async def test_when_nobody_knows_the_owner_that_is_the_answer(three: list[Script
         with raises_reason(Reason.COORDINATOR_NOT_AVAILABLE):
             await beat(client, timeout_s=0.3)
     assert sum(each.beats for each in three) == 0
+
+
+async def test_of_too_many_connections_the_one_goes_that_was_not_used_for_longest(
+    three: list[Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "CHANNELS_MAX", 2)
+    first, second, third = (each.address for each in three)
+    async with CoordinatorsClient([first]) as client:
+        used, unused = client.direct(first), client.direct(second)
+        assert client.direct(first) is used
+        client.direct(third)
+        assert client.direct(first) is used
+        assert client.direct(second) is not unused
