@@ -250,7 +250,7 @@ TASKS_THAT_FAIL: list[tuple[type[SourceConnector], str]] = [
 
 
 async def shows(shared: SharedCluster, name: str, state: pb.RunState.ValueType) -> None:
-    """The connector gets to ``state``, without tasks; a rebalance shows it unassigned for a while."""
+    """The connector gets to ``state``, without tasks; for a rebalance it is unassigned."""
 
     async def there() -> bool:
         status = await shared.client.get_connector_status(name)
