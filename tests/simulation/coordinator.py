@@ -52,6 +52,7 @@ from tests.support.lease_table import MemoryLeaseTable
 #: A parked join is answered this long before its caller's deadline.
 JOIN_MARGIN_MS = 100
 LEASE_MS = 1_500
+VALIDATE_EVERY = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,7 @@ class Coordinator(Process):
             notify=self._notify,
             released=self._rules.group_answered,
             on_loaded=on_loaded,
+            validate_every=VALIDATE_EVERY,
             fence=fence,
             on_end=end,
         )

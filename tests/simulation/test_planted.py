@@ -8,7 +8,7 @@ from tests.simulation.planted import BUGS
 SEEDS_MAX = 1_000
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("name", BUGS)
 def test_a_planted_bug_is_caught(name: str) -> None:
     caught = next((each for each in run_seeds(range(SEEDS_MAX), plant=name) if each.rule), None)
