@@ -260,7 +260,7 @@ class GroupsMachine:
         return turn.outcome()
 
     def _describe(self, event: DescribeGroup, now_ms: int) -> Outcome[LogValue]:
-        error = validate.check_group("DescribeGroup", event.group_id, may_be_empty=True)
+        error = validate.check_group("DescribeGroup", event.group_id)
         if error is not None:
             return _failed(event.call_id, error)
         group = self._groups.get(event.group_id)

@@ -96,11 +96,9 @@ def check_member(
     return _error(what, faults)
 
 
-def check_group(
-    what: str, group_id: str, *, may_be_empty: bool = False
-) -> InvalidArgumentError | None:
-    """The id of a group; reading calls and those for offsets take an empty one (G1)."""
-    return _error(what, _group_id_faults(group_id, may_be_empty=may_be_empty))
+def check_group(what: str, group_id: str) -> InvalidArgumentError | None:
+    """The id of a group in calls that make no members; they take an empty one (G1)."""
+    return _error(what, _group_id_faults(group_id, may_be_empty=True))
 
 
 def check_leave(event: LeaveGroup) -> InvalidArgumentError | None:
@@ -195,7 +193,7 @@ def check_group_fetch(event: FetchGroupOffsets) -> InvalidArgumentError | None:
 
 def check_group_end(event: DeleteGroup) -> InvalidArgumentError | None:
     """The group that is to go; one without a name may have offsets."""
-    return check_group("DeleteGroup", event.group_id, may_be_empty=True)
+    return check_group("DeleteGroup", event.group_id)
 
 
 def check_group_deletion(event: DeleteGroupOffsets) -> InvalidArgumentError | None:

@@ -263,7 +263,7 @@ async def test_wild_generations(stub: Stub, member: GroupMember, generation: int
             Reason.INVALID_REQUEST,
         ),
         ("ListGroups", pb.ListGroupsRequest(page_size=-1), Reason.INVALID_REQUEST),
-        ("FindCoordinator", pb.FindCoordinatorRequest(), Reason.INVALID_GROUP_ID),
+        ("FindCoordinator", pb.FindCoordinatorRequest(group_id=HUGE), Reason.INVALID_GROUP_ID),
         ("ClaimTask", pb.ClaimTaskRequest(), Reason.INVALID_GROUP_ID),
         ("ClaimTask", pb.ClaimTaskRequest(group_id="g", member_id="m"), Reason.INVALID_REQUEST),
         ("CommitOffsets", pb.CommitOffsetsRequest(), Reason.INVALID_REQUEST),

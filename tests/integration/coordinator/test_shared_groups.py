@@ -25,6 +25,7 @@ from drover.errors import (
 from drover.log.sqlite import SqliteLog
 from drover.model.group import GroupState, OfferedProtocol, shard_of
 from drover.model.ids import TaskId, Term
+from drover.model.offsets import GroupOffset
 from drover.rpc.status import from_rpc_error
 from drover.runtime.runtime import Runtime
 from services.coordinator.core.ownership import TableSeen, Write
@@ -167,6 +168,13 @@ async def test_watches_end_with_not_coordinator_and_parked_calls_too(pair: Coord
             await member.wait_until_watch_ended()
             assert member.watch_error is not None
             assert member.watch_error.reason is Reason.NOT_COORDINATOR
+
+
+async def test_a_client_that_follows_finds_the_group_without_a_name(pair: Coordinators) -> None:
+    async with pair.client() as client:
+        await client.commit_group_offsets(group_id="", offsets=[GroupOffset("t", 0, 7)])
+        [found] = await client.fetch_group_offsets(group_id="")
+        assert found.offset == 7
 
 
 async def test_members_in_a_parked_join_go_on_at_the_next_owner(pair: Coordinators) -> None:

@@ -148,9 +148,8 @@ def test_good_instance_ids_pass() -> None:
 
 
 def test_reading_calls_take_an_empty_group_id_but_no_wild_one() -> None:
-    assert check_group("DescribeGroup", "", may_be_empty=True) is None
-    assert fields(check_group("DescribeGroup", "\n", may_be_empty=True)) == ["group_id"]
-    assert fields(check_group("FindCoordinator", "")) == ["group_id"]
+    assert check_group("DescribeGroup", "") is None
+    assert fields(check_group("DescribeGroup", "\n")) == ["group_id"]
 
 
 def test_sync_refuses_members_that_are_assigned_twice() -> None:
