@@ -1,8 +1,10 @@
 """Brings the engine's sink commits to the coordinator: batched, tried again while it is away."""
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -46,10 +48,11 @@ class OffsetCommitter:
         self._waiting: deque[tuple[int, TaskOffsets]] = deque()
         self._wake = asyncio.Event()
         self._engine_life = 0
+        self._numbers = itertools.count(1)
 
     def commit(self, call_id: int, offsets: TaskOffsets) -> None:
         """Have a task's offsets committed soon; the engine has at most one such call a task."""
-        self._waiting.append((call_id, offsets))
+        self._waiting.append((call_id, replace(offsets, number=next(self._numbers))))
         self._wake.set()
 
     def forget(self) -> None:

@@ -84,9 +84,11 @@ class DataStore:
             if stale is not None:
                 results.append(CommitResult(commit.task, CommitOutcome.STALE_CLAIM, stale))
                 continue
-            before = self.positions(commit.task.connector)
-            offsets.write(self._connection, commit.task.connector, commit.offsets, 0)
-            self._rules.commit_accepted(commit, before)
+            late = claims.comes_late(self._connection, commit.task, commit.claim, commit.number)
+            if not late:
+                before = self.positions(commit.task.connector)
+                offsets.write(self._connection, commit.task.connector, commit.offsets, 0)
+                self._rules.commit_accepted(commit, before)
             results.append(CommitResult(commit.task, CommitOutcome.COMMITTED))
         return results
 

@@ -81,6 +81,11 @@ BUGS: Mapping[str, Bug] = {
         "drover.dataplane.claims._enter_set",
         lambda *arguments: None,
     ),
+    "late-commits": Bug(
+        "a copy of a commit that comes after a later one writes nothing",
+        "drover.dataplane.claims.comes_late",
+        lambda *arguments: False,
+    ),
     "told-before-durable": Bug(
         "a generation is durable before any member hears of it",
         "tests.simulation.service.SimulatedRuntime._decide",

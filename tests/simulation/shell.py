@@ -5,7 +5,9 @@ Each does what the part of the real shell does that it is named after, with shor
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 from drover.errors import (
@@ -152,10 +154,11 @@ class OffsetCommitter:
         self._waiting: deque[tuple[TaskOffsets, Heard]] = deque()
         self._busy = False
         self._engine_life = 0
+        self._numbers = count(1)
 
     def commit(self, commit: TaskOffsets, heard: Heard) -> None:
         """Have a task's offsets committed soon."""
-        self._waiting.append((commit, heard))
+        self._waiting.append((replace(commit, number=next(self._numbers)), heard))
         if not self._busy:
             self._busy = True
             self._next_batch()
@@ -180,7 +183,6 @@ class OffsetCommitter:
         self._worker.call_group(
             CommitOffsets(self._worker.group_id, [commit for commit, _ in batch]),
             partial(self._answered, batch, life, backoff_ms),
-            in_order=True,
         )
 
     def _answered(

@@ -320,6 +320,7 @@ def encode_task_offsets(offsets: TaskOffsets) -> pb.TaskOffsets:
         task=encode_task_id(offsets.task),
         claim=encode_term(offsets.claim),
         offsets=[encode_offset(offset) for offset in offsets.offsets],
+        number=offsets.number,
     )
 
 
@@ -329,6 +330,7 @@ def decode_task_offsets(message: pb.TaskOffsets) -> TaskOffsets:
         decode_task_id(message.task),
         decode_term(message.claim),
         tuple(decode_offset(offset) for offset in message.offsets),
+        message.number,
     )
 
 

@@ -114,6 +114,27 @@ def check(connection: sqlite3.Connection, task: TaskId, claim: Term) -> None:
         )
 
 
+def comes_late(connection: sqlite3.Connection, task: TaskId, claim: Term, number: int) -> bool:
+    """Whether a commit under ``claim``, which counts, comes after one of its number or a later one.
+
+    A coordinator that was stopped in the middle of a call goes on with it when others have taken
+    its place: the copy must not set back what they have written. Notes the number if it does not.
+    """
+    if not number:
+        return False
+    row = connection.execute(
+        "SELECT generation, sequence, number FROM last_commits WHERE connector = ? AND task = ?",
+        (task.connector, task.task),
+    ).fetchone()
+    if row is not None and Term(*row[:2]) == claim and number <= row[2]:
+        return True
+    connection.execute(
+        "INSERT OR REPLACE INTO last_commits VALUES (?, ?, ?, ?, ?)",
+        (task.connector, task.task, claim.generation, claim.sequence, number),
+    )
+    return False
+
+
 def _enter_set(
     connection: sqlite3.Connection,
     task: TaskId,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from drover.errors import DataLossError, DroverError, Reason, UnavailableError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 #: "DRVD", so that another program's SQLite file is not taken for ours.
 APPLICATION_ID = 0x44525644
 BUSY_TIMEOUT_MS = 10_000
@@ -27,40 +27,46 @@ PAGE_SIZE_BYTES = 16_384
 WAL_CHECKPOINT_PAGES = 2_000
 WAL_SIZE_LIMIT_BYTES = 64 * 1024 * 1024
 
+#: Of this version, and what is missing of it in a file of an earlier one.
 SCHEMA = """
-CREATE TABLE topics (
+CREATE TABLE IF NOT EXISTS topics (
     name TEXT PRIMARY KEY, partition_count INTEGER NOT NULL, created_ms INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE partitions (
+CREATE TABLE IF NOT EXISTS partitions (
     topic TEXT NOT NULL, partition INTEGER NOT NULL,
     start_offset INTEGER NOT NULL, end_offset INTEGER NOT NULL,
     PRIMARY KEY (topic, partition)
 ) WITHOUT ROWID;
-CREATE TABLE batches (
+CREATE TABLE IF NOT EXISTS batches (
     topic TEXT NOT NULL, partition INTEGER NOT NULL, base_offset INTEGER NOT NULL,
     record_count INTEGER NOT NULL, size_bytes INTEGER NOT NULL, created_ms INTEGER NOT NULL,
     blob_id INTEGER NOT NULL,
     PRIMARY KEY (topic, partition, base_offset)
 ) WITHOUT ROWID;
-CREATE INDEX batches_by_age ON batches (created_ms);
-CREATE TABLE blobs (blob_id INTEGER PRIMARY KEY AUTOINCREMENT, payload BLOB NOT NULL);
-CREATE TABLE staging (
+CREATE INDEX IF NOT EXISTS batches_by_age ON batches (created_ms);
+CREATE TABLE IF NOT EXISTS blobs (blob_id INTEGER PRIMARY KEY AUTOINCREMENT, payload BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS staging (
     blob_id INTEGER PRIMARY KEY, connector TEXT NOT NULL, task INTEGER NOT NULL,
     generation INTEGER NOT NULL, sequence INTEGER NOT NULL
 );
-CREATE INDEX staging_by_task ON staging (connector, task);
-CREATE TABLE claims (
+CREATE INDEX IF NOT EXISTS staging_by_task ON staging (connector, task);
+CREATE TABLE IF NOT EXISTS claims (
     connector TEXT NOT NULL, task INTEGER NOT NULL,
     generation INTEGER NOT NULL, sequence INTEGER NOT NULL,
     owner TEXT NOT NULL, task_config_generation INTEGER NOT NULL, claimed_ms INTEGER NOT NULL,
     PRIMARY KEY (connector, task)
 ) WITHOUT ROWID;
-CREATE TABLE claim_requests (
+CREATE TABLE IF NOT EXISTS claim_requests (
     connector TEXT NOT NULL, task INTEGER NOT NULL, request_id TEXT NOT NULL,
     generation INTEGER NOT NULL, sequence INTEGER NOT NULL,
     PRIMARY KEY (connector, task, request_id)
 ) WITHOUT ROWID;
-CREATE TABLE offsets (
+CREATE TABLE IF NOT EXISTS last_commits (
+    connector TEXT NOT NULL, task INTEGER NOT NULL,
+    generation INTEGER NOT NULL, sequence INTEGER NOT NULL, number INTEGER NOT NULL,
+    PRIMARY KEY (connector, task)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS offsets (
     connector TEXT NOT NULL, partition_key TEXT NOT NULL, partition_json TEXT NOT NULL,
     offset_json TEXT NOT NULL, metadata TEXT NOT NULL, committed_ms INTEGER NOT NULL,
     PRIMARY KEY (connector, partition_key)
@@ -166,7 +172,7 @@ class Database:
         self._enter_wal_mode()
         self._begin_write()
         try:
-            if self._check_identity() == 0:
+            if self._check_identity() < SCHEMA_VERSION:
                 for statement in SCHEMA.split(";"):
                     self._writer.execute(statement)
                 self._writer.execute(f"PRAGMA application_id = {APPLICATION_ID}")

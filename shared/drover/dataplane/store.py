@@ -126,7 +126,8 @@ class EmbeddedStore:
     def commit_offsets(self, commits: Sequence[TaskOffsets]) -> list[CommitResult]:
         """Commit offsets of tasks, each under its claim; one result for each, in order.
 
-        A task's offsets are committed together or not at all; all tasks share one disk write.
+        A task's offsets are committed together or not at all; all tasks share one disk write. A
+        copy that comes late (see ``TaskOffsets.number``) writes nothing.
         """
         faults = [offsets.validate(each.offsets) for each in commits]
         results = []
@@ -140,7 +141,8 @@ class EmbeddedStore:
                     message = "; ".join(f"{each.field} {each.description}" for each in violations)
                     results.append(CommitResult(commit.task, CommitOutcome.INVALID, message))
                 else:
-                    offsets.write(connection, commit.task.connector, commit.offsets, now_ms)
+                    if not claims.comes_late(connection, commit.task, commit.claim, commit.number):
+                        offsets.write(connection, commit.task.connector, commit.offsets, now_ms)
                     results.append(CommitResult(commit.task, CommitOutcome.COMMITTED))
         return results
 

@@ -25,11 +25,16 @@ class CommittedOffset:
 
 @dataclass(frozen=True, slots=True)
 class TaskOffsets:
-    """Offsets of one task, committed together under its claim."""
+    """Offsets of one task, committed together under its claim.
+
+    ``number`` counts the commits under a claim upwards, so that a copy of one that comes late sets
+    nothing back; 0 is not counted.
+    """
 
     task: TaskId
     claim: Term
     offsets: Sequence[CommittedOffset]
+    number: int = 0
 
 
 class CommitOutcome(StrEnum):

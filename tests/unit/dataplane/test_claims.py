@@ -78,6 +78,39 @@ def test_a_claim_that_was_never_granted_is_refused(store: EmbeddedStore) -> None
     assert "claim the task first" in result.message
 
 
+# -- late copies of commits ------------------------------------------------------------------
+
+
+def committed(writer: Writer, number: int, at: int) -> str | None:
+    """The offset after a commit of ``at`` under a number, which is always answered alike."""
+    offset = CommittedOffset("{}", f'{{"at":{at}}}')
+    commit = TaskOffsets(writer.task, writer.claim, [offset], number)
+    assert writer.store.commit_offsets([commit])[0].outcome is CommitOutcome.COMMITTED
+    return writer.store.fetch_offsets(writer.task.connector)[0].offset_json
+
+
+def test_a_late_or_repeated_copy_of_a_commit_sets_nothing_back(store: EmbeddedStore) -> None:
+    writer = Writer(store, TASK)
+    assert committed(writer, 3, at=1) == '{"at":1}'
+    assert committed(writer, 5, at=2) == '{"at":2}'
+    assert committed(writer, 3, at=1) == '{"at":2}'
+    assert committed(writer, 5, at=9) == '{"at":2}'
+    assert committed(writer, 6, at=3) == '{"at":3}'
+
+
+def test_each_claim_and_each_task_counts_for_itself(store: EmbeddedStore) -> None:
+    other = Writer(store, TaskId(TASK.connector, TASK.task + 1))
+    assert committed(Writer(store, TASK), 7, at=1) == '{"at":1}'
+    assert committed(other, 1, at=2) == '{"at":2}'
+    assert committed(Writer(store, TASK), 1, at=3) == '{"at":3}'
+
+
+def test_a_commit_without_a_number_is_always_written(store: EmbeddedStore) -> None:
+    writer = Writer(store, TASK)
+    assert committed(writer, 7, at=1) == '{"at":1}'
+    assert committed(writer, 0, at=2) == '{"at":2}'
+
+
 # -- sets of task configs --------------------------------------------------------------------
 
 FIRST, SECOND = 5, 9

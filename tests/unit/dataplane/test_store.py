@@ -1,3 +1,4 @@
+import contextlib
 import pickle
 import sqlite3
 import threading
@@ -16,7 +17,7 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.model.ids import TaskId
-from drover.model.offsets import CommittedOffset
+from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from tests.unit.dataplane.writer import Clock, Writer, blob_count, values
 
 OFFSET = CommittedOffset('{"file":"f"}', '{"position":1}')
@@ -264,6 +265,22 @@ def test_a_damaged_page_is_data_loss(writer: Writer, tmp_path: Path) -> None:
         store = EmbeddedStore(path)
         store.topics()
     assert caught.value.reason is Reason.LOG_CORRUPT
+
+
+def test_a_file_of_the_first_version_is_brought_up_to_date(
+    store: EmbeddedStore, tmp_path: Path
+) -> None:
+    store.ensure_topic("kept")
+    store.close()
+    connection = sqlite3.connect(tmp_path / "data.db")
+    connection.executescript("DROP TABLE last_commits; PRAGMA user_version = 1;")
+    connection.close()
+    with contextlib.closing(EmbeddedStore(tmp_path / "data.db")) as again:
+        assert [topic.name for topic in again.topics()] == ["kept"]
+        writer = Writer(again, TaskId("c", 0))
+        offset = CommittedOffset("{}", '{"at":1}')
+        commit = TaskOffsets(writer.task, writer.claim, [offset], 1)
+        assert again.commit_offsets([commit])[0].outcome is CommitOutcome.COMMITTED
 
 
 def test_a_file_of_a_newer_version_is_refused(store: EmbeddedStore, tmp_path: Path) -> None:

@@ -94,6 +94,18 @@ async def test_a_coordinator_that_is_away_is_waited_for(
     assert len(coordinator.calls) == 3
 
 
+async def test_a_repeated_commit_keeps_its_number_and_a_later_one_has_a_higher(
+    committer: OffsetCommitter, coordinator: Coordinator, engine: Engine
+) -> None:
+    coordinator.errors = [UnavailableError(Reason.SERVICE_UNREACHABLE, "away")]
+    committer.commit(1, offsets(0))
+    await wait_until_async(lambda: engine.answers)
+    committer.commit(2, offsets(0))
+    await wait_until_async(lambda: len(engine.answers) == 2)
+    first, again, later = (call[0].number for call in coordinator.calls)
+    assert 0 < first == again < later
+
+
 async def test_a_refused_commit_is_told_to_the_engine(
     committer: OffsetCommitter, coordinator: Coordinator, engine: Engine
 ) -> None:
