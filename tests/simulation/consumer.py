@@ -81,6 +81,7 @@ class Consumer(Process):
         #: The partition that it was given; None while it works on nothing.
         self.partition: int | None = None
         self._position = 0
+        self._committing = False
         #: Counts its joins: what comes of an earlier one is too late.
         self._round = 0
 
@@ -241,6 +242,11 @@ class Consumer(Process):
     # --- offsets -----------------------------------------------------------------------------
 
     def _fetch(self, this_round: int, partition: int) -> None:
+        if this_round != self._round:
+            return
+        if self._committing:  # in an earlier round: where it goes on is decided by that
+            self.after(self.world.between(*RETRY_MS), partial(self._fetch, this_round, partition))
+            return
         at = TopicPartition(TOPIC, partition)
         self._following.call(
             self.group_id,
@@ -266,6 +272,7 @@ class Consumer(Process):
     def _commit(self, this_round: int) -> None:
         if this_round != self._round or self.partition is None:
             return
+        self._committing = True
         offset = GroupOffset(TOPIC, self.partition, self._position + 1)
         event = CommitGroupOffsets(
             "", self.group_id, self.member_id, self.generation, (offset,), self.instance_id
@@ -279,6 +286,7 @@ class Consumer(Process):
         )
 
     def _committed(self, this_round: int, offset: GroupOffset, answer: object) -> None:
+        self._committing = False
         if isinstance(answer, GroupCommit) and not answer.rebalance_in_progress:
             self._rules.group_commit_acknowledged(self.group_id, offset)
             if this_round == self._round:

@@ -77,7 +77,7 @@ class ReferenceConfigs:
                 known.revision,
                 known.target or TargetState.STARTED,
                 -1 if known.tasks is None else len(tasks),
-                known.set_number,
+                known.set_number if known.tasks is not None else -1,
                 {TaskId(name, index): config for index, config in enumerate(tasks)},
             )
             found = (
@@ -85,7 +85,8 @@ class ReferenceConfigs:
                 entry.config_revision,
                 entry.target_state,
                 entry.task_count,
-                entry.task_config_generation,
+                # before its first set a connector may know that of one it was deleted with
+                entry.task_config_generation if entry.task_count >= 0 else -1,
                 {t: c for t, c in snapshot.task_configs.items() if t.connector == name},
             )
             if expected != found:
