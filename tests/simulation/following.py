@@ -13,6 +13,7 @@ PROBE_EVERY_MS = 700
 FOLLOW_FIRST_MS = 20
 FOLLOW_MAX_MS = 500
 RETRY_FIRST_MS = 100
+NOT_FOUND = UnavailableError(Reason.COORDINATOR_NOT_AVAILABLE, "no owner was found in time")
 RETRY_MAX_MS = 1_000
 _LEAVING = {Reason.SERVICE_UNREACHABLE, Reason.DRAINING, Reason.COORDINATOR_NOT_AVAILABLE}
 
@@ -200,10 +201,11 @@ class _LedCall:
             return
         if isinstance(result, DroverError):
             self._following.failed_at(self._owner, self._group_id, result)
-            if result.reason is Reason.NOT_COORDINATOR and self._left_ms() > self._follow_ms:
+            moved = result.reason is Reason.NOT_COORDINATOR
+            if moved and self._left_ms() > self._follow_ms:
                 self._follow()
             else:
-                self._failed(result)
+                self._failed(NOT_FOUND if moved else result)
         else:
             self._try += 1
             self._heard(result)

@@ -127,8 +127,14 @@ class FollowingChannel:
                 error = moved
             self.failed_at(owner, group_id, error)
             left_s = deadline - loop.time()
-            if error.reason is not Reason.NOT_COORDINATOR or left_s <= pause_s:
+            if error.reason is not Reason.NOT_COORDINATOR:
                 raise error
+            if left_s <= pause_s:  # which is no verdict on the call: it was not looked at
+                raise UnavailableError(
+                    Reason.COORDINATOR_NOT_AVAILABLE,
+                    f"no coordinator that serves group {group_id!r} was found in time: retry",
+                    metadata={"groupId": group_id},
+                )
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, FOLLOW_MAX_S)
 
