@@ -133,9 +133,8 @@ def _is_in_engine(cluster: Cluster, owner: Worker, key: StatusKey, state: RunSta
     if isinstance(key, str):
         return key in owner.engine.connectors
     task = owner.engine.tasks.get(key)
-    return (
-        task is not None
-        and not task.ended
-        and task.paused == (state is RunState.PAUSED)
-        and task.claim == cluster.data.current(key)
-    )
+    if task is None or task.ended or task.paused != (state is RunState.PAUSED):
+        return False
+    # a claim of an earlier start that was granted late fences a paused task, which hears of it, and
+    # claims again, when it works
+    return task.paused or task.claim == cluster.data.current(key)
