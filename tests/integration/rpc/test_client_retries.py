@@ -26,6 +26,7 @@ from drover.client import (
 from drover.errors import UnavailableError
 from drover.model.config import TargetState
 from drover.model.ids import TaskId, Term
+from drover.model.offsets import GroupOffset, TopicPartition
 from drover.model.status import RunState, Status, StatusWrite
 from tests.support.descriptors import elements
 
@@ -93,6 +94,16 @@ CALLS: dict[str, Call] = {
     "CoordinatorService.FetchOffsets": _coordinator(
         lambda c: c.fetch_offsets(group_id="g", connector="flights")
     ),
+    "CoordinatorService.DeleteGroup": _coordinator(lambda c: c.delete_group("g")),
+    "CoordinatorService.CommitGroupOffsets": _coordinator(
+        lambda c: c.commit_group_offsets(group_id="g", offsets=[GroupOffset("t", 0, 1)])
+    ),
+    "CoordinatorService.FetchGroupOffsets": _coordinator(
+        lambda c: c.fetch_group_offsets(group_id="g")
+    ),
+    "CoordinatorService.DeleteGroupOffsets": _coordinator(
+        lambda c: c.delete_group_offsets(group_id="g", partitions=[TopicPartition("t", 0)])
+    ),
     "ConfigStoreService.GetSnapshot": _config(lambda c: c.get_snapshot()),
     "ConfigStoreService.GetEndOffset": _config(lambda c: c.get_end_offset()),
     "ConfigStoreService.ClaimWriter": _config(lambda c: c.claim_writer(owner="w", term=Term(1, 1))),
@@ -156,7 +167,6 @@ CALLS: dict[str, Call] = {
 #: it depends on the carried call.
 WITHOUT_CALL = {
     "CoordinatorService.WatchGroup",
-    "CoordinatorService.DeleteGroup",
     "CoordinatorService.DeleteOffsets",
     "ConfigStoreService.WatchConfigs",
     "ConfigStoreService.PutTaskCount",
