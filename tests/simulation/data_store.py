@@ -64,15 +64,7 @@ class DataStore:
 
     def grant(self, request: ClaimRequest) -> Term:
         """As ``EmbeddedStore.claim_task``."""
-        term = claims.grant(
-            self._connection,
-            request.task,
-            generation=request.generation,
-            owner=request.owner,
-            request_id=request.request_id,
-            task_config_generation=request.task_config_generation,
-            now_ms=self._network.world.now_ms,
-        )
+        term = claims.grant(self._connection, request, self._network.world.now_ms)
         self._rules.claim_granted(request.task, term, request.owner, request.task_config_generation)
         return term
 

@@ -11,7 +11,7 @@ from drover.dataplane import claims
 from drover.errors import DroverError
 from drover.machine import Complete
 from drover.model.group import Joined
-from drover.model.ids import TaskId, Term
+from drover.model.ids import Term
 from services.coordinator.core import fencing
 from services.coordinator.core.group import Group
 from services.worker.core.membership import Membership
@@ -39,12 +39,12 @@ _decide = SimulatedRuntime._decide
 
 
 def _grant_with_the_same_sequence(
-    connection: sqlite3.Connection, task: TaskId, *, generation: int, **rest: Any
+    connection: sqlite3.Connection, request: claims.ClaimRequest, now_ms: int
 ) -> Term:
-    held = claims.current(connection, task)
-    if held is not None and held.generation == generation:
+    held = claims.current(connection, request.task)
+    if held is not None and held.generation == request.generation:
         return held
-    return _grant(connection, task, generation=generation, **rest)
+    return _grant(connection, request, now_ms)
 
 
 def _decide_and_tell(runtime: Any, event: object, call_id: str) -> None:

@@ -27,17 +27,8 @@ class ClaimRequest:
     task_config_generation: int = -1
 
 
-def grant(
-    connection: sqlite3.Connection,
-    task: TaskId,
-    *,
-    generation: int,
-    owner: str,
-    request_id: str,
-    task_config_generation: int,
-    now_ms: int,
-) -> Term:
-    """Give ``owner`` the task, with a sequence above every earlier one.
+def grant(connection: sqlite3.Connection, request: ClaimRequest, now_ms: int) -> Term:
+    """Give the owner the task, with a sequence above every earlier one.
 
     Another set of task configs than that of the connector's claims makes all of them stale: what
     one task worked on may be another's in the new set. A request that is refused has written
@@ -47,9 +38,10 @@ def grant(
         FailedPreconditionError: STALE_TERM, a later generation holds the task, a later set of task
             configs was claimed, or the request was granted before and has been superseded since.
     """
-    _enter_set(connection, task, generation, task_config_generation, now_ms)
+    task, generation = request.task, request.generation
+    _enter_set(connection, task, generation, request.task_config_generation, now_ms)
     held = current(connection, task)
-    granted = _granted(connection, task, request_id)
+    granted = _granted(connection, task, request.request_id)
     if granted is not None:
         if granted == held:
             return granted
@@ -64,13 +56,13 @@ def grant(
             task.task,
             term.generation,
             term.sequence,
-            owner,
-            task_config_generation,
+            request.owner,
+            request.task_config_generation,
             now_ms,
         ),
     )
-    if request_id:
-        _remember(connection, task, request_id, term)
+    if request.request_id:
+        _remember(connection, task, request.request_id, term)
     return term
 
 

@@ -100,15 +100,7 @@ class EmbeddedStore:
             now_ms = self._clock.now_ms()
             for request in requests:
                 try:
-                    term = claims.grant(
-                        connection,
-                        request.task,
-                        generation=request.generation,
-                        owner=request.owner,
-                        request_id=request.request_id,
-                        task_config_generation=request.task_config_generation,
-                        now_ms=now_ms,
-                    )
+                    term = claims.grant(connection, request, now_ms)
                 except FailedPreconditionError as error:
                     answers.append(error)
                 else:
