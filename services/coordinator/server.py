@@ -63,8 +63,8 @@ from services.coordinator.core.events import (
     watch_channel,
 )
 from services.coordinator.core.failures import fenced_instance, unknown_member
+from services.coordinator.core.listing import page_size
 from services.coordinator.core.validate import (
-    PAGE_DEFAULT_SIZE,
     check_claim,
     check_commit,
     check_fetch,
@@ -354,9 +354,8 @@ async def _list(shards: Shards, event: ListGroups) -> GroupPage:
     pages: list[Any] = [
         await runtime.submit(event, call_id=event.call_id) for runtime in shards.owned()
     ]
-    size = event.page_size or PAGE_DEFAULT_SIZE
     groups = sorted((g for page in pages for g in page.groups), key=lambda group: group.group_id)
-    size += bool(groups) and not groups[0].group_id  # as in each shard's page
+    size = page_size(event.page_size, groups[0].group_id if groups else None)
     more = len(groups) > size or any(page.next_page_token for page in pages)
     return GroupPage(tuple(groups[:size]), groups[:size][-1].group_id if more else "")
 
