@@ -28,7 +28,6 @@ class WorkerSettings(ServiceSettings):
             between.
         config_store_address: The config store.
         status_store_address: The status store.
-        group_id: The workers' group: all workers of one cluster have the same.
         session_timeout_ms: How long the worker may be silent before its work goes to others.
         heartbeat_interval_ms: Between two signs of life; below the session timeout.
         rebalance_timeout_ms: How long a rebalance waits for this worker to stop its work.
@@ -45,7 +44,6 @@ class WorkerSettings(ServiceSettings):
     coordinator_address: RequiredAddresses = "127.0.0.1:7401"
     config_store_address: TargetAddress = "127.0.0.1:7402"
     status_store_address: TargetAddress = "127.0.0.1:7403"
-    group_id: Annotated[str, Field(min_length=1, max_length=255)] = "drover"
     session_timeout_ms: PositiveMs = 10_000
     heartbeat_interval_ms: PositiveMs = 3_000
     rebalance_timeout_ms: PositiveMs = 60_000

@@ -79,7 +79,7 @@ class Outcome(Generic[RecordT]):
     None, the call that brought the event is failed too, should it still wait.
 
     ``request_id`` is stored beside the records; a machine that sees it again in ``replay`` after a
-    restart can answer a repeated request as it did the first time.
+    restart can answer a repeated request as it did the first time. So is ``author``, who asked.
     """
 
     records: Sequence[RecordT] = ()
@@ -87,6 +87,7 @@ class Outcome(Generic[RecordT]):
     writer_epoch: int | None = None
     request_id: str = ""
     on_append_failed: object | None = None
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +100,15 @@ class AppendFailed:
 
 @dataclass(frozen=True, slots=True)
 class Replayed(Generic[RecordT_co]):
-    """A record as ``replay`` gets it: with its log offset and the request that caused it."""
+    """A record as ``replay`` gets it: with its log offset, the request that caused it, who asked
+    for it (empty if unknown) and when it was decided.
+    """
 
     offset: int
     record: RecordT_co
     request_id: str = ""
+    author: str = ""
+    timestamp_ms: int = 0
 
 
 class LogBackedMachine(Protocol[EventT_contra, RecordT]):

@@ -30,12 +30,10 @@ def storage_directory(storage_url: str) -> Path:
         url = urlsplit(storage_url)
     except ValueError as error:
         raise _bad_url(storage_url, str(error)) from error
-    if url.scheme == "kafka":
-        raise _bad_url(
-            storage_url, "storage on Kafka comes with a later release; use sqlite:///absolute/path"
-        )
     if url.scheme != "sqlite":
-        raise _bad_url(storage_url, "it has to be sqlite:///absolute/path")
+        raise _bad_url(
+            storage_url, "it has to be sqlite:///absolute/path or kafka://host:port,host:port"
+        )
     if url.netloc or (url.path and not url.path.startswith("/")):
         raise _bad_url(
             storage_url, "the path has to be absolute, after three slashes: sqlite:///absolute/path"

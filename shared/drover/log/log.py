@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import Term
@@ -13,13 +13,18 @@ KEPT_RECORD_COUNT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """A keyed record; a ``value`` of None is a tombstone. ``request_id`` names its cause, or is
-    empty.
+    """A keyed record; a ``value`` of None is a tombstone.
+
+    ``request_id`` names its cause and ``author`` who asked for it; both may be empty.
+    ``timestamp_ms`` is when it was decided; the log's own clock says so if it is None, as it is in
+    what is read (``StoredRecord`` has the time).
     """
 
     key: bytes
     value: bytes | None
     request_id: str = ""
+    author: str = ""
+    timestamp_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,25 @@ class Log(Protocol):
 
     async def close(self) -> None:
         """Finish the appends under way and release the storage; idempotent."""
+
+
+@runtime_checkable
+class FollowedLog(Log, Protocol):
+    """A log that other processes append to as well.
+
+    What this process appends takes effect when ``tail`` brings it, in its place among what others
+    wrote. Offsets are the topic's own where there is one partition. Where there are several they
+    count the records in the order of arrival here, and mean nothing to another process.
+    """
+
+    def tail(self, start_offset: int) -> AsyncIterator[Sequence[StoredRecord]]:
+        """Every record from ``start_offset`` on, as it comes, without end; ends when closed.
+
+        It outlives the loss of the connection and goes on with the next record. One at a time.
+
+        Raises:
+            DataLossError: LOG_CORRUPT, records that were not read are gone (a truncated topic).
+        """
 
 
 def closed_error() -> UnavailableError:

@@ -8,6 +8,7 @@ from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.log.storage import KafkaTopics, Storage, parse_storage
 from drover.rpc.logs import LogFormat, LogLevel
 
 ENV_PREFIX = "DROVER_"
@@ -70,6 +71,12 @@ def _parsed(value: Any) -> Any:
         ) from None
 
 
+def _not_0(value: int) -> int:
+    if value == 0:
+        raise ValueError("must be at least 1, or -1 for the brokers' default")
+    return value
+
+
 #: Where a server listens; port 0 takes a free one.
 ListenAddress = Annotated[str, AfterValidator(_listen_address)]
 #: Where a client connects to.
@@ -81,12 +88,30 @@ RequiredAddresses = Annotated[TargetAddresses, Field(min_length=1)]
 PositiveMs = Annotated[int, Field(ge=1, le=86_400_000)]
 #: A JSON object whose values are texts.
 JsonTexts = Annotated[dict[str, str], BeforeValidator(_parsed)]
+#: A topic of Kafka.
+TopicName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+PartitionCount = Annotated[int, Field(ge=1, le=10_000)]
 
 
 class ServiceSettings(BaseSettings):
     """What every service can be told; a service adds its own fields.
 
     An empty variable counts as not set.
+
+    Attributes:
+        storage_url: ``sqlite:///absolute/path`` or ``kafka://host:port,host:port``.
+        group_id: Names the cluster: all services and workers of one have the same. It is Kafka
+            Connect's group.id.
+        kafka_config: Further settings of Kafka's clients, as a JSON object.
+        config_storage_topic: The topic of connectors' and tasks' configs.
+        offset_storage_topic: The topic of source offsets.
+        status_storage_topic: The topic of statuses.
+        control_storage_topic: The topic of what only Drover knows: groups, claims, leases.
+        offset_storage_partitions: For a topic that is made here.
+        status_storage_partitions: For a topic that is made here.
+        storage_replication_factor: For topics that are made here; -1 for the brokers' default.
+        log_level: DEBUG, INFO, WARNING or ERROR.
+        log_format: ``json`` or ``text``.
     """
 
     model_config = SettingsConfigDict(
@@ -99,6 +124,15 @@ class ServiceSettings(BaseSettings):
     )
 
     storage_url: str = "sqlite:///var/drover"
+    group_id: Annotated[str, Field(min_length=1, max_length=255)] = "drover"
+    kafka_config: JsonTexts = Field(default_factory=dict)
+    config_storage_topic: TopicName = "drover-configs"
+    offset_storage_topic: TopicName = "drover-offsets"
+    status_storage_topic: TopicName = "drover-status"
+    control_storage_topic: TopicName = "drover-control"
+    offset_storage_partitions: PartitionCount = 25
+    status_storage_partitions: PartitionCount = 5
+    storage_replication_factor: Annotated[int, Field(ge=-1, le=32_767), AfterValidator(_not_0)] = -1
     log_level: LogLevel = "INFO"
     log_format: LogFormat = "json"
 
@@ -111,6 +145,27 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def _lower(cls, value: Any) -> Any:
         return value.lower() if isinstance(value, str) else value
+
+    def storage(self) -> Storage:
+        """Where the cluster keeps everything.
+
+        Raises:
+            InvalidArgumentError: INVALID_CONFIG, ``storage_url`` is not one.
+        """
+        return parse_storage(
+            self.storage_url,
+            group_id=self.group_id,
+            topics=KafkaTopics(
+                config=self.config_storage_topic,
+                offset=self.offset_storage_topic,
+                status=self.status_storage_topic,
+                control=self.control_storage_topic,
+                offset_partitions=self.offset_storage_partitions,
+                status_partitions=self.status_storage_partitions,
+                replication_factor=self.storage_replication_factor,
+            ),
+            client_config=self.kafka_config,
+        )
 
 
 def load_settings(settings_type: type[SettingsT], **overrides: Any) -> SettingsT:

@@ -29,7 +29,6 @@ def test_a_storage_url_names_a_directory(url: str, directory: str) -> None:
 @pytest.mark.parametrize(
     ("url", "word"),
     [
-        ("kafka://broker:9092", "later"),
         ("postgres://x/y", "sqlite:///"),
         ("/var/drover", "sqlite:///"),
         ("", "sqlite:///"),

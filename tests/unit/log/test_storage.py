@@ -1,0 +1,49 @@
+"""What a storage URL names."""
+
+from pathlib import Path
+
+import pytest
+
+from drover.errors import Reason
+from drover.log.storage import EmbeddedStorage, KafkaStorage, KafkaTopics, parse_storage
+from drover.testing import raises_reason
+
+
+def test_sqlite_names_a_directory() -> None:
+    found = parse_storage("sqlite:///var/drover", group_id="g")
+    assert found == EmbeddedStorage(Path("/var/drover"))
+
+
+def test_kafka_names_brokers_and_takes_topics_and_client_settings_along() -> None:
+    topics = KafkaTopics(config="connect-configs")
+    found = parse_storage(
+        "kafka://a:9092, b:9093",
+        group_id="g",
+        topics=topics,
+        client_config={"security.protocol": "SSL"},
+    )
+    assert found == KafkaStorage(
+        bootstrap_servers="a:9092,b:9093",
+        group_id="g",
+        topics=topics,
+        client_config={"security.protocol": "SSL"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("kafka://", "is no broker"),
+        ("kafka://broker", "is no broker"),
+        ("kafka://broker:0", "is no broker"),
+        ("kafka://broker:99999", "is no broker"),
+        ("kafka://a:9092,,b:9092", "is no broker"),
+        ("kafka:a:9092", "is no broker"),
+        ("kafka://a:9092/topic", "names brokers only"),
+        ("kafka://user:secret@a:9092", "names brokers only"),
+        ("kafka://a:9092?x=y", "names brokers only"),
+    ],
+)
+def test_a_kafka_url_that_is_wrong_is_explained(url: str, said: str) -> None:
+    with raises_reason(Reason.INVALID_CONFIG, said):
+        parse_storage(url, group_id="g")
