@@ -38,7 +38,7 @@ def test_kafka_names_brokers_and_takes_topics_and_client_settings_along() -> Non
         ("kafka://broker:0", "is no broker"),
         ("kafka://broker:99999", "is no broker"),
         ("kafka://a:9092,,b:9092", "is no broker"),
-        ("kafka:a:9092", "is no broker"),
+        ("kafka:a:9092", "names brokers only"),
         ("kafka://a:9092/topic", "names brokers only"),
         ("kafka://user:secret@a:9092", "names brokers only"),
         ("kafka://a:9092?x=y", "names brokers only"),
