@@ -43,6 +43,12 @@ class Log(Protocol):
     that their request ids are found again after a restart.
     """
 
+    @property
+    def log_id(self) -> str:
+        """Names the sequence that the offsets count in: whoever reads on with an offset of another
+        one would miss records unnoticed. Empty where a service has one log for all its life.
+        """
+
     async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
         """Append all records or none; durable when it returns the end offset (last offset + 1).
 

@@ -49,6 +49,11 @@ class MemoryLog:
         self._torn_waiters: list[asyncio.Future[None]] = []
 
     @property
+    def log_id(self) -> str:
+        """Empty: it is one sequence for all its life."""
+        return ""
+
+    @property
     def records(self) -> Sequence[StoredRecord]:
         """What the log holds at present, oldest first."""
         return tuple(self._storage.records)

@@ -253,6 +253,11 @@ class SqliteLog:
             connection.close()
             raise file.translated(error, path) from error
 
+    @property
+    def log_id(self) -> str:
+        """Empty: a file is one sequence for all its life."""
+        return ""
+
     async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
         """Append all records or none; durable when it returns the end offset.
 

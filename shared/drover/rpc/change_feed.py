@@ -6,6 +6,7 @@ from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from drover.codec.common import invalid_field
+from drover.errors import OutOfRangeError, Reason
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from drover.runtime.watchers import Watcher
@@ -52,17 +53,28 @@ class ChangeFeed(Generic[EventT, MessageT]):
         #: what was encoded last, and for which range: most watchers are at the same place
         self._shared: tuple[tuple[int, int], MessageT] | None = None
 
-    async def watch(self, start_offset: int) -> AsyncGenerator[MessageT, None]:
+    async def watch(self, start_offset: int, log_id: str = "") -> AsyncGenerator[MessageT, None]:
         """The messages of one stream, from the changes at ``start_offset`` on.
+
+        Args:
+            start_offset: Where the client is.
+            log_id: Names the sequence that it counts in (``Runtime.log_id``); not checked if empty.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST, a negative offset.
-            OutOfRangeError: REVISION_COMPACTED, the history does not reach back that far.
+            OutOfRangeError: REVISION_COMPACTED, the history does not reach back that far, or the
+                offset counts in another sequence.
             ResourceExhaustedError: QUEUE_FULL, the client does not keep up.
             UnavailableError: LOADING or DRAINING.
         """
         if start_offset < 0:
             raise invalid_field("start_offset", "must not be negative")
+        if log_id and log_id != self._runtime.log_id:
+            raise OutOfRangeError(
+                Reason.REVISION_COMPACTED,
+                f"offset {start_offset} is one of the log {log_id!r}, this is"
+                f" {self._runtime.log_id!r}: read a snapshot and watch from its end",
+            )
         position, created = start_offset, True
         with self._runtime.watch(self._channel, self._max_appends_behind) as watcher:
             due = True

@@ -129,6 +129,11 @@ class Runtime(Generic[R]):
         """Whether the whole log has been replayed, so that calls are served."""
         return self._loaded
 
+    @property
+    def log_id(self) -> str:
+        """Names the sequence that the log's offsets count in; see ``Log.log_id``."""
+        return self._log.log_id
+
     async def load(self) -> None:
         """Replay the whole log, then start to serve.
 
