@@ -18,6 +18,7 @@ VERBS = {
     *("Join", "Sync", "Leave", "Describe", "Find", "Claim", "Commit", "Fetch"),  # groups
     *("Pause", "Resume", "Stop", "Restart", "Alter", "Reset", "Set", "Validate"),  # connectors
     "Submit",
+    "Rollback",
 }
 #: Verbs without a noun: Kafka's name, "everything", and a call whose noun is the carried call.
 LONE_NAMES = {"Heartbeat", "Flush", "Forward"}
