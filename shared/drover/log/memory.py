@@ -1,7 +1,10 @@
 """A log in memory, with faults by script: for tests and simulations."""
 
 import asyncio
+import dataclasses
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Collection, Sequence
+from typing import TypeVar
 
 from drover.clock import Clock
 from drover.errors import DroverError, Reason, UnavailableError
@@ -13,12 +16,17 @@ READ_BATCH_RECORDS = 500
 
 
 class _Storage:
-    """What survives a crash."""
+    """What survives a crash, and what handles share."""
 
     def __init__(self) -> None:
         self.records: list[StoredRecord] = []
         self.end_offset = 0
         self.claim = WriterClaim()
+        self.followers: set[asyncio.Event] = set()
+
+    def wake_followers(self) -> None:
+        for follower in self.followers:
+            follower.set()
 
 
 class MemoryLog:
@@ -29,6 +37,8 @@ class MemoryLog:
         hold_appends / release_appends: appends wait, as on a slow disk.
         tear_next_append: an append that is never answered, as when the process dies in it.
         crash: what a restart finds.
+
+    ``shared`` gives a log that several processes append to, one handle for each.
 
     Args:
         clock: Gives records their time; 0 without one.
@@ -41,7 +51,7 @@ class MemoryLog:
         self._kept_record_count = kept_record_count
         self._storage = _Storage()
         self._closed = False
-        self._failures: list[DroverError] = []
+        self._failures: list[tuple[DroverError, bool]] = []
         self._torn: bool | None = None
         self._gate = asyncio.Event()
         self._gate.set()
@@ -63,10 +73,15 @@ class MemoryLog:
         """Whether an append hangs because of ``tear_next_append``."""
         return bool(self._torn_waiters)
 
-    def fail_next_append(self, error: DroverError | None = None, *, count: int = 1) -> None:
-        """Let the next ``count`` appends fail with ``error``, by default STORAGE_UNAVAILABLE."""
+    def fail_next_append(
+        self, error: DroverError | None = None, *, count: int = 1, written: bool = False
+    ) -> None:
+        """Let the next ``count`` appends fail with ``error``, by default STORAGE_UNAVAILABLE.
+
+        ``written`` ones are in the log all the same, as when a broker's answer is lost.
+        """
         error = error or UnavailableError(Reason.STORAGE_UNAVAILABLE, "disk full (scripted)")
-        self._failures.extend([error] * count)
+        self._failures.extend([(error, written)] * count)
 
     def hold_appends(self) -> None:
         """Let appends wait until ``release_appends``."""
@@ -85,9 +100,19 @@ class MemoryLog:
     def crash(self) -> "MemoryLog":
         """The log as a restarted process finds it; appends under way fail, this object is dead."""
         self._end()
-        reopened = MemoryLog(self._clock, kept_record_count=self._kept_record_count)
-        reopened._storage = self._storage
-        return reopened
+        return self._handle(type(self))
+
+    def shared(self) -> "SharedMemoryLog":
+        """Another handle on the same records, for a process that shares the log with others.
+
+        A handle has its own faults; all have the same records, claims and offsets.
+        """
+        return self._handle(SharedMemoryLog)
+
+    def _handle(self, kind: "type[_Kind]") -> "_Kind":
+        handle = kind(self._clock, kept_record_count=self._kept_record_count)
+        handle._storage = self._storage
+        return handle
 
     async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
         """Append all records or none; returns the end offset."""
@@ -95,7 +120,11 @@ class MemoryLog:
             await self._gate.wait()
             self._check_open()
             if self._failures:
-                raise self._failures.pop(0)
+                error, written = self._failures.pop(0)
+                if written:
+                    check_epoch(self._storage.claim, epoch)
+                    self._write(records)
+                raise error
             check_epoch(self._storage.claim, epoch)
             if self._torn is not None:
                 await self._tear(records)
@@ -159,10 +188,12 @@ class MemoryLog:
     def _write(self, records: Sequence[LogRecord]) -> int:
         now_ms = self._clock.now_ms() if self._clock else 0
         first = self._storage.end_offset
-        self._storage.records.extend(
-            StoredRecord(offset, now_ms, record) for offset, record in enumerate(records, first)
-        )
+        for offset, record in enumerate(records, first):
+            timestamp_ms = now_ms if record.timestamp_ms is None else record.timestamp_ms
+            kept = dataclasses.replace(record, timestamp_ms=None)
+            self._storage.records.append(StoredRecord(offset, timestamp_ms, kept))
         self._storage.end_offset = first + len(records)
+        self._storage.wake_followers()
         return self._storage.end_offset
 
     async def _tear(self, records: Sequence[LogRecord]) -> None:
@@ -177,6 +208,7 @@ class MemoryLog:
         self._closed = True
         self._gate.set()
         self._fail_torn()
+        self._storage.wake_followers()
 
     def _fail_torn(self) -> None:
         for waiter in self._torn_waiters:
@@ -187,3 +219,54 @@ class MemoryLog:
     def _check_open(self) -> None:
         if self._closed:
             raise closed_error()
+
+
+_Kind = TypeVar("_Kind", bound=MemoryLog)
+
+
+class SharedMemoryLog(MemoryLog):
+    """A ``FollowedLog`` in memory: make one with ``MemoryLog.shared``, the next with its own.
+
+    One more fault:
+        hold_tail / release_tail: records come late, as over a slow connection.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, kept_record_count: int | None = None) -> None:
+        super().__init__(clock, kept_record_count=kept_record_count)
+        self._tail_gate = asyncio.Event()
+        self._tail_gate.set()
+
+    def hold_tail(self) -> None:
+        """Let ``tail`` bring nothing until ``release_tail``; a batch that is out stays so."""
+        self._tail_gate.clear()
+
+    def release_tail(self) -> None:
+        """Let ``tail`` go on."""
+        self._tail_gate.set()
+
+    async def tail(self, start_offset: int) -> AsyncIterator[Sequence[StoredRecord]]:
+        """Every record from ``start_offset`` on, as it comes; ends when closed."""
+        self._check_open()
+        news = asyncio.Event()
+        self._storage.followers.add(news)
+        try:
+            while not self._closed:
+                news.clear()
+                await self._tail_gate.wait()
+                batch = self._from(start_offset)
+                if batch and not self._closed:
+                    start_offset = batch[-1].offset + 1
+                    yield batch
+                elif not self._closed:
+                    await news.wait()
+        finally:
+            self._storage.followers.discard(news)
+
+    def _from(self, start_offset: int) -> Sequence[StoredRecord]:
+        records = self._storage.records
+        first = bisect_left(records, start_offset, key=lambda stored: stored.offset)
+        return tuple(records[first : first + READ_BATCH_RECORDS])
+
+    def _end(self) -> None:
+        super()._end()
+        self._tail_gate.set()
