@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Generic, TypeVar
 
-from drover.dataplane.claims import ClaimRequest
 from drover.dataplane.offsets import canonical_json
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import RetentionResult
@@ -27,6 +26,7 @@ from drover.errors import (
     UnavailableError,
     Violation,
 )
+from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
 

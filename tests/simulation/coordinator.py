@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from drover.dataplane.claims import ClaimRequest
 from drover.errors import DroverError
+from drover.model.claims import ClaimRequest
 from drover.model.group import GroupDescription, WatchedGroup
 from drover.model.ids import TaskId
 from drover.model.offsets import TaskOffsets

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from drover.dataplane import claims, offsets
-from drover.dataplane.claims import ClaimRequest
 from drover.dataplane.database import SCHEMA
 from drover.errors import DroverError
+from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
 from tests.simulation.disk import DISK_FULL

@@ -10,6 +10,7 @@ from unittest.mock import patch
 from drover.dataplane import claims
 from drover.errors import DroverError
 from drover.machine import Complete
+from drover.model.claims import ClaimRequest
 from drover.model.group import Joined
 from drover.model.ids import Term
 from services.coordinator.core import fencing
@@ -39,7 +40,7 @@ _decide = SimulatedRuntime._decide
 
 
 def _grant_with_the_same_sequence(
-    connection: sqlite3.Connection, request: claims.ClaimRequest, now_ms: int
+    connection: sqlite3.Connection, request: ClaimRequest, now_ms: int
 ) -> Term:
     held = claims.current(connection, request.task)
     if held is not None and held.generation == request.generation:

@@ -12,7 +12,6 @@ from typing import Any
 
 from drover.clock import Clock, SystemClock
 from drover.dataplane import claims, offsets, planning, publishing, retention, topics
-from drover.dataplane.claims import ClaimRequest
 from drover.dataplane.database import BUSY_TIMEOUT_MS, Database
 from drover.dataplane.values import (
     PublishResult,
@@ -22,6 +21,7 @@ from drover.dataplane.values import (
     TopicInfo,
 )
 from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
+from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
 

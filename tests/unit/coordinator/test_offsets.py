@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from drover.dataplane.claims import ClaimRequest
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import (
     FailedPreconditionError,
@@ -17,6 +16,7 @@ from drover.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
+from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
 from services.coordinator import offsets as offsets_module

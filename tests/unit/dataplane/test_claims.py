@@ -1,8 +1,8 @@
 import pytest
 
-from drover.dataplane.claims import ClaimRequest
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import FailedPreconditionError, Reason
+from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from tests.unit.dataplane.writer import Writer, blob_count

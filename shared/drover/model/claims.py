@@ -1,0 +1,149 @@
+"""Claims: the fencing token of a task, and the rules of who may have one and what it allows.
+
+A later claim makes every earlier one stale. So does a claim of any task of the connector under
+another set of task configs, which may have given a file or a topic partition to another task. Every
+store of claims follows these rules; they look at what it tells them and keep nothing.
+"""
+
+from dataclasses import dataclass
+
+from drover.errors import FailedPreconditionError, Reason
+from drover.model.ids import TaskId, Term
+
+#: Requests remembered for each task, so that a late retry of an old one fences nobody.
+REMEMBERED_REQUESTS = 32
+#: The owner of a claim that fell with its set of task configs.
+NOBODY = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRequest:
+    """A wish to be the one committer of ``task``.
+
+    ``task_config_generation`` is the set of task configs that the task is of. The same
+    ``request_id`` gets the same claim, as long as no later one was granted; empty for one that is
+    never repeated.
+    """
+
+    task: TaskId
+    generation: int
+    owner: str
+    request_id: str
+    task_config_generation: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClaim:
+    """The claim of a task that counts."""
+
+    term: Term
+    owner: str
+    task_config_generation: int
+
+
+def begins_set(request: ClaimRequest, standing_set: int | None) -> bool:
+    """Whether it is of another set of task configs than the connector's claims, if there are any.
+
+    All claims of a connector are of one set: those of the set before move on (``moved_on``).
+    """
+    return standing_set not in (None, request.task_config_generation)
+
+
+def check_set(request: ClaimRequest, standing_set: int, latest_generation: int) -> None:
+    """Refuse a request that would begin a set older than the one that counts.
+
+    Numbers of sets are compared within one generation only: they may begin again with another
+    config log.
+
+    Args:
+        request: One that ``begins_set``.
+        standing_set: That of the connector's claims.
+        latest_generation: The highest of the connector's claims.
+
+    Raises:
+        FailedPreconditionError: STALE_TERM.
+    """
+    asked = (request.generation, request.task_config_generation)
+    if asked < (latest_generation, standing_set):
+        raise _stale_term(
+            request.task,
+            f"generation {request.generation} with task configs {request.task_config_generation}",
+            f"a claim of generation {latest_generation} with task configs {standing_set}",
+        )
+
+
+def moved_on(claim: TaskClaim, request: ClaimRequest) -> TaskClaim:
+    """What a claim of the connector becomes when another set begins: a term that nobody was given.
+
+    The requests that are remembered are forgotten with it: one that is repeated gets another claim,
+    as the one it was given is stale.
+    """
+    term = Term(request.generation, claim.term.sequence + 1)
+    return TaskClaim(term, NOBODY, request.task_config_generation)
+
+
+def next_claim(request: ClaimRequest, held: TaskClaim | None, granted: Term | None) -> TaskClaim:
+    """The claim to grant: above every earlier one, or ``held`` itself for a repeated request.
+
+    Args:
+        request: After its set of task configs has been entered.
+        held: The claim that counts, if there is one.
+        granted: What a request of this id was granted before.
+
+    Raises:
+        FailedPreconditionError: STALE_TERM, a later generation holds the task, or the request was
+            granted before and has been superseded since.
+    """
+    if granted is not None:
+        if held is not None and granted == held.term:
+            return held
+        counting = held.term if held is not None else None
+        raise _stale_term(request.task, f"claim {granted} of this request", f"claim {counting}")
+    if held is None:
+        sequence = 1
+    elif request.generation < held.term.generation:
+        raise _stale_term(request.task, f"generation {request.generation}", f"claim {held.term}")
+    else:
+        sequence = held.term.sequence + 1
+    term = Term(request.generation, sequence)
+    return TaskClaim(term, request.owner, request.task_config_generation)
+
+
+def forgotten_sequence(term: Term) -> int:
+    """Requests that were granted this sequence, or an earlier one, are not remembered any more."""
+    return term.sequence - REMEMBERED_REQUESTS
+
+
+def stale_message(task: TaskId, claim: Term, held: TaskClaim | None) -> str | None:
+    """None when ``claim`` is the one that counts, else what is wrong with it."""
+    if held is None:
+        return f"claim {claim} of task {task} was never granted here: claim the task first"
+    if held.term == claim:
+        return None
+    if held.owner == NOBODY:
+        why = "the connector's tasks are claimed with other task configs"
+    else:
+        why = f"{held.term} counts"
+    return f"claim {claim} of task {task} is stale, {why} now: claim the task again"
+
+
+def comes_late(claim: Term, number: int, last: tuple[Term, int] | None) -> bool:
+    """Whether a commit under ``claim``, which counts, comes after one of its number or a later one.
+
+    A coordinator that was stopped in the middle of a call goes on with it when others have taken
+    its place: the copy must not set back what they have written.
+
+    Args:
+        claim: That of the commit.
+        number: That of the commit; 0 is not counted.
+        last: The claim and number of the task's last counted commit.
+    """
+    return bool(number) and last is not None and last[0] == claim and number <= last[1]
+
+
+def _stale_term(task: TaskId, what: str, later: str) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        Reason.STALE_TERM,
+        f"{what} cannot claim task {task}: {later} came later",
+        metadata={"task": str(task)},
+    )
