@@ -1,6 +1,7 @@
 """The config store: what should run."""
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -8,18 +9,38 @@ import grpc.aio
 
 from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.api.config_store.v1 import config_store_service_pb2_grpc as pb_grpc
-from drover.client.calls import CALL_TIMEOUT_S, new_request_id, server_stream, snapshot, unary
+from drover.client.calls import (
+    CALL_TIMEOUT_S,
+    new_request_id,
+    pages,
+    server_stream,
+    snapshot,
+    unary,
+)
 from drover.client.watch import EventsRead
 from drover.codec.common import encode_term
 from drover.codec.config_store import (
     TARGET_STATES,
     decode_event,
+    decode_history_entry,
     decode_snapshot,
     encode_task_config,
     join_fragments,
 )
-from drover.model.config import ConfigEvent, ConfigMap, ConfigSnapshot, TargetState
+from drover.errors import AbortedError, Reason
+from drover.model.config import (
+    ConfigEvent,
+    ConfigMap,
+    ConfigSnapshot,
+    HistoryEntry,
+    TargetState,
+)
 from drover.model.ids import TaskId, Term
+
+#: A set of task configs goes in messages of about this size.
+PART_MAX_BYTES = 2 * 1024 * 1024
+#: How often a set is sent again whose earlier parts the store has lost.
+PARTS_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +63,8 @@ class ConfigStoreClient:
     """Calls a config store over one channel; see ``drover.client`` for what all calls share.
 
     Writes return the log's end after them. A write's ``request_id`` is made here unless given, and
-    stays the same over retries, so that each write happens once.
+    stays the same over retries, so that each write happens once. ``author`` is who asked for it,
+    for the history; empty if unknown.
     """
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
@@ -54,13 +76,20 @@ class ConfigStoreClient:
             await snapshot(self._stub.GetSnapshot, pb.GetSnapshotRequest(), timeout_s=timeout_s)
         )
 
-    async def watch(self, start_offset: int) -> AsyncGenerator[EventsRead[ConfigEvent], None]:
+    async def watch(
+        self, start_offset: int, log_id: str = ""
+    ) -> AsyncGenerator[EventsRead[ConfigEvent], None]:
         """The changes from an offset on, until the stream breaks; ``follow`` resumes it.
 
+        Args:
+            start_offset: A snapshot's ``end_offset``, or that of the last read.
+            log_id: The snapshot's; not checked if empty.
+
         Raises:
-            OutOfRangeError: REVISION_COMPACTED, the history does not reach back that far.
+            OutOfRangeError: REVISION_COMPACTED, the history does not reach back that far, or the
+                store that is asked now counts in another sequence.
         """
-        request = pb.WatchConfigsRequest(start_offset=start_offset)
+        request = pb.WatchConfigsRequest(start_offset=start_offset, log_id=log_id)
         pending: list[pb.ConfigEvent] = []
         async with aclosing(server_stream(self._stub.WatchConfigs, request)) as messages:
             async for message in messages:
@@ -76,6 +105,24 @@ class ConfigStoreClient:
             self._stub.GetEndOffset, pb.GetEndOffsetRequest(), timeout_s=timeout_s, retry=True
         )
         return response.end_offset
+
+    async def connector_history(
+        self, name: str, *, timeout_s: float = CALL_TIMEOUT_S
+    ) -> list[HistoryEntry]:
+        """What was written about a connector, oldest first: its last configs and removals, and as
+        many target states and restarts; empty when nothing is known of it. Nothing is masked.
+        """
+
+        async def fetch(token: str) -> pb.GetConnectorHistoryResponse:
+            request = pb.GetConnectorHistoryRequest(name=name, page_token=token)
+            return await unary(
+                self._stub.GetConnectorHistory, request, timeout_s=timeout_s, retry=True
+            )
+
+        found = [
+            decode_history_entry(entry) async for page in pages(fetch) for entry in page.entries
+        ]
+        return [entry for entry in found if entry is not None]
 
     async def claim_writer(
         self, *, owner: str, term: Term, timeout_s: float = CALL_TIMEOUT_S
@@ -93,6 +140,7 @@ class ConfigStoreClient:
         writer_epoch: int,
         initial_state: TargetState | None = None,
         expected_revision: int | None = None,
+        author: str = "",
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> ConfigWritten:
@@ -103,6 +151,7 @@ class ConfigStoreClient:
             initial_state=None if initial_state is None else TARGET_STATES.encode(initial_state),
             writer_epoch=writer_epoch,
             request_id=request_id or new_request_id(),
+            author=author,
             expected_revision=expected_revision,
         )
         response = await unary(
@@ -115,12 +164,16 @@ class ConfigStoreClient:
         *,
         name: str,
         writer_epoch: int,
+        author: str = "",
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> int:
         """Remove a connector's config and target state."""
         request = pb.DeleteConnectorRequest(
-            name=name, writer_epoch=writer_epoch, request_id=request_id or new_request_id()
+            name=name,
+            writer_epoch=writer_epoch,
+            request_id=request_id or new_request_id(),
+            author=author,
         )
         response = await unary(self._stub.DeleteConnector, request, timeout_s=timeout_s, retry=True)
         return response.end_offset
@@ -131,27 +184,60 @@ class ConfigStoreClient:
         connector: str,
         task_configs: Sequence[ConfigMap],
         writer_epoch: int,
+        author: str = "",
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> int:
-        """Write a connector's whole set of task configs; task i gets the config at index i."""
-        request = pb.PutTaskConfigsRequest(
-            connector=connector,
-            task_configs=[
-                encode_task_config(TaskId(connector, index), config)
-                for index, config in enumerate(task_configs)
-            ],
-            writer_epoch=writer_epoch,
-            request_id=request_id or new_request_id(),
-        )
-        response = await unary(self._stub.PutTaskConfigs, request, timeout_s=timeout_s, retry=True)
-        return response.end_offset
+        """Write a connector's whole set of task configs; task i gets the config at index i.
+
+        A large set goes in several messages, and is there as a whole or not at all.
+
+        Raises:
+            AbortedError: PART_MISSING, the store lost what was sent again and again.
+        """
+        entries = [
+            encode_task_config(TaskId(connector, index), config)
+            for index, config in enumerate(task_configs)
+        ]
+        parts = list(_in_parts(entries))
+        request_id = request_id or new_request_id()
+        requests = [
+            pb.PutTaskConfigsRequest(
+                connector=connector,
+                task_configs=part,
+                writer_epoch=writer_epoch,
+                request_id=request_id,
+                author=author,
+                part=index,
+                more=index + 1 < len(parts),
+            )
+            for index, part in enumerate(parts)
+        ]
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        for _ in range(PARTS_ATTEMPTS - 1):
+            try:
+                return await self._put_parts(requests, deadline)
+            except AbortedError as error:
+                if error.reason is not Reason.PART_MISSING:
+                    raise
+        return await self._put_parts(requests, deadline)
+
+    async def _put_parts(
+        self, requests: Sequence[pb.PutTaskConfigsRequest], deadline: float
+    ) -> int:
+        end_offset = 0
+        for request in requests:
+            left_s = deadline - asyncio.get_running_loop().time()
+            response = await unary(self._stub.PutTaskConfigs, request, timeout_s=left_s, retry=True)
+            end_offset = response.end_offset
+        return end_offset
 
     async def put_target_state(
         self,
         *,
         name: str,
         target_state: TargetState,
+        author: str = "",
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> int:
@@ -160,6 +246,7 @@ class ConfigStoreClient:
             name=name,
             target_state=TARGET_STATES.encode(target_state),
             request_id=request_id or new_request_id(),
+            author=author,
         )
         response = await unary(self._stub.PutTargetState, request, timeout_s=timeout_s, retry=True)
         return response.end_offset
@@ -171,6 +258,7 @@ class ConfigStoreClient:
         only_failed: bool,
         include_tasks: bool,
         writer_epoch: int,
+        author: str = "",
         request_id: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> int:
@@ -181,8 +269,84 @@ class ConfigStoreClient:
             include_tasks=include_tasks,
             writer_epoch=writer_epoch,
             request_id=request_id or new_request_id(),
+            author=author,
         )
         response = await unary(
             self._stub.PutRestartRequest, request, timeout_s=timeout_s, retry=True
         )
         return response.end_offset
+
+    async def put_task_count(
+        self,
+        *,
+        name: str,
+        task_count: int,
+        writer_epoch: int,
+        author: str = "",
+        request_id: str = "",
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> int:
+        """Record how many tasks may hold transactional ids, once the earlier ones were fenced."""
+        request = pb.PutTaskCountRequest(
+            name=name,
+            task_count=task_count,
+            writer_epoch=writer_epoch,
+            request_id=request_id or new_request_id(),
+            author=author,
+        )
+        response = await unary(self._stub.PutTaskCount, request, timeout_s=timeout_s, retry=True)
+        return response.end_offset
+
+    async def put_session_key(
+        self,
+        *,
+        key: bytes,
+        algorithm: str,
+        writer_epoch: int,
+        author: str = "",
+        request_id: str = "",
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> int:
+        """Write the key that signs calls between workers."""
+        request = pb.PutSessionKeyRequest(
+            key=key,
+            algorithm=algorithm,
+            writer_epoch=writer_epoch,
+            request_id=request_id or new_request_id(),
+            author=author,
+        )
+        response = await unary(self._stub.PutSessionKey, request, timeout_s=timeout_s, retry=True)
+        return response.end_offset
+
+    async def put_logger_level(
+        self,
+        *,
+        logger: str,
+        level: str,
+        author: str = "",
+        request_id: str = "",
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> int:
+        """Set a logger's level on every worker; needs no writer epoch."""
+        request = pb.PutLoggerLevelRequest(
+            logger=logger,
+            level=level,
+            request_id=request_id or new_request_id(),
+            author=author,
+        )
+        response = await unary(self._stub.PutLoggerLevel, request, timeout_s=timeout_s, retry=True)
+        return response.end_offset
+
+
+def _in_parts(entries: Sequence[pb.TaskConfigEntry]) -> Iterator[list[pb.TaskConfigEntry]]:
+    """At least one part; each within the limit unless one entry is larger alone."""
+    part: list[pb.TaskConfigEntry] = []
+    size = 0
+    for entry in entries:
+        entry_size = entry.ByteSize() + 8
+        if part and size + entry_size > PART_MAX_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(entry)
+        size += entry_size
+    yield part

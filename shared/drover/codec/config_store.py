@@ -3,16 +3,29 @@
 from collections.abc import Iterable, Mapping
 
 from drover.api.config_store.v1 import config_store_service_pb2 as pb
-from drover.codec.common import EnumCodec, decode_config, decode_task_id, encode_task_id
+from drover.codec.common import (
+    EnumCodec,
+    decode_config,
+    decode_task_id,
+    decode_timestamp,
+    encode_task_id,
+    encode_timestamp,
+)
 from drover.model.config import (
     ConfigChange,
     ConfigEvent,
     ConfigMap,
     ConfigSnapshot,
+    ConfigVersion,
     ConnectorConfigRemoved,
     ConnectorConfigUpdated,
     ConnectorEntry,
+    HistoryChange,
+    HistoryEntry,
+    LoggerLevelSet,
     RestartRequested,
+    SessionKey,
+    SessionKeyUpdated,
     TargetState,
     TargetStateChanged,
     TaskConfigsUpdated,
@@ -35,6 +48,8 @@ def encode_connector(entry: ConnectorEntry) -> pb.ConnectorEntry:
         inconsistent=entry.inconsistent,
         applied_config=entry.applied_config or {},
         has_applied_config=entry.applied_config is not None,
+        fenced_task_count=entry.fenced_task_count,
+        fencing_pending=entry.fencing_pending,
     )
 
 
@@ -51,7 +66,25 @@ def decode_connector(message: pb.ConnectorEntry) -> ConnectorEntry:
         applied_config=(
             decode_config(message.applied_config) if message.has_applied_config else None
         ),
+        fenced_task_count=(
+            message.fenced_task_count if message.HasField("fenced_task_count") else None
+        ),
+        fencing_pending=message.fencing_pending,
     )
+
+
+def encode_session_key(session_key: SessionKey) -> pb.SessionKey:
+    """As proto."""
+    return pb.SessionKey(
+        key=session_key.key,
+        algorithm=session_key.algorithm,
+        creation_time=encode_timestamp(session_key.creation_ms),
+    )
+
+
+def decode_session_key(message: pb.SessionKey) -> SessionKey:
+    """As model."""
+    return SessionKey(message.key, message.algorithm, decode_timestamp(message.creation_time))
 
 
 def encode_task_config(task: TaskId, config: ConfigMap) -> pb.TaskConfigEntry:
@@ -82,6 +115,11 @@ def encode_event(event: ConfigEvent) -> pb.ConfigEvent:
             message.restart_requested.name = name
             message.restart_requested.only_failed = only_failed
             message.restart_requested.include_tasks = include_tasks
+        case SessionKeyUpdated(session_key):
+            message.session_key_updated.CopyFrom(encode_session_key(session_key))
+        case LoggerLevelSet(logger, level):
+            message.logger_level_set.logger = logger
+            message.logger_level_set.level = level
     return message
 
 
@@ -106,6 +144,10 @@ def decode_event(message: pb.ConfigEvent) -> ConfigEvent | None:
         case "restart_requested":
             restart = message.restart_requested
             change = RestartRequested(restart.name, restart.only_failed, restart.include_tasks)
+        case "session_key_updated":
+            change = SessionKeyUpdated(decode_session_key(message.session_key_updated))
+        case "logger_level_set":
+            change = LoggerLevelSet(message.logger_level_set.logger, message.logger_level_set.level)
         case _:
             return None
     return ConfigEvent(message.offset, change)
@@ -117,14 +159,22 @@ def encode_snapshot(
     """The chunks of a snapshot, the last one complete; each within the limit unless one entry is
     larger alone.
     """
-    chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset)
-    size = 0
+
+    def new_chunk() -> pb.GetSnapshotResponse:
+        return pb.GetSnapshotResponse(end_offset=snapshot.end_offset, log_id=snapshot.log_id)
+
+    chunk = new_chunk()
+    if snapshot.session_key is not None:
+        chunk.session_key.CopyFrom(encode_session_key(snapshot.session_key))
+    for logger in sorted(snapshot.logger_levels):
+        chunk.logger_levels.add(logger=logger, level=snapshot.logger_levels[logger])
+    size = chunk.ByteSize()
     for name in sorted(snapshot.connectors):
         connector = encode_connector(snapshot.connectors[name])
         size += connector.ByteSize() + 8
-        if size > chunk_max_bytes and chunk.connectors:
+        if size > chunk_max_bytes and (chunk.connectors or chunk.logger_levels):
             yield chunk
-            chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset)
+            chunk = new_chunk()
             size = connector.ByteSize() + 8
         chunk.connectors.append(connector)
     for task in sorted(snapshot.task_configs):
@@ -132,7 +182,7 @@ def encode_snapshot(
         size += entry.ByteSize() + 8
         if size > chunk_max_bytes and (chunk.connectors or chunk.task_configs):
             yield chunk
-            chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset)
+            chunk = new_chunk()
             size = entry.ByteSize() + 8
         chunk.task_configs.append(entry)
     chunk.complete = True
@@ -142,13 +192,19 @@ def encode_snapshot(
 def decode_snapshot(chunks: Iterable[pb.GetSnapshotResponse]) -> ConfigSnapshot:
     """The snapshot that the chunks make together."""
     end_offset = 0
+    log_id = ""
+    session_key: SessionKey | None = None
+    logger_levels: dict[str, str] = {}
     connectors: dict[str, ConnectorEntry] = {}
     task_configs: dict[TaskId, ConfigMap] = {}
     for chunk in chunks:
-        end_offset = chunk.end_offset
+        end_offset, log_id = chunk.end_offset, chunk.log_id
+        if chunk.HasField("session_key"):
+            session_key = decode_session_key(chunk.session_key)
+        logger_levels.update((each.logger, each.level) for each in chunk.logger_levels)
         connectors.update((c.name, decode_connector(c)) for c in chunk.connectors)
         task_configs.update(decode_task_configs(chunk.task_configs))
-    return ConfigSnapshot(end_offset, connectors, task_configs)
+    return ConfigSnapshot(end_offset, connectors, task_configs, session_key, logger_levels, log_id)
 
 
 def encode_watch_responses(
@@ -156,6 +212,7 @@ def encode_watch_responses(
     end_offset: int,
     *,
     created: bool = False,
+    log_id: str = "",
     message_max_bytes: int = 1 << 20,
 ) -> Iterable[pb.WatchConfigsResponse]:
     """The messages that carry events; at least one.
@@ -163,7 +220,7 @@ def encode_watch_responses(
     Every message but the last has an ``end_offset`` below its successor's first event. A set of
     task configs that is too large for one message goes on in the next ones (``fragment``).
     """
-    message = pb.WatchConfigsResponse(created=created, end_offset=0)
+    message = pb.WatchConfigsResponse(created=created, log_id=log_id)
     size = 0
     for event in events:
         for piece in _pieces(encode_event(event), message_max_bytes):
@@ -172,7 +229,7 @@ def encode_watch_responses(
                 message.fragment = message.events[-1].offset == piece.offset
                 message.end_offset = piece.offset
                 yield message
-                message, size = pb.WatchConfigsResponse(), 0
+                message, size = pb.WatchConfigsResponse(log_id=log_id), 0
             message.events.append(piece)
             size += piece_size
     message.end_offset = end_offset
@@ -193,6 +250,48 @@ def join_fragments(
             events.pop(0).task_configs_updated.task_configs
         )
     return [*pending, *events]
+
+
+def encode_history_entry(entry: HistoryEntry) -> pb.ConnectorHistoryEntry:
+    """As proto."""
+    message = pb.ConnectorHistoryEntry(
+        offset=entry.offset, write_time=encode_timestamp(entry.time_ms), author=entry.author
+    )
+    match entry.change:
+        case ConfigVersion(revision, config):
+            message.config_version.revision = revision
+            message.config_version.config.update(config)
+        case ConnectorConfigRemoved(name):
+            message.connector_config_removed.name = name
+        case TargetStateChanged(name, target_state):
+            message.target_state_changed.name = name
+            message.target_state_changed.target_state = TARGET_STATES.encode(target_state)
+        case RestartRequested(name, only_failed, include_tasks):
+            message.restart_requested.name = name
+            message.restart_requested.only_failed = only_failed
+            message.restart_requested.include_tasks = include_tasks
+    return message
+
+
+def decode_history_entry(message: pb.ConnectorHistoryEntry) -> HistoryEntry | None:
+    """As model; None for a kind of change that this version does not know."""
+    change: HistoryChange
+    match message.WhichOneof("change"):
+        case "config_version":
+            version = message.config_version
+            change = ConfigVersion(version.revision, decode_config(version.config))
+        case "connector_config_removed":
+            change = ConnectorConfigRemoved(message.connector_config_removed.name)
+        case "target_state_changed":
+            changed = message.target_state_changed
+            change = TargetStateChanged(changed.name, _decode_target_state(changed.target_state))
+        case "restart_requested":
+            restart = message.restart_requested
+            change = RestartRequested(restart.name, restart.only_failed, restart.include_tasks)
+        case _:
+            return None
+    time_ms = decode_timestamp(message.write_time)
+    return HistoryEntry(message.offset, time_ms, message.author, change)
 
 
 def _same_set(first: pb.ConfigEvent, second: pb.ConfigEvent) -> bool:

@@ -1,7 +1,7 @@
 """What should run, as the config store holds it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from drover.model.ids import TaskId
@@ -27,6 +27,9 @@ class ConnectorEntry:
     log's end after its commit marker, the same for every reader, -1 before the first set. While
     ``inconsistent``, no tasks run until the whole set of task configs is written again.
     ``applied_config`` is the connector config under which the task configs were made.
+    ``fenced_task_count`` is how many tasks may hold transactional ids, as recorded last, and
+    ``fencing_pending`` says that task configs were committed after that record. No event tells of
+    that record: read a snapshot before acting on the two.
     """
 
     name: str
@@ -37,6 +40,17 @@ class ConnectorEntry:
     task_config_generation: int = -1
     inconsistent: bool = False
     applied_config: ConfigMap | None = None
+    fenced_task_count: int | None = None
+    fencing_pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKey:
+    """The key that signs calls between workers (KIP-507), made at ``creation_ms``."""
+
+    key: bytes = field(repr=False)
+    algorithm: str
+    creation_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +92,29 @@ class RestartRequested:
     include_tasks: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SessionKeyUpdated:
+    """Calls between workers are signed with another key."""
+
+    session_key: SessionKey
+
+
+@dataclass(frozen=True, slots=True)
+class LoggerLevelSet:
+    """A logger shall have another level on every worker."""
+
+    logger: str
+    level: str
+
+
 ConfigChange = (
     ConnectorConfigUpdated
     | ConnectorConfigRemoved
     | TaskConfigsUpdated
     | TargetStateChanged
     | RestartRequested
+    | SessionKeyUpdated
+    | LoggerLevelSet
 )
 
 
@@ -97,8 +128,39 @@ class ConfigEvent:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSnapshot:
-    """The whole state at ``end_offset`` (the last record's offset + 1; 0 for an empty log)."""
+    """The whole state at ``end_offset`` (the last record's offset + 1; 0 for an empty log).
+
+    ``log_id`` names the sequence that offsets count in, empty if unknown. ``logger_levels`` are
+    those that were ever set for all workers.
+    """
 
     end_offset: int
     connectors: Mapping[str, ConnectorEntry]
     task_configs: Mapping[TaskId, ConfigMap]
+    session_key: SessionKey | None = None
+    logger_levels: Mapping[str, str] = field(default_factory=dict)
+    log_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigVersion:
+    """A config that a connector has or had; ``revision`` names it."""
+
+    revision: int
+    config: ConfigMap
+
+
+HistoryChange = ConfigVersion | ConnectorConfigRemoved | TargetStateChanged | RestartRequested
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """One thing that was written about a connector: by the record at ``offset``, at ``time_ms``.
+
+    ``author`` asked for it; empty if unknown, as for what Kafka Connect wrote.
+    """
+
+    offset: int
+    time_ms: int
+    author: str
+    change: HistoryChange
