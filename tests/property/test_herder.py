@@ -48,6 +48,8 @@ class World:
         self.stops_asked: set[int] = set()
         self.generation = 0
         self.asked: set[str] = set()
+        #: Connectors whose next set of task configs will not be whole.
+        self.spoiled: set[str] = set()
         self.driver.observer = self._check
         self.driver.step(events.StatusesLoaded(StatusSnapshot(0, {})))
         self.driver.load()
@@ -110,7 +112,7 @@ class World:
     def _change_configs(self) -> None:
         name = self.rng.choice(NAMES)
         known = name in self.driver.herder.context.view.connectors
-        match self.rng.randrange(5):
+        match self.rng.randrange(6):
             case 0:
                 self.driver.put(name)
             case 1 if known:
@@ -123,6 +125,8 @@ class World:
                 self.driver.restart_requested(
                     name, only_failed=self.rng.random() < 0.5, include_tasks=True
                 )
+            case 5 if known:
+                self.driver.commit_half(name, self.rng.randrange(1, 4))
 
     def _pass_time(self) -> None:
         self.driver.advance(self.rng.choice([1, 300, 3_000, 12_000]))
@@ -201,6 +205,14 @@ class World:
                 return [events.ConfigValidated(cause_id, (), "source")]
             case instructions.ClaimTask(task, run_id) | instructions.FetchOffsets(task, run_id):
                 return [self._prepared(instruction, task, run_id)]
+            case instructions.WriteTaskConfigs(cause_id, name, configs):
+                if name in self.driver.herder.context.view.connectors:
+                    if self.rng.random() < 0.3 or name in self.spoiled:
+                        self.spoiled.discard(name)
+                        self.driver.commit_half(name, len(configs) + 1)
+                    else:
+                        self.driver.commit(name, configs)
+                return [events.ConfigWritten(cause_id, self.driver.offset)]
             case _ if getattr(instruction, "cause_id", None) is not None:
                 return [events.ConfigWritten(instruction.cause_id, self.driver.offset, 1)]  # type: ignore[union-attr]
             case _:
@@ -292,7 +304,11 @@ def calm_down(world: World) -> None:
     driver = world.driver
     world.engine_up = True
     world.step(events.EngineReady())
-    for _ in range(60):
+    for turn in range(150):  # longer than the longest back-off
+        if turn == 20:
+            world.spoiled.update(driver.herder.context.view.connectors)
+            for name in sorted(world.spoiled):
+                driver.commit_half(name, 1)
         for instruction in list(driver.todo):
             if instruction not in driver.todo:
                 continue
@@ -349,3 +365,7 @@ def test_a_herder_settles_once_the_world_is_sound(seed: int, length: int) -> Non
     assert set(herder.work.tasks) == wanted
     for item in herder.work.tasks.values():
         assert item.state in (RunState.RUNNING, RunState.PAUSED, RunState.FAILED)
+    for name, connector in herder.work.connectors.items():
+        target = herder.context.view.connectors[name].target_state
+        if connector.running and target is TargetState.STARTED:
+            assert name not in herder.context.view.inconsistent, f"{name} is left without tasks"

@@ -1,6 +1,7 @@
 """Plays the world around a herder: time, timers, and whatever answers its instructions."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from drover.errors import DroverError
@@ -217,6 +218,12 @@ class HerderDriver:
             applied_config=known.config,
         )
         self.change(TaskConfigsUpdated(after, {TaskId(name, i): c for i, c in enumerate(configs)}))
+
+    def commit_half(self, name: str, count: int) -> None:
+        """A commit marker of more tasks than the log has."""
+        known = self.herder.context.view.connectors[name]
+        after = replace(known, task_count=count, inconsistent=True)
+        self.change(TaskConfigsUpdated(after, {}))
 
     def remove(self, name: str) -> None:
         self.change(ConnectorConfigRemoved(name))

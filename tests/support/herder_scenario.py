@@ -8,7 +8,7 @@ grant                               the leader's claim of the config log is gran
 work                                engine and claims do all that they are asked, until rest
 fail JoinGroup UNREACHABLE          an instruction fails with a reason
 read                                the config log was read to its end
-put c    commit c 2    remove c     target c PAUSED    restart c [only-failed] [tasks]
+put c    commit c 2    half c 2     remove c     target c PAUSED    restart c [only-failed] [tasks]
 lose-engine    regain-engine        task-fails c-0    task-fenced c-0
 ask create d    ask delete c    ask stop c    ask restart c    ask restart-task c-0
 written                             the write under way is durable and read back
@@ -68,6 +68,7 @@ class HerderScenario:
             "commit": lambda c: self._driver.commit(
                 c.words[0], task_configs(c.words[0], int(c.words[1]))
             ),
+            "half": lambda c: self._driver.commit_half(c.words[0], int(c.words[1])),
             "remove": lambda c: self._driver.remove(c.words[0]),
             "target": lambda c: self._driver.target(c.words[0], TargetState(c.words[1])),
             "restart": lambda c: self._driver.restart_requested(

@@ -24,7 +24,8 @@ class ConfigView:
 
     ``offset`` is the log's end as far as it was read. ``structure_offset`` is the end of the log
     as it was right after the last change that takes another assignment: a connector came or went,
-    or a set of task configs was committed.
+    or a set of task configs was committed. ``inconsistent`` names the connectors whose last commit
+    marker names tasks that the log does not have.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,7 @@ class ConfigView:
         self.offset = 0
         self.structure_offset = 0
         self.connectors: dict[str, ConnectorEntry] = {}
+        self.inconsistent: dict[str, None] = {}
         self._tasks: dict[str, dict[int, ConfigMap]] = {}
         self._tasks_offsets: dict[str, int] = {}
 
@@ -71,6 +73,9 @@ class ConfigView:
         self.connectors = {
             name: entry for name, entry in snapshot.connectors.items() if entry.config is not None
         }
+        self.inconsistent = {
+            name: None for name, entry in self.connectors.items() if entry.inconsistent
+        }
         self._tasks = {}
         for task, config in snapshot.task_configs.items():
             if task.connector in self.connectors:
@@ -101,10 +106,11 @@ class ConfigView:
             case ConnectorConfigUpdated(connector):
                 if connector.name not in self.connectors:
                     self.structure_offset = offset + 1
-                self.connectors[connector.name] = connector
+                self._put(connector)
             case ConnectorConfigRemoved(name):
                 if self.connectors.pop(name, None) is None:
                     return None
+                self.inconsistent.pop(name, None)
                 self._tasks.pop(name, None)
                 self._tasks_offsets.pop(name, None)
                 self.structure_offset = offset + 1
@@ -112,7 +118,7 @@ class ConfigView:
                 known = self.connectors.get(connector.name)
                 if known is None:
                     return None
-                self.connectors[connector.name] = connector
+                self._put(connector)
                 tasks = {task.task: config for task, config in task_configs.items()}
                 if _same_set(known, connector) and tasks == self.tasks(connector.name):
                     return None  # written again by an owner that had not seen the first write
@@ -131,6 +137,13 @@ class ConfigView:
     def advance_to(self, end_offset: int) -> None:
         """Everything below ``end_offset`` has been seen."""
         self.offset = max(self.offset, end_offset)
+
+    def _put(self, entry: ConnectorEntry) -> None:
+        self.connectors[entry.name] = entry
+        if entry.inconsistent:
+            self.inconsistent[entry.name] = None
+        else:
+            self.inconsistent.pop(entry.name, None)
 
     def _differences(self, snapshot: ConfigSnapshot) -> list[ConfigChange]:
         present = {n: e for n, e in snapshot.connectors.items() if e.config is not None}
@@ -155,6 +168,8 @@ class ConfigView:
 
 def _same_set(before: ConnectorEntry, after: ConnectorEntry) -> bool:
     """Whether two sets of task configs, if they are equal, mean the same to their tasks."""
+    if before.inconsistent and after.inconsistent:
+        return True  # there are no tasks either way
     return (
         not before.inconsistent
         and not after.inconsistent

@@ -322,6 +322,13 @@ class EmptyStoppedDue:
 
 
 @dataclass(frozen=True, slots=True)
+class HealDue:
+    """The back-off before a connector's inconsistent task configs are made anew is over."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class StatusCheckDue:
     """What the status store says of this worker's work has had time to settle."""
 
@@ -397,6 +404,7 @@ HerderEvent = (
     | RejoinDue
     | ClaimWriterDue
     | EmptyStoppedDue
+    | HealDue
     | StatusCheckDue
     | RequestRetryDue
     | RequestExpired

@@ -23,6 +23,7 @@ from drover.model.status import RunState, StatusKey
 from services.worker.core import events
 from services.worker.core.connector_lifecycle import ConnectorLifecycle
 from services.worker.core.context import Context, HerderSettings
+from services.worker.core.healing import Healing
 from services.worker.core.instructions import HerderInstruction
 from services.worker.core.lifecycle import Lifecycle
 from services.worker.core.membership import Membership, Stage
@@ -68,6 +69,7 @@ class Herder:
             self.writer,
             is_stopping=self.pending.is_stopping,
         )
+        self.healing = Healing(self.context, self.work, self.reconfigurer)
         self.stopped = StoppedConnectors(self.context, self.writer)
         self._restarts: dict[str, RestartRequest] = {}
         self._removing: set[StatusKey] = set()
@@ -115,6 +117,7 @@ class Herder:
         self.writer.pump()
         self.pending.pump()
         self.reconfigurer.pump()
+        self.healing.pump()
         self.stopped.pump()
         if self.membership.settled:
             self._run_restarts()
@@ -176,7 +179,7 @@ class Herder:
             case TaskConfigsUpdated(connector):
                 self.work.revoke_tasks(connector.name)
                 self.stopped.changed(connector.name)
-                if not self.context.view.tasks(connector.name):
+                if not connector.inconsistent and not self.context.view.tasks(connector.name):
                     # a stop that was overtaken by a start must not leave it without tasks
                     self.reconfigurer.request(connector.name)
             case TargetStateChanged(name):
@@ -384,6 +387,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.RejoinDue: Herder._rejoin_due,
     events.ClaimWriterDue: lambda h, e: h.writer.claim_due(),
     events.EmptyStoppedDue: lambda h, e: h.stopped.due(),
+    events.HealDue: lambda h, e: h.healing.due(e.name),
     events.StatusCheckDue: Herder._status_check_due,
     events.RequestRetryDue: lambda h, e: h.pending.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.pending.expire(e.call_id),

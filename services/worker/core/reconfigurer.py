@@ -62,6 +62,10 @@ class Reconfigurer:
             known.cause_id or known.waiting is not None for known in self._under_way.values()
         )
 
+    def is_under_way(self, name: str) -> bool:
+        """Whether the connector was asked, and what came of it is not done or is tried again."""
+        return name in self._under_way
+
     def request(self, name: str) -> None:
         """Compare the task configs a connector would make now with those that are applied."""
         connector = self._connector(name)
