@@ -118,6 +118,12 @@ class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
         """Not built yet."""
         raise NotImplementedYetError("PutTopicStatuses")
 
+    async def DeleteTopicStatuses(
+        self, request: pb.DeleteTopicStatusesRequest, context: Context
+    ) -> pb.DeleteTopicStatusesResponse:
+        """Not built yet."""
+        raise NotImplementedYetError("DeleteTopicStatuses")
+
     async def Flush(self, request: pb.FlushRequest, context: Context) -> pb.FlushResponse:
         """Not built yet."""
         raise NotImplementedYetError("Flush")

@@ -21,7 +21,7 @@ from drover.clock import SystemClock
 from drover.errors import InternalError, Reason, UnavailableError
 from drover.log.directory import storage_directory
 from drover.model.config import ConfigEvent, ConfigSnapshot
-from drover.model.status import StatusEvent, StatusSnapshot
+from drover.model.status import StatusChange, StatusEvent, StatusSnapshot
 from drover.rpc.server import RpcServer
 from drover.rpc.settings import split_address, split_addresses
 from services.worker.carrier import Carrier, WorkerChannels
@@ -251,12 +251,13 @@ async def _mirror_configs(store: ConfigStoreClient, loop: HerderLoop) -> None:
 
 
 async def _mirror_statuses(store: StatusStoreClient, loop: HerderLoop) -> None:
-    log: WatchableLog[StatusSnapshot, StatusEvent] = store
+    log: WatchableLog[StatusSnapshot, StatusChange] = store
     async for read in follow(log, name="status-store"):
         if isinstance(read, SnapshotRead):
             loop.post(events.StatusesLoaded(read.snapshot))
         else:
-            loop.post(events.StatusesChanged(read.events))
+            statuses = [event for event in read.events if isinstance(event, StatusEvent)]
+            loop.post(events.StatusesChanged(statuses))
 
 
 async def _cancelled(task: "asyncio.Task[None]") -> None:

@@ -3,14 +3,25 @@
 from collections.abc import Iterable
 
 from drover.api.status_store.v1 import status_store_service_pb2 as pb
-from drover.codec.common import EnumCodec, decode_task_id, encode_task_id, invalid_field
+from drover.codec.common import (
+    EnumCodec,
+    decode_task_id,
+    decode_timestamp,
+    encode_task_id,
+    encode_timestamp,
+    invalid_field,
+)
 from drover.model.status import (
     RunState,
     Status,
+    StatusChange,
     StatusEvent,
     StatusKey,
     StatusSnapshot,
     StatusWrite,
+    TopicEvent,
+    TopicKey,
+    TopicStatus,
 )
 
 RUN_STATES = EnumCodec(pb.RunState, "RUN_STATE_", RunState)
@@ -66,20 +77,57 @@ def decode_write(message: pb.StatusWrite, field: str = "write") -> StatusWrite:
     return StatusWrite(decode_status(message.status, f"{field}.status"), message.safe)
 
 
-def encode_event(event: StatusEvent) -> pb.StatusEvent:
+def encode_topic(status: TopicStatus) -> pb.TopicStatus:
     """As proto."""
-    if event.status is None:
-        return pb.StatusEvent(offset=event.offset, removed=encode_key(event.key))
-    return pb.StatusEvent(offset=event.offset, updated=encode_status(event.status))
+    return pb.TopicStatus(
+        key=_encode_topic_key(status.key),
+        task=status.task,
+        discover_time=encode_timestamp(status.discovered_ms),
+    )
 
 
-def decode_event(message: pb.StatusEvent) -> StatusEvent | None:
+def decode_topic(message: pb.TopicStatus) -> TopicStatus:
+    """As model."""
+    return TopicStatus(
+        _decode_topic_key(message.key), message.task, decode_timestamp(message.discover_time)
+    )
+
+
+def _encode_topic_key(key: TopicKey) -> pb.TopicKey:
+    return pb.TopicKey(connector=key.connector, topic=key.topic)
+
+
+def _decode_topic_key(message: pb.TopicKey) -> TopicKey:
+    return TopicKey(message.connector, message.topic)
+
+
+def encode_event(event: StatusChange) -> pb.StatusEvent:
+    """As proto."""
+    message = pb.StatusEvent(offset=event.offset)
+    if isinstance(event, TopicEvent):
+        if event.status is None:
+            message.topic_removed.CopyFrom(_encode_topic_key(event.key))
+        else:
+            message.topic_updated.CopyFrom(encode_topic(event.status))
+    elif event.status is None:
+        message.removed.CopyFrom(encode_key(event.key))
+    else:
+        message.updated.CopyFrom(encode_status(event.status))
+    return message
+
+
+def decode_event(message: pb.StatusEvent) -> StatusChange | None:
     """As model; None for a kind of event, or the key of one, that this version does not know."""
     match message.WhichOneof("event"):
         case "updated":
             key, status = _find_key(message.updated.key), _find_status(message.updated)
         case "removed":
             key, status = _find_key(message.removed), None
+        case "topic_updated":
+            topic = decode_topic(message.topic_updated)
+            return TopicEvent(message.offset, topic.key, topic)
+        case "topic_removed":
+            return TopicEvent(message.offset, _decode_topic_key(message.topic_removed), None)
         case _:
             return None
     return None if key is None else StatusEvent(message.offset, key, status)
@@ -91,31 +139,45 @@ def encode_snapshot(
     """The chunks of a snapshot, the last one complete; each within the limit unless one entry is
     larger alone.
     """
-    chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset)
+    chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset, log_id=snapshot.log_id)
     size = 0
-    for key in sorted(snapshot.statuses, key=_by_name):
-        entry = encode_status(snapshot.statuses[key])
-        size += entry.ByteSize() + 8
-        if size > chunk_max_bytes and chunk.statuses:
+    for entry in _entries(snapshot):
+        entry_size = entry.ByteSize() + 8
+        if size and size + entry_size > chunk_max_bytes:
             yield chunk
-            chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset)
-            size = entry.ByteSize() + 8
-        chunk.statuses.append(entry)
+            chunk = pb.GetSnapshotResponse(end_offset=snapshot.end_offset, log_id=snapshot.log_id)
+            size = 0
+        size += entry_size
+        if isinstance(entry, pb.TopicStatus):
+            chunk.topics.append(entry)
+        else:
+            chunk.statuses.append(entry)
     chunk.complete = True
     yield chunk
 
 
+def _entries(snapshot: StatusSnapshot) -> Iterable[pb.StatusEntry | pb.TopicStatus]:
+    for key in sorted(snapshot.statuses, key=_by_name):
+        yield encode_status(snapshot.statuses[key])
+    for topic in sorted(snapshot.topics):
+        yield encode_topic(snapshot.topics[topic])
+
+
 def decode_snapshot(chunks: Iterable[pb.GetSnapshotResponse]) -> StatusSnapshot:
     """The snapshot that the chunks make together."""
-    end_offset = 0
+    end_offset, log_id = 0, ""
     statuses: dict[StatusKey, Status] = {}
+    topics: dict[TopicKey, TopicStatus] = {}
     for chunk in chunks:
-        end_offset = chunk.end_offset
+        end_offset, log_id = chunk.end_offset, chunk.log_id
         for entry in chunk.statuses:
             status = _find_status(entry)
             if status is not None:
                 statuses[status.key] = status
-    return StatusSnapshot(end_offset, statuses)
+        for message in chunk.topics:
+            topic = decode_topic(message)
+            topics[topic.key] = topic
+    return StatusSnapshot(end_offset, statuses, topics, log_id)
 
 
 def _find_status(message: pb.StatusEntry) -> Status | None:
@@ -132,10 +194,11 @@ def _find_key(message: pb.StatusKey) -> StatusKey | None:
 
 
 def encode_watch_responses(
-    events: Iterable[StatusEvent],
+    events: Iterable[StatusChange],
     end_offset: int,
     *,
     created: bool = False,
+    log_id: str = "",
     message_max_bytes: int = 1 << 20,
 ) -> Iterable[pb.WatchStatusesResponse]:
     """The messages that carry events; at least one.
@@ -143,7 +206,7 @@ def encode_watch_responses(
     The events of one offset stay together, so that every message but the last has an
     ``end_offset`` at its successor's first event.
     """
-    message = pb.WatchStatusesResponse(created=created)
+    message = pb.WatchStatusesResponse(created=created, log_id=log_id)
     size = 0
     for event in events:
         piece = encode_event(event)
@@ -152,7 +215,7 @@ def encode_watch_responses(
         if message.events and not fits and message.events[-1].offset != event.offset:
             message.end_offset = event.offset
             yield message
-            message, size = pb.WatchStatusesResponse(), 0
+            message, size = pb.WatchStatusesResponse(log_id=log_id), 0
         message.events.append(piece)
         size += piece_size
     message.end_offset = end_offset

@@ -1,7 +1,7 @@
 """What is running, as the status store holds it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from drover.model.ids import TaskId
@@ -34,6 +34,25 @@ class Status:
     trace: str = ""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class TopicKey:
+    """A topic that a connector uses."""
+
+    connector: str
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """That a connector was seen to use a topic (KIP-558): by which of its tasks first, and when, in
+    milliseconds since 1970.
+    """
+
+    key: TopicKey
+    task: int
+    discovered_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class StatusWrite:
     """A status to be written; with ``safe`` only if it does not come too late (putSafe)."""
@@ -52,8 +71,25 @@ class StatusEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class TopicEvent:
+    """One change of the topics, as the record at ``offset`` caused it; ``status`` is None when the
+    topic was forgotten.
+    """
+
+    offset: int
+    key: TopicKey
+    status: TopicStatus | None
+
+
+#: What the record at its ``offset`` changed.
+StatusChange = StatusEvent | TopicEvent
+
+
+@dataclass(frozen=True, slots=True)
 class StatusSnapshot:
-    """Every status at ``end_offset``."""
+    """Every status and topic at ``end_offset``, which counts in the log named ``log_id``."""
 
     end_offset: int
     statuses: Mapping[StatusKey, Status]
+    topics: Mapping[TopicKey, TopicStatus] = field(default_factory=dict)
+    log_id: str = ""
