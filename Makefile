@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup proto run up down test test-fast lint fmt bench simulate check-python check-java clean
+.PHONY: help setup proto run up down kafka test test-fast lint fmt bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -43,6 +43,10 @@ up: setup check-java ## keep an embedded cluster running in the foreground (Ctrl
 down: setup ## stop what `make up` or `make run` left, and remove its data
 	@$(BIN)/drover down
 
+PORT ?= 9092
+kafka: setup check-java ## a Kafka broker in the foreground, from Maven's jars; PORT=9092, data in .drover/kafka
+	@$(BIN)/python -m tests.support.kafka --port '$(PORT)'
+
 test: lint ## lint, then every test
 	@$(MAKE) --no-print-directory check-java
 	@$(BIN)/python -m pytest
@@ -75,4 +79,4 @@ simulate: setup ## simulate cluster lifetimes; SEED=n replays one (STORY=item te
 	  --story '$(STORY)',--seeds $(SEEDS) --first-seed $(FIRST_SEED))
 
 clean: ## remove the virtual environment, the stubs and all caches
-	rm -rf $(VENV) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover
+	rm -rf $(VENV) shared/drover/api/*/ .mypy_cache .ruff_cache .pytest_cache .hypothesis .drover .kafka

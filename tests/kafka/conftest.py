@@ -1,0 +1,24 @@
+"""Tests that need a real Kafka; every one of them is marked so."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.kafka.fixtures import (
+    connect_cluster,
+    kafka,
+    kafka_jars,
+    own_broker,
+    topic_prefix,
+)
+
+__all__ = ["connect_cluster", "kafka", "kafka_jars", "own_broker", "topic_prefix"]
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The hook sees the tests of all folders."""
+    for item in items:
+        if item.path.is_relative_to(_HERE):
+            item.add_marker(pytest.mark.kafka)

@@ -1,0 +1,219 @@
+"""A Kafka broker of one node (KRaft, combined mode) that can be killed and comes back as it was."""
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.kafka.clients import answers
+from tests.support.kafka.jars import KafkaJars
+from tests.support.kafka.java_process import JavaProcess
+from tests.support.kafka.ports import LOOPBACK, free_ports, is_free
+from tests.support.kafka.properties import write_properties
+
+HEAP_MIB = 512
+_CLUSTER_ID = "RHJvdmVyLXRlc3RzLTEyMw"
+_FORMAT_TIMEOUT_S = 120
+
+#: Small and prompt: one node keeps one copy of everything and waits for nobody.
+QUICK_SETTINGS: Mapping[str, object] = {
+    "process.roles": "broker,controller",
+    "node.id": 1,
+    "controller.listener.names": "CONTROLLER",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "num.partitions": 1,
+    "default.replication.factor": 1,
+    "min.insync.replicas": 1,
+    "offsets.topic.num.partitions": 1,
+    "offsets.topic.replication.factor": 1,
+    "transaction.state.log.num.partitions": 1,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "share.coordinator.state.topic.num.partitions": 1,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 500,
+    "controller.quorum.election.timeout.ms": 100,
+    "controller.quorum.election.backoff.max.ms": 100,
+    "broker.heartbeat.interval.ms": 300,
+    "broker.session.timeout.ms": 3_000,  # so long a killed broker waits for its former self
+    "num.network.threads": 2,
+    "num.io.threads": 2,
+    "background.threads": 2,
+    "log.cleaner.dedupe.buffer.size": 4 * 1024 * 1024,
+    "log.cleaner.io.buffer.size": 128 * 1024,
+    "log.cleaner.backoff.ms": 500,
+    "log.index.size.max.bytes": 1024 * 1024,
+    "log.initial.task.delay.ms": 500,
+    "log.retention.check.interval.ms": 1_000,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SaslUsers:
+    """Who may log in with SASL/PLAIN: passwords by user name, and who needs no ACL.
+
+    A broker with users has a second listener for them and allows only what an ACL allows. The
+    listener without a password stays, and whoever uses it may do everything: it is for the test.
+    """
+
+    passwords: Mapping[str, str]
+    super_user: str = ""
+
+    def client_settings(self, user: str) -> dict[str, str]:
+        """What a client of librdkafka needs to log in."""
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": self.passwords[user],
+        }
+
+    def java_client_settings(self, user: str) -> dict[str, str]:
+        """What a client in Java needs to log in."""
+        return {
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.jaas.config": _jaas(username=user, password=self.passwords[user]),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """What one broker has that others have not; ``settings`` are its own, and win."""
+
+    auto_create_topics: bool = False
+    users: SaslUsers | None = None
+    port: int | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class KafkaBroker:
+    """A broker on a folder and ports of its own; it keeps both over any number of restarts."""
+
+    def __init__(
+        self, jars: KafkaJars, directory: Path, options: BrokerOptions | None = None
+    ) -> None:
+        self.options = options or BrokerOptions()
+        self.directory = directory
+        client, self._controller_port, self._sasl_port = free_ports(3)
+        self._port = self.options.port or client
+        self._jars = jars
+        self._properties = directory / "server.properties"
+        self.process = JavaProcess(
+            "the Kafka broker",
+            jars.command("kafka.Kafka", str(self._properties), heap_mib=HEAP_MIB),
+            log_path=directory / "broker.log",
+        )
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients without a password connect."""
+        return f"{LOOPBACK}:{self._port}"
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        """Where the users of ``SaslUsers`` connect."""
+        assert self.options.users is not None, "this broker was started without users"
+        return f"{LOOPBACK}:{self._sasl_port}"
+
+    @property
+    def log_path(self) -> Path:
+        """What the broker says: warnings and worse."""
+        return self.process.log_path
+
+    def start(self) -> None:
+        """Returns once it serves; the first time its storage is formatted."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if not is_free(self._port):
+            raise OSError(f"port {self._port} is in use: stop what listens there, or name another")
+        write_properties(self._properties, self._settings())
+        if not (self._data / "meta.properties").exists():
+            self._format()
+        self.process.start(ready=self._serves)
+
+    def stop(self) -> None:
+        """In good order; a broker that does not run is left alone."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL: as when a machine loses its process, not its disk."""
+        self.process.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay, nothing answers."""
+        self.process.freeze()
+
+    def thaw(self) -> None:
+        """SIGCONT: it goes on, late."""
+        self.process.thaw()
+
+    def restart(self) -> None:
+        """Stop it if it runs, and start it on the same folder and ports."""
+        self.stop()
+        self.start()
+
+    @property
+    def _data(self) -> Path:
+        return self.directory / "data"
+
+    def _serves(self) -> bool:
+        return answers(self.bootstrap)
+
+    def _format(self) -> None:
+        done = subprocess.run(
+            self._jars.command(
+                *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
+                *("--cluster-id", _CLUSTER_ID, "--config", str(self._properties)),
+                heap_mib=HEAP_MIB,
+            ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_FORMAT_TIMEOUT_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"the broker's storage was not formatted: {done.stdout}"
+
+    def _settings(self) -> dict[str, object]:
+        listeners = {
+            "PLAINTEXT": f"PLAINTEXT://{LOOPBACK}:{self._port}",
+            "CONTROLLER": f"CONTROLLER://{LOOPBACK}:{self._controller_port}",
+        }
+        users = self.options.users
+        if users is not None:
+            listeners["SASL"] = f"SASL://{LOOPBACK}:{self._sasl_port}"
+        return {
+            **QUICK_SETTINGS,
+            "log.dirs": self._data,
+            "controller.quorum.voters": f"1@{LOOPBACK}:{self._controller_port}",
+            "listeners": ",".join(listeners.values()),
+            "advertised.listeners": ",".join(
+                address for name, address in listeners.items() if name != "CONTROLLER"
+            ),
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT"
+            ),
+            "auto.create.topics.enable": str(self.options.auto_create_topics).lower(),
+            **({} if users is None else _security(users)),
+            **self.options.settings,
+        }
+
+
+def _security(users: SaslUsers) -> dict[str, object]:
+    everyone = {f"user_{name}": password for name, password in users.passwords.items()}
+    above_acls = ["User:ANONYMOUS", *([f"User:{users.super_user}"] if users.super_user else [])]
+    return {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": ";".join(above_acls),
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": _jaas(**everyone),
+    }
+
+
+def _jaas(**options: str) -> str:
+    told = " ".join(f'{name}="{value}"' for name, value in options.items())
+    return f"org.apache.kafka.common.security.plain.PlainLoginModule required {told};"

@@ -1,0 +1,121 @@
+"""A worker of Kafka Connect (distributed mode) with the FileStream connectors and a REST client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.kafka.connect_rest import ConnectRest
+from tests.support.kafka.jars import KafkaJars
+from tests.support.kafka.java_process import JavaProcess
+from tests.support.kafka.ports import LOOPBACK, free_ports
+from tests.support.kafka.properties import write_properties
+
+HEAP_MIB = 256
+FILE_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+FILE_SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+STRING_CONVERTER = "org.apache.kafka.connect.storage.StringConverter"
+JSON_CONVERTER = "org.apache.kafka.connect.json.JsonConverter"
+
+#: Prompt in noticing what changes; one copy of everything.
+_SETTINGS: Mapping[str, object] = {
+    "config.storage.replication.factor": 1,
+    "offset.storage.replication.factor": 1,
+    "status.storage.replication.factor": 1,
+    "offset.flush.interval.ms": 500,
+    "heartbeat.interval.ms": 500,
+    "session.timeout.ms": 10_000,
+    "rebalance.timeout.ms": 10_000,
+    "scheduled.rebalance.max.delay.ms": 0,
+    "task.shutdown.graceful.timeout.ms": 5_000,
+    "connector.client.config.override.policy": "All",
+    # so long a sink waits after a kill for the consumer that it was before
+    "consumer.session.timeout.ms": 6_000,
+    "consumer.heartbeat.interval.ms": 1_000,
+    "plugin.discovery": "service_load",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """A cluster of Kafka Connect: its group, its three topics, and how it writes records."""
+
+    group_id: str
+    config_topic: str
+    offset_topic: str
+    status_topic: str
+    offset_partitions: int = 5
+    status_partitions: int = 2
+    key_converter: str = STRING_CONVERTER
+    value_converter: str = STRING_CONVERTER
+    exactly_once_source: str = "disabled"
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def named(cls, name: str) -> "ConnectOptions":
+        """The group and the topics are called after the name."""
+        return cls(name, f"{name}-configs", f"{name}-offsets", f"{name}-status")
+
+
+class KafkaConnect:
+    """One worker; several with the same options and broker form a cluster."""
+
+    def __init__(
+        self, jars: KafkaJars, bootstrap: str, directory: Path, options: ConnectOptions
+    ) -> None:
+        self.options = options
+        self.directory = directory
+        (self._port,) = free_ports(1)
+        self._bootstrap = bootstrap
+        self._properties = directory / "connect.properties"
+        self.rest = ConnectRest(f"http://{LOOPBACK}:{self._port}")
+        self.process = JavaProcess(
+            "Kafka Connect",
+            jars.command(
+                "org.apache.kafka.connect.cli.ConnectDistributed",
+                str(self._properties),
+                heap_mib=HEAP_MIB,
+            ),
+            log_path=directory / "connect.log",
+        )
+
+    @property
+    def log_path(self) -> Path:
+        """What the worker says: warnings and worse."""
+        return self.process.log_path
+
+    def log_end(self) -> str:
+        """Where its log is, and the log's end."""
+        return self.process.shown_log()
+
+    def start(self) -> None:
+        """Returns once it has joined its group and answers."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_properties(self._properties, self._settings())
+        self.process.start(ready=self.rest.is_healthy)
+
+    def stop(self) -> None:
+        """In good order: tasks commit their offsets, the worker leaves its group."""
+        self.process.stop()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+
+    def _settings(self) -> dict[str, object]:
+        options = self.options
+        return {
+            **_SETTINGS,
+            "bootstrap.servers": self._bootstrap,
+            "group.id": options.group_id,
+            "listeners": f"http://{LOOPBACK}:{self._port}",
+            "rest.advertised.host.name": LOOPBACK,
+            "config.storage.topic": options.config_topic,
+            "offset.storage.topic": options.offset_topic,
+            "status.storage.topic": options.status_topic,
+            "offset.storage.partitions": options.offset_partitions,
+            "status.storage.partitions": options.status_partitions,
+            "key.converter": options.key_converter,
+            "value.converter": options.value_converter,
+            "exactly.once.source.support": options.exactly_once_source,
+            **options.settings,
+        }

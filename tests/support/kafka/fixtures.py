@@ -1,0 +1,127 @@
+"""The fixtures; a folder whose tests want them imports them in its ``conftest.py``.
+
+However many folders do so, a session has one shared broker: it is kept with pytest's configuration.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.support.kafka.broker import BrokerOptions, KafkaBroker
+from tests.support.kafka.choice import Choice, Kafka, NamedKafka, choose, give_up, start_chosen
+from tests.support.kafka.connect import ConnectOptions, KafkaConnect
+from tests.support.kafka.jars import KafkaJars, find_jars
+from tests.support.kafka.missing import KafkaMissingError
+
+_NAME_CHARACTERS = 40
+
+
+@dataclass(slots=True)
+class _Session:
+    """What a session has found out and started so far."""
+
+    choice: Choice | KafkaMissingError | None = None
+    jars: KafkaJars | KafkaMissingError | None = None
+    kafka: Kafka | None = None
+
+
+_SESSION = pytest.StashKey[_Session]()
+
+
+@pytest.fixture(scope="session")
+def kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Kafka:
+    """The broker that all tests share; it is started for the first that asks."""
+    session = _session(pytestconfig)
+    if session.kafka is None:
+        stack = ExitStack()
+        pytestconfig.add_cleanup(stack.close)
+        directory = tmp_path_factory.mktemp("kafka")
+        session.kafka = start_chosen(_choice(session), directory, stack)
+    return session.kafka
+
+
+@pytest.fixture(scope="session")
+def kafka_jars(pytestconfig: pytest.Config) -> KafkaJars:
+    """The jars, for brokers and workers of a test's own; there are none where Docker stands in."""
+    session = _session(pytestconfig)
+    if session.jars is None:
+        try:
+            session.jars = find_jars()
+        except KafkaMissingError as error:
+            session.jars = KafkaMissingError(f"no Kafka of its own for a test: {error}")
+    if isinstance(session.jars, KafkaMissingError):
+        give_up(session.jars)
+    return session.jars
+
+
+@pytest.fixture
+def topic_prefix(request: pytest.FixtureRequest) -> str:
+    """What the names of a test's topics, groups and transactional ids begin with."""
+    name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower())[:_NAME_CHARACTERS].strip("-")
+    return f"{name}-{uuid4().hex[:8]}-"
+
+
+@pytest.fixture
+def own_broker(kafka_jars: KafkaJars, tmp_path: Path) -> Iterator[Callable[..., KafkaBroker]]:
+    """Starts brokers that a test may kill: ``own_broker(settings={...}, users=SaslUsers(...))``."""
+    with ExitStack() as stack:
+        count = 0
+
+        def start(**options: Any) -> KafkaBroker:
+            nonlocal count
+            count += 1
+            broker = KafkaBroker(kafka_jars, tmp_path / f"broker-{count}", BrokerOptions(**options))
+            stack.callback(broker.stop)
+            broker.start()
+            return broker
+
+        yield start
+
+
+@pytest.fixture
+def connect_cluster(
+    request: pytest.FixtureRequest, kafka_jars: KafkaJars, topic_prefix: str, tmp_path: Path
+) -> Iterator[Callable[..., KafkaConnect]]:
+    """Starts workers of Kafka Connect, by default on the shared broker, topics of its own.
+
+    ``connect_cluster(bootstrap=..., options=..., **fields_of_ConnectOptions)``; a second call makes
+    a second worker of the same cluster.
+    """
+    with ExitStack() as stack:
+        count = 0
+
+        def start(
+            *, bootstrap: str = "", options: ConnectOptions | None = None, **fields: Any
+        ) -> KafkaConnect:
+            nonlocal count
+            count += 1
+            chosen = replace(options or ConnectOptions.named(f"{topic_prefix}connect"), **fields)
+            where = bootstrap or request.getfixturevalue("kafka").bootstrap
+            worker = KafkaConnect(kafka_jars, where, tmp_path / f"connect-{count}", chosen)
+            stack.callback(worker.stop)
+            worker.start()
+            return worker
+
+        yield start
+
+
+def _session(config: pytest.Config) -> _Session:
+    return config.stash.setdefault(_SESSION, _Session())
+
+
+def _choice(session: _Session) -> NamedKafka | Choice:
+    """Looked for once: an mvn without a network takes its time to say so."""
+    if session.choice is None:
+        try:
+            session.choice = choose()
+        except KafkaMissingError as error:
+            session.choice = error
+    if isinstance(session.choice, KafkaMissingError):
+        give_up(session.choice)
+    return session.choice

@@ -1,0 +1,113 @@
+"""A program of Kafka as a child of this process: it dies with it, whatever that dies of."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+
+from tests.support.waiting import wait_until
+
+START_TIMEOUT_S = 120
+STOP_TIMEOUT_S = 60
+_SHOWN_BYTES = 4_000
+
+#: The kernel's parent-death signal comes when the *thread* ends that started the child: this one
+#: lives as long as the process.
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="java-starter")
+
+
+class JavaProcess:
+    """Start it, stop it or kill it, and start it again; what it says goes into one log file."""
+
+    def __init__(self, name: str, command: Sequence[str], *, log_path: Path) -> None:
+        self.name = name
+        self.log_path = log_path
+        self._command = list(command)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, *, ready: Callable[[], object]) -> None:
+        """Returns once ``ready`` says something true; a process that ends before that is shown."""
+        assert not self.is_alive, f"{self.name} runs already"
+        launch = [sys.executable, "-m", "drover.cli.launch", str(os.getpid()), *self._command]
+        with self.log_path.open("ab") as log:
+            self._process = _starter.submit(
+                subprocess.Popen,
+                launch,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us; we stop it in order
+            ).result()
+
+        def is_ready() -> object:
+            assert self.is_alive, f"{self.name} ended at its start: {self.shown_log()}"
+            return ready()
+
+        try:
+            wait_until(is_ready, timeout_s=START_TIMEOUT_S, describe=self.shown_log)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> int | None:
+        """In good order (SIGTERM); returns the exit code, or None where it did not run.
+
+        Raises:
+            AssertionError: it did not end in time, and was killed.
+        """
+        if self._process is None or not self.is_alive:
+            return None
+        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            return self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"{self.name} did not stop: {self.shown_log()}") from None
+
+    def kill(self) -> None:
+        """Without a word: SIGKILL. A process that does not run is left alone."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def freeze(self) -> None:
+        """Its connections stay and nothing answers: SIGSTOP."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It goes on where it was: SIGCONT."""
+        self._running().send_signal(signal.SIGCONT)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process that runs, or that ran last."""
+        assert self._process is not None, f"{self.name} was never started"
+        return self._process.pid
+
+    def memory_bytes(self) -> int:
+        """What it holds now."""
+        return int(psutil.Process(self._running().pid).memory_info().rss)
+
+    def log(self) -> str:
+        """All that it has written."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def shown_log(self) -> str:
+        """Where its log is, and the log's end."""
+        return f"see {self.log_path}, which ends with:\n{self.log()[-_SHOWN_BYTES:]}"
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None
+        assert self.is_alive, f"{self.name} does not run: {self.shown_log()}"
+        return self._process

@@ -1,0 +1,141 @@
+"""Kafka's jars are fetched once, whole or not at all; the tools are stand-ins."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.kafka.jars import find_jars, kafka_version
+from tests.support.kafka.missing import KafkaMissingError
+from tests.support.kafka.ports import free_ports
+from tests.support.kafka.properties import write_properties
+
+JAVA = """#!/bin/sh
+case "$1" in
+  -version) echo 'openjdk version "17.0.1"' >&2 ;;
+  *) echo jdk.incubator.vector@17 ;;
+esac
+"""
+#: Finds the folder that it is to fill as mvn does, in an argument.
+MVN = """#!/bin/sh
+for each in "$@"; do case "$each" in -DoutputDirectory=*) out="${each#*=}" ;; esac; done
+mkdir -p "$out" || exit 9
+"""
+FETCHES = MVN + 'echo jar > "$out/kafka-clients-9.8.7.jar"\n'
+BREAKS_OFF = FETCHES + "echo '[ERROR] the network is gone'\nexit 1\n"
+FETCHES_NOTHING = MVN
+
+
+class Machine:
+    """A folder of programs, a pom, and a cache."""
+
+    def __init__(self, directory: Path) -> None:
+        self._bin = directory / "bin"
+        self._bin.mkdir()
+        for name in ("sh", "mkdir"):
+            (self._bin / name).symlink_to(Path("/bin") / name)
+        self.cache = directory / "cache"
+        self.pom = directory / "pom.xml"
+        self.pom.write_text("<kafka.version>9.8.7</kafka.version>\n")
+
+    def install(self, name: str, script: str) -> None:
+        (self._bin / name).write_text(script)
+        (self._bin / name).chmod(0o755)
+
+    def remove(self, name: str) -> None:
+        (self._bin / name).unlink()
+
+    def find(self) -> Path:
+        environ = {"PATH": str(self._bin)}
+        return find_jars(environ, cache=self.cache, pom=self.pom).directory
+
+    def refusal(self) -> str:
+        with pytest.raises(KafkaMissingError) as caught:
+            self.find()
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    machine = Machine(tmp_path)
+    machine.install("java", JAVA)
+    return machine
+
+
+def test_jars_are_fetched_once(machine: Machine) -> None:
+    machine.install("mvn", FETCHES)
+    first = machine.find()
+    machine.remove("mvn")
+
+    assert machine.find() == first
+    assert first.name.startswith("9.8.7-")
+    assert [path.name for path in first.iterdir()] == ["kafka-clients-9.8.7.jar"]
+    assert list(machine.cache.iterdir()) == [first]
+
+
+def test_other_dependencies_are_another_folder(machine: Machine) -> None:
+    machine.install("mvn", FETCHES)
+    first = machine.find()
+    machine.pom.write_text(machine.pom.read_text() + "<!-- one more -->\n")
+
+    assert machine.find() != first
+
+
+def test_a_download_that_breaks_off_does_not_count(machine: Machine) -> None:
+    machine.install("mvn", BREAKS_OFF)
+
+    assert machine.refusal().endswith("[ERROR] the network is gone")
+    assert list(machine.cache.iterdir()) == []
+    machine.install("mvn", FETCHES)
+    assert machine.find().is_dir()
+
+
+def test_a_download_without_kafka_does_not_count(machine: Machine) -> None:
+    machine.install("mvn", FETCHES_NOTHING)
+
+    assert "could not fetch" in machine.refusal()
+    assert list(machine.cache.iterdir()) == []
+
+
+def test_of_two_that_fetch_at_once_the_first_wins(machine: Machine) -> None:
+    machine.install("mvn", FETCHES)
+    target = machine.find()
+    (target / "kafka-clients-9.8.7.jar").unlink()
+    target.rmdir()
+    machine.install("mvn", f"{FETCHES}mkdir -p {target}\necho other > {target}/other.jar\n")
+
+    assert machine.find() == target
+    assert [path.name for path in target.iterdir()] == ["other.jar"]
+    assert list(machine.cache.iterdir()) == [target]
+
+
+def test_without_maven_a_line_says_what_to_install(machine: Machine) -> None:
+    assert machine.refusal().startswith("no mvn found in PATH")
+
+
+def test_without_java_a_line_says_what_to_install(machine: Machine) -> None:
+    machine.remove("java")
+
+    assert machine.refusal().startswith("no Java found")
+
+
+def test_the_pom_pins_a_release() -> None:
+    major, _, rest = kafka_version().partition(".")
+    assert int(major) >= 4
+    assert rest
+
+
+def test_ports_are_not_those_that_the_system_hands_out() -> None:
+    ports = free_ports(5)
+
+    assert len(set(ports)) == 5
+    assert all(20_000 <= port < 32_000 for port in ports)
+
+
+def test_properties_are_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "x.properties"
+
+    write_properties(path, {"a.b": " x=1", "path": "c:\\d\n", "name": "é"})
+
+    lines = path.read_text().splitlines()
+    assert lines == ["a.b=\\ x\\=1", "path=c\\:\\\\d\\n", "name=\\u00e9"]
