@@ -1,53 +1,12 @@
 """Committed offsets: JSON texts of connectors, kept beside the data they belong to."""
 
-import json
 import sqlite3
 from collections.abc import Sequence
-from typing import NoReturn
 
-from drover.errors import InvalidArgumentError, Reason, Violation
-from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
-
-#: A partition or an offset is a position, not a place for data.
-JSON_MAX_BYTES = 64 * 1024
-#: What an offset takes in a message beside its texts, at most.
-ROW_OVERHEAD_BYTES = 32
-
-
-def canonical_json(text: str) -> str:
-    """The one spelling of a JSON object: keys sorted, no white space; equal objects are equal here.
-
-    Raises:
-        ValueError: ``text`` is not a JSON object.
-    """
-    value = json.loads(text, parse_constant=_refuse_constant)
-    if not isinstance(value, dict):
-        raise ValueError(f"must be a JSON object, not {text[:80]!r}")
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def validate(offsets: Sequence[CommittedOffset]) -> list[Violation]:
-    """Every fault of the offsets."""
-    violations = []
-    for index, offset in enumerate(offsets):
-        for field, text in (
-            ("partition_json", offset.partition_json),
-            ("offset_json", offset.offset_json),
-        ):
-            if text is None:
-                continue
-            fault = _json_fault(text)
-            if fault:
-                violations.append(Violation(f"offsets[{index}].{field}", fault))
-        size = len(offset.metadata.encode("utf-8", "surrogatepass"))
-        if size > METADATA_MAX_BYTES:
-            violations.append(
-                Violation(
-                    f"offsets[{index}].metadata",
-                    f"must be at most {METADATA_MAX_BYTES} bytes, not {size}",
-                )
-            )
-    return violations
+from drover.errors import InvalidArgumentError, Reason
+from drover.model.offset_json import canonical_json, size_bytes
+from drover.model.offset_json import validate as validate
+from drover.model.offsets import CommittedOffset
 
 
 def require_valid(offsets: Sequence[CommittedOffset]) -> None:
@@ -118,26 +77,12 @@ def fetch_page(
         (connector, after_key),
     )
     page: list[CommittedOffset] = []
-    size_bytes = 0
+    page_bytes = 0
     for row in rows:
-        size_bytes += sum(len(text.encode()) for text in row) + ROW_OVERHEAD_BYTES
-        if page and size_bytes > max_bytes:
+        offset = CommittedOffset(*row)
+        page_bytes += size_bytes(offset)
+        if page and page_bytes > max_bytes:
             rows.close()
             return page, True
-        page.append(CommittedOffset(*row))
+        page.append(offset)
     return page, False
-
-
-def _json_fault(text: str) -> str:
-    size = len(text.encode("utf-8", "surrogatepass"))
-    if size > JSON_MAX_BYTES:
-        return f"must be at most {JSON_MAX_BYTES} bytes, not {size}"
-    try:
-        canonical_json(text).encode()
-    except (ValueError, RecursionError) as error:
-        return f"must be a JSON object: {error}"
-    return ""
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")

@@ -1,0 +1,89 @@
+"""Offsets as JSON: partitions that are equal are found as equal, faults are named. Pure."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from drover.errors import Violation
+from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
+
+#: A partition or an offset is a position, not a place for data.
+JSON_MAX_BYTES = 64 * 1024
+#: What an offset takes in a message beside its texts, at most.
+_OVERHEAD_BYTES = 32
+
+
+def canonical_json(text: str) -> str:
+    """The one spelling of a JSON object: keys sorted, no white space; equal objects are equal here.
+
+    Raises:
+        ValueError: ``text`` is not a JSON object.
+    """
+    return _dump(_object(text), sort_keys=True)
+
+
+def validate(offsets: Sequence[CommittedOffset]) -> list[Violation]:
+    """Every fault of the offsets."""
+    violations = []
+    for index, offset in enumerate(offsets):
+        for field, text in (
+            ("partition_json", offset.partition_json),
+            ("offset_json", offset.offset_json),
+        ):
+            if text is None:
+                continue
+            fault = _json_fault(text)
+            if fault:
+                violations.append(Violation(f"offsets[{index}].{field}", fault))
+        size = len(offset.metadata.encode("utf-8", "surrogatepass"))
+        if size > METADATA_MAX_BYTES:
+            violations.append(
+                Violation(
+                    f"offsets[{index}].metadata",
+                    f"must be at most {METADATA_MAX_BYTES} bytes, not {size}",
+                )
+            )
+    return violations
+
+
+def compact_json(text: str) -> str:
+    """A JSON object without white space, its keys in their order.
+
+    Raises:
+        ValueError: ``text`` is not a JSON object.
+    """
+    return _dump(_object(text), sort_keys=False)
+
+
+def size_bytes(offset: CommittedOffset) -> int:
+    """About what it takes in a message."""
+    texts = (offset.partition_json, offset.offset_json or "", offset.metadata)
+    return sum(len(text.encode()) for text in texts) + _OVERHEAD_BYTES
+
+
+def _json_fault(text: str) -> str:
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > JSON_MAX_BYTES:
+        return f"must be at most {JSON_MAX_BYTES} bytes, not {size}"
+    try:
+        canonical_json(text).encode()
+    except (ValueError, RecursionError) as error:
+        return f"must be a JSON object: {error}"
+    return ""
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text, parse_constant=_refuse_constant)
+    if not isinstance(value, dict):
+        raise ValueError(f"must be a JSON object, not {text[:80]!r}")
+    return value
+
+
+def _dump(value: object, *, sort_keys: bool) -> str:
+    return json.dumps(
+        value, sort_keys=sort_keys, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    )
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
