@@ -1,7 +1,6 @@
 """The runtime of a log-backed machine: decide, append, replay, release; one event at a time."""
 
 import asyncio
-import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ import structlog
 
 from drover.clock import Clock
 from drover.errors import (
-    DataLossError,
     DroverError,
     InternalError,
     Reason,
@@ -19,21 +17,10 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.log.log import Log, LogRecord, StoredRecord
-from drover.machine import (
-    AppendFailed,
-    CancelTimer,
-    Complete,
-    Fail,
-    Instruction,
-    LogBackedMachine,
-    Notify,
-    Outcome,
-    Replayed,
-    SetTimer,
-)
-from drover.runtime.alarms import Alarm, call_at
-from drover.runtime.compaction import Compactor
-from drover.runtime.timers import Timers
+from drover.machine import AppendFailed, Instruction, LogBackedMachine, Outcome
+from drover.runtime.delivery import Delivery
+from drover.runtime.fold import report_defect
+from drover.runtime.journal import Journal
 from drover.runtime.watchers import Watcher, Watchers
 
 R = TypeVar("R")
@@ -42,6 +29,9 @@ MAX_QUEUE = 10_000
 MAX_WATCHERS = 10_000
 EVENTS_BETWEEN_YIELDS = 200
 APPEND_FAILED_RETRY_MS = 1_000
+#: Where watchers hear that records were applied, whoever wrote them; once for each append, or for a
+#: few of them together. There is no message.
+APPLIED_CHANNEL = "records applied"
 
 _logger = structlog.get_logger(__name__)
 
@@ -53,6 +43,7 @@ class _Decision(Generic[R]):
     event: object
     call_id: str
     outcome: Outcome[R]
+    decided_ms: int
 
 
 class Runtime(Generic[R]):
@@ -63,10 +54,14 @@ class Runtime(Generic[R]):
     that finds the runtime idle is handled at once in the caller's task, and if it leads to no
     records it is answered there too, without a task switch.
 
+    A ``FollowedLog`` has other writers. There records take effect, own and foreign alike, when the
+    log brings them, in its order: between a decision and its records there may be records of
+    others. What a decision releases still waits for its own.
+
     Args:
         machine: What decides. Its hard state must be empty.
         log: Where the records go. The runtime does not close it.
-        encode: A record as the log keeps it; the outcome's request id is filled in.
+        encode: A record as the log keeps it; request id, author and time are filled in.
         decode: The way back; None for records that are not the machine's concern. What it raises
             is reported as LOG_CORRUPT.
         clock: The time that the machine is told; timers follow it.
@@ -97,8 +92,6 @@ class Runtime(Generic[R]):
     ) -> None:
         self._machine = machine
         self._log = log
-        self._encode = encode
-        self._decode = decode
         self._clock = clock
         self._name = name
         self._max_queue = max_queue
@@ -106,15 +99,21 @@ class Runtime(Generic[R]):
         self._refusal = refusal
         self._on_fenced = on_fenced
         self._queue: deque[tuple[object, str]] = deque()
-        self._calls: dict[str, asyncio.Future[object]] = {}
-        self._timers = Timers()
         self._watchers = Watchers(max_watchers)
+        self._delivery = Delivery(clock, self._watchers, self._ring)
+        self._timers = self._delivery.timers
+        self._journal = Journal(
+            machine,
+            log,
+            encode=encode,
+            decode=decode,
+            name=name,
+            on_applied=self._applied,
+            on_broken=self._broken,
+        )
         self._in_flight: _Decision[R] | None = None
-        self._alarm: Alarm | None = None
-        self._alarm_ms = 0
         self._wake = asyncio.Event()
         self._runner: asyncio.Task[None] | None = None
-        self._compactor = Compactor(machine, log, name)
         self._settled = asyncio.Event()
         self._settled.set()
         self._retry_count = 0
@@ -123,6 +122,7 @@ class Runtime(Generic[R]):
         self._loaded = False
         self._closing = False
         self._why_closed: DroverError | None = None
+        self._failed = asyncio.Event()
 
     @property
     def loaded(self) -> bool:
@@ -137,30 +137,59 @@ class Runtime(Generic[R]):
     async def load(self) -> None:
         """Replay the whole log, then start to serve.
 
+        After STORAGE_UNAVAILABLE it may be called again.
+
         Raises:
             DataLossError: LOG_CORRUPT, a record cannot be read or decoded.
-            UnavailableError: STORAGE_UNAVAILABLE.
+            UnavailableError: STORAGE_UNAVAILABLE; DRAINING when it was closed meanwhile.
         """
         if self._loading or self._loaded:
             raise InternalError(f"{self._name} is loaded once only")
         self._loading = True
-        keys: set[int] = set()
-        record_count = 0
-        async for batch in self._log.read(0):
-            for stored in batch:
-                self._replay_stored(stored)
-                keys.add(hash(stored.record.key))
-            record_count += len(batch)
-            await asyncio.sleep(0)
-            if self._closing:
-                raise self._draining()
-        end_offset = await self._log.end_offset()
+        try:
+            end_offset = await self._journal.load()
+        finally:
+            self._loading = False
+        if self._closing:
+            raise self._draining()
         instructions = self._machine.loaded(self._clock.now_ms(), end_offset)
         self._loaded = True
-        self._release(instructions)
+        self._delivery.release(instructions)
         self._runner = asyncio.create_task(self._run(), name=f"{self._name} runtime")
         self._wake.set()
-        self._compactor.loaded(record_count=record_count, key_count=len(keys))
+
+    def check_loaded(self) -> None:
+        """Raise an error for callers while the machine cannot be asked about its log.
+
+        Raises:
+            UnavailableError: LOADING before ``load`` is through.
+            DroverError: What broke the log, see ``wait_until_failed``.
+        """
+        if self._failed.is_set():
+            raise self._draining()
+        if not self._loaded:
+            raise UnavailableError(
+                Reason.LOADING, f"{self._name} is reading its log; try again in a moment"
+            )
+
+    async def wait_until_applied(self, end_offset: int) -> None:
+        """Wait until every record below ``end_offset`` has taken effect, whoever wrote it.
+
+        Raises:
+            UnavailableError: LOADING or DRAINING.
+            DroverError: What broke the log, see ``wait_until_failed``.
+        """
+        self._check_serving()
+        await self._journal.wait_until_applied(end_offset)
+
+    async def wait_until_failed(self) -> DroverError:
+        """Wait until a followed log cannot be followed any more; returns why.
+
+        The machine is not what the log says from then on: callers and watchers hear the error, and
+        whoever has made the runtime has to close it and load another one.
+        """
+        await self._failed.wait()
+        return self._draining()
 
     async def submit(
         self, event: object, *, call_id: str, on_cancel: object | None = None
@@ -180,19 +209,16 @@ class Runtime(Generic[R]):
             InternalError: The machine has a defect.
         """
         self._check_serving()
-        if call_id in self._calls:
-            raise InternalError(f"call id {call_id!r} is used twice")
-        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        self._calls[call_id] = answer
+        answer = self._delivery.expect(call_id)
         try:
             self._accept(event, call_id)
         except ResourceExhaustedError:
-            del self._calls[call_id]
+            self._delivery.forget(call_id)
             raise
         try:
             return await answer
         except asyncio.CancelledError:
-            unanswered = self._calls.pop(call_id, None) is not None
+            unanswered = self._delivery.forget(call_id)
             if not unanswered and not answer.cancelled():
                 answer.exception()  # it came too late; nobody is to be warned about it
             if unanswered and on_cancel is not None and not self._closing:
@@ -213,7 +239,7 @@ class Runtime(Generic[R]):
     def post_nowait(self, event: object) -> None:
         """As ``post``, for callbacks of the event loop."""
         self._check_serving()
-        if self._in_flight is None and not self._queue:
+        if self._idle:
             self._decide(event, "")
         else:
             self._enqueue(event, "")
@@ -249,27 +275,24 @@ class Runtime(Generic[R]):
         self._wake.set()
         if self._runner is not None:
             await asyncio.shield(self._runner)
-        await self._compactor.close()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        await self._journal.close(self._draining())
         self._end_calls()
 
     def _end_calls(self) -> None:
-        self._timers.clear()
         self._queue.clear()
-        for call_id in list(self._calls):
-            self._fail(call_id, self._draining())
-        self._watchers.end_all(self._draining())
+        self._delivery.end(self._draining())
 
     # accepting events
+
+    @property
+    def _idle(self) -> bool:
+        """Whether an event may be handled at once, without the runner."""
+        return self._in_flight is None and not self._queue and not self._journal.unsure
 
     def _check_serving(self) -> None:
         if self._closing:
             raise self._draining()
-        if not self._loaded:
-            raise UnavailableError(
-                Reason.LOADING, f"{self._name} is reading its log; try again in a moment"
-            )
+        self.check_loaded()
 
     def _draining(self) -> DroverError:
         return self._why_closed or UnavailableError(
@@ -277,7 +300,7 @@ class Runtime(Generic[R]):
         )
 
     def _accept(self, event: object, call_id: str) -> None:
-        if self._in_flight is None and not self._queue:
+        if self._idle:
             self._decide(event, call_id)
         elif len(self._queue) < self._max_queue:
             self._enqueue(event, call_id)
@@ -303,7 +326,7 @@ class Runtime(Generic[R]):
             self._wake.clear()
             try:
                 await self._drain()
-                self._set_alarm()
+                self._delivery.set_alarm()
             except Exception:
                 _logger.exception("defect in the runtime", machine=self._name)
             self._settled.set()
@@ -319,7 +342,10 @@ class Runtime(Generic[R]):
         while busy and not self._closing:
             busy = bool(self._queue)
             for _ in range(len(self._queue)):
-                await self._handle(*self._queue.popleft())
+                if self._journal.unsure:
+                    await self._catch_up()
+                if self._queue:
+                    await self._handle(*self._queue.popleft())
             for _ in range(len(self._timers)):
                 due = self._timers.pop_due(self._clock.now_ms())
                 if due is None:
@@ -329,7 +355,7 @@ class Runtime(Generic[R]):
 
     async def _handle(self, event: object, call_id: str) -> None:
         if self._closing:
-            self._fail(call_id, self._draining())
+            self._delivery.fail(call_id, self._draining())
             return
         self._decide(event, call_id)
         self._handled_count += 1
@@ -341,17 +367,18 @@ class Runtime(Generic[R]):
         """Let the machine decide; release what needs no records, put the rest in flight."""
         refusal = self._refusal() if self._refusal is not None else None
         if refusal is not None:
-            self._fail(call_id, refusal)
+            self._delivery.fail(call_id, refusal)
             return
+        now_ms = self._clock.now_ms()
         try:
-            outcome = self._machine.handle(event, self._clock.now_ms())
+            outcome = self._machine.handle(event, now_ms)
             if outcome.records:
-                self._in_flight = _Decision(event, call_id, outcome)
+                self._in_flight = _Decision(event, call_id, outcome, now_ms)
                 self._wake_runner()
             else:
-                self._release(outcome.instructions)
+                self._delivery.release(outcome.instructions)
         except DroverError as error:
-            self._fail(call_id, error)
+            self._delivery.fail(call_id, error)
         except Exception:  # noqa: BLE001 a defect must not end the loop
             self._report_defect("handle", event, call_id)
 
@@ -360,12 +387,10 @@ class Runtime(Generic[R]):
         while self._in_flight is not None:
             decision = self._in_flight
             outcome = decision.outcome
+            epoch = outcome.writer_epoch
+            used_epoch = self._writer_epoch if epoch is None else epoch
             try:
-                records = [self._encoded(record, outcome.request_id) for record in outcome.records]
-                epoch = outcome.writer_epoch
-                end_offset = await self._log.append(
-                    records, self._writer_epoch if epoch is None else epoch
-                )
+                end_offset = await self._journal.append(outcome, used_epoch, decision.decided_ms)
             except DroverError as error:
                 self._in_flight = None
                 if epoch is None and error.reason is Reason.STALE_WRITER_EPOCH:
@@ -378,35 +403,27 @@ class Runtime(Generic[R]):
                 self._append_failed(decision, defect)
             else:
                 self._in_flight = None
-                self._apply(decision, end_offset - len(records))
+                self._apply(decision, end_offset)
 
-    def _encoded(self, record: R, request_id: str) -> LogRecord:
-        encoded = self._encode(record)
-        return dataclasses.replace(encoded, request_id=request_id) if request_id else encoded
-
-    def _apply(self, decision: _Decision[R], first_offset: int) -> None:
+    def _apply(self, decision: _Decision[R], end_offset: int) -> None:
         outcome = decision.outcome
-        instructions: list[Instruction] = []
         try:
-            for offset, record in enumerate(outcome.records, first_offset):
-                replayed = Replayed(offset, record, outcome.request_id)
-                instructions.extend(self._machine.replay(replayed))
+            replayed = self._journal.apply(outcome, end_offset, decision.decided_ms)
         except Exception:  # noqa: BLE001
             defect = self._report_defect("replay", decision.event, decision.call_id)
-            self._fail_all(outcome.instructions, defect)
+            self._delivery.fail_named(outcome.instructions, defect)
         else:
-            instructions.extend(outcome.instructions)
-        self._release(instructions)
-        self._compactor.appended(len(outcome.records))
+            self._delivery.release([*replayed, *outcome.instructions])
+        self._watchers.notify(APPLIED_CHANNEL, None)
 
     def _append_failed(self, decision: _Decision[R], error: DroverError) -> None:
         _logger.warning(
             "append failed", machine=self._name, reason=str(error.reason), error=error.message
         )
         outcome = decision.outcome
-        self._fail_all(outcome.instructions, error)
-        if outcome.on_append_failed is None:
-            self._fail(decision.call_id, error)  # nobody else will answer it
+        self._delivery.fail_named(outcome.instructions, error)
+        if outcome.on_append_failed is None or self._failed.is_set():
+            self._delivery.fail(decision.call_id, error)  # nobody else will answer it
             return
         failed = AppendFailed(outcome.on_append_failed, error)
         if isinstance(decision.event, AppendFailed):
@@ -425,91 +442,56 @@ class Runtime(Generic[R]):
         self._closing = True
         self._end_calls()
 
-    # releasing instructions
-
-    def _release(self, instructions: Sequence[Instruction]) -> None:
-        timers_changed = False
-        for instruction in instructions:
-            if isinstance(instruction, Complete):
-                call = self._calls.pop(instruction.call_id, None)
-                if call is not None and not call.done():
-                    call.set_result(instruction.response)
-            elif isinstance(instruction, SetTimer):
-                self._timers.set(instruction.key, instruction.deadline_ms, instruction.event)
-                timers_changed = True
-            elif isinstance(instruction, CancelTimer):
-                self._timers.cancel(instruction.key)
-            elif isinstance(instruction, Notify):
-                self._watchers.notify(instruction.channel, instruction.message)
-            else:
-                self._fail(instruction.call_id, instruction.error)
-        if timers_changed:
-            self._set_alarm()
-
-    def _fail(self, call_id: str, error: DroverError) -> None:
-        call = self._calls.pop(call_id, None)
-        if call is not None and not call.done():
-            call.set_exception(error)
-
-    def _fail_all(self, instructions: Sequence[Instruction], error: DroverError) -> None:
-        for instruction in instructions:
-            if isinstance(instruction, Complete | Fail):
-                self._fail(instruction.call_id, error)
-
     def _report_defect(self, where: str, event: object, call_id: str) -> InternalError:
         """Log the exception that is being handled and answer the call that met it."""
-        _logger.exception(
-            "defect in a machine", machine=self._name, where=where, event_type=type(event).__name__
-        )
-        error = InternalError(
-            f"{self._name} has a defect (in {where}); its log has the trace at this time"
-        )
-        self._fail(call_id, error)
+        error = report_defect(self._name, where, event)
+        self._delivery.fail(call_id, error)
         return error
-
-    # timers
-
-    def _set_alarm(self) -> None:
-        """Be woken for the next timer. An alarm that is too early is left alone: it sets the next
-        one, and heartbeats, which only move timers back, need not touch the clock.
-        """
-        deadline_ms = self._timers.next_deadline_ms()
-        if deadline_ms is None or self._closing:
-            return
-        if self._alarm is not None:
-            if self._alarm_ms <= deadline_ms:
-                return
-            self._alarm.cancel()
-        self._alarm_ms = deadline_ms
-        self._alarm = call_at(self._clock, deadline_ms, self._ring)
 
     def _ring(self) -> None:
         """Handle due timers here as long as they need no append; else the runner does."""
-        self._alarm = None
         for _ in range(len(self._timers)):
-            if self._in_flight is not None or self._queue or self._closing:
-                return  # the runner looks at timers, and sets the alarm, when it is through
+            if self._closing:
+                return
+            if not self._idle:
+                self._wake_runner()  # it looks at timers, and sets the alarm, when it is through
+                return
             due = self._timers.pop_due(self._clock.now_ms())
             if due is None:
                 break
             self._decide(due[1], "")
-        self._set_alarm()
+        self._delivery.set_alarm()
 
-    # loading
+    # a log that others write to as well
 
-    def _replay_stored(self, stored: StoredRecord) -> None:
-        try:
-            record = self._decode(stored)
-        except Exception as error:
-            raise DataLossError(
-                Reason.LOG_CORRUPT,
-                f"{self._name}: the record at offset {stored.offset} cannot be decoded ({error});"
-                " restore the log from a backup",
-                metadata={"offset": str(stored.offset)},
-            ) from error
-        if record is None:
+    def _applied(self, instructions: Sequence[Instruction]) -> None:
+        """The log has brought records, and the machine has replayed them."""
+        if self._loaded:
+            self._delivery.release(instructions)
+            self._watchers.notify(APPLIED_CHANNEL, None)
+
+    def _broken(self, why: DroverError) -> None:
+        """No record will be applied any more: nothing may be decided or told from now on."""
+        if self._closing:
             return
+        self._why_closed = why
+        self._closing = True
+        self._failed.set()
+        self._wake.set()
+        self._end_calls()
+
+    async def _catch_up(self) -> None:
+        """Let the machine see what became of an append that failed, before it decides again.
+
+        When the log cannot say, every call that waits is refused; what nobody waits for is decided
+        by what is known.
+        """
         try:
-            self._machine.replay(Replayed(stored.offset, record, stored.record.request_id))
-        except Exception as error:
-            raise self._report_defect("replay", record, "") from error
+            await self._journal.catch_up()
+        except DroverError as error:
+            waiting, self._queue = self._queue, deque()
+            for event, call_id in waiting:
+                if call_id:
+                    self._delivery.fail(call_id, error)
+                else:
+                    self._queue.append((event, call_id))
