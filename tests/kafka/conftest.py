@@ -9,6 +9,7 @@ from tests.support.kafka.fixtures import (
     kafka,
     kafka_jars,
     own_broker,
+    skip_without_kafka,
     topic_prefix,
 )
 
@@ -22,3 +23,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(_HERE):
             item.add_marker(pytest.mark.kafka)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Where there is no Kafka, one line says so for all tests."""
+    skip_without_kafka(item)

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from tests.support.kafka.broker import BrokerOptions, KafkaBroker
-from tests.support.kafka.choice import Choice, Kafka, NamedKafka, choose, give_up, start_chosen
+from tests.support.kafka.choice import Choice, Kafka, choose, give_up, start_chosen
 from tests.support.kafka.connect import ConnectOptions, KafkaConnect
 from tests.support.kafka.jars import KafkaJars, find_jars
 from tests.support.kafka.missing import KafkaMissingError
@@ -49,15 +49,21 @@ def kafka(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture(scope="session")
 def kafka_jars(pytestconfig: pytest.Config) -> KafkaJars:
     """The jars, for brokers and workers of a test's own; there are none where Docker stands in."""
-    session = _session(pytestconfig)
-    if session.jars is None:
-        try:
-            session.jars = find_jars()
-        except KafkaMissingError as error:
-            session.jars = KafkaMissingError(f"no Kafka of its own for a test: {error}")
-    if isinstance(session.jars, KafkaMissingError):
-        give_up(session.jars)
-    return session.jars
+    return _jars(_session(pytestconfig))
+
+
+def skip_without_kafka(item: pytest.Item) -> None:
+    """What a ``conftest.py`` calls as ``pytest_runtest_setup``.
+
+    The fixtures would skip by themselves, but each test with a line of its own; from here all that
+    lack the same thing share one.
+    """
+    wanted = getattr(item, "fixturenames", ())
+    session = _session(item.config)
+    if "kafka" in wanted:
+        _choice(session)
+    if "kafka_jars" in wanted:
+        _jars(session)
 
 
 @pytest.fixture
@@ -115,7 +121,7 @@ def _session(config: pytest.Config) -> _Session:
     return config.stash.setdefault(_SESSION, _Session())
 
 
-def _choice(session: _Session) -> NamedKafka | Choice:
+def _choice(session: _Session) -> Choice:
     """Looked for once: an mvn without a network takes its time to say so."""
     if session.choice is None:
         try:
@@ -125,3 +131,16 @@ def _choice(session: _Session) -> NamedKafka | Choice:
     if isinstance(session.choice, KafkaMissingError):
         give_up(session.choice)
     return session.choice
+
+
+def _jars(session: _Session) -> KafkaJars:
+    """Where there is no Kafka at all the reason is that of everybody."""
+    if session.jars is None:
+        choice = _choice(session)
+        try:
+            session.jars = choice if isinstance(choice, KafkaJars) else find_jars()
+        except KafkaMissingError as error:
+            session.jars = KafkaMissingError(f"no jars for a Kafka of the test's own: {error}")
+    if isinstance(session.jars, KafkaMissingError):
+        give_up(session.jars)
+    return session.jars
