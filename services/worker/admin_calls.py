@@ -6,6 +6,7 @@ from typing import Any
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.calls import new_request_id
+from drover.codec.common import invalid_field
 from drover.codec.connect import decode_initial_state, encode_connector_type, encode_run_state
 from drover.errors import DroverError, InvalidArgumentError, Reason, Violation
 from drover.model.config import TargetState
@@ -57,6 +58,8 @@ class CarriedCalls:
             prepared.request_id = new_request_id()
         if isinstance(prepared, pb.CreateConnectorRequest):
             decode_initial_state(prepared.initial_state)
+        if isinstance(prepared, pb.RollbackConnectorRequest) and prepared.revision <= 0:
+            raise invalid_field("revision", "must be above 0: one of the connector's history")
         return prepared
 
     async def _prepare_config(self, prepared: Any) -> None:
@@ -99,6 +102,13 @@ class CarriedCalls:
                 pb.PutConnectorConfigResponse,
                 _put_request,
                 self._put,
+            ),
+            CarriedMethod(
+                "RollbackConnector",
+                pb.RollbackConnectorRequest,
+                pb.RollbackConnectorResponse,
+                lambda call: requests.RollbackConnector(call.name, call.revision, call.request_id),
+                self._rolled_back,
             ),
             CarriedMethod(
                 "DeleteConnector",
@@ -156,6 +166,16 @@ class CarriedCalls:
                 revision=answer.revision,
             )
         return connector
+
+    def _rolled_back(
+        self, call: pb.RollbackConnectorRequest, answer: requests.ConfigStored
+    ) -> pb.RollbackConnectorResponse:
+        # as it is by now: it may have gone on changing, or be deleted again
+        connector = self._presenter.find_connector(call.name)
+        return pb.RollbackConnectorResponse(
+            connector=connector or pb.Connector(name=call.name, revision=answer.revision),
+            created=answer.created,
+        )
 
     def _restarted(
         self,

@@ -24,7 +24,7 @@ from drover.errors import (
     UnavailableError,
 )
 from services.worker.core import requests
-from services.worker.core.pending import HOP_COUNT_MAX
+from services.worker.core.pending_calls import HOP_COUNT_MAX
 from services.worker.herder_loop import HerderLoop
 
 _RETRY_FIRST_S = 0.1
@@ -97,8 +97,8 @@ class Carrier:
             timeout_s=timeout_s,
         )
 
-    async def call(self, name: str, message: Message, *, timeout_s: float) -> Any:
-        """Answer a client's call, wherever that has to happen.
+    async def call(self, name: str, message: Message, *, timeout_s: float, author: str) -> Any:
+        """Answer ``author``'s call, wherever that has to happen.
 
         Raises:
             DroverError: The call's own; DEADLINE_EXCEEDED with the stage when time ran out;
@@ -114,7 +114,7 @@ class Carrier:
             if left_s <= 0:
                 raise self._too_late(name, last_error)
             try:
-                return await self._answer(method, message, left_s, hop_count=0)
+                return await self._answer(method, message, left_s, hop_count=0, author=author)
             except DroverError as error:
                 if not _elsewhere(error) or self._loop.herder.membership.ending:
                     raise
@@ -123,7 +123,9 @@ class Carrier:
             await asyncio.sleep(min(pause_s, max(deadline - clock.time(), 0)))
             pause_s = min(pause_s * 2, _RETRY_MAX_S)
 
-    async def forwarded(self, name: str, data: bytes, *, hop_count: int, timeout_s: float) -> bytes:
+    async def forwarded(
+        self, name: str, data: bytes, *, hop_count: int, timeout_s: float, author: str
+    ) -> bytes:
         """Answer a call that another worker carried here.
 
         Raises:
@@ -140,15 +142,23 @@ class Carrier:
         except DecodeError as error:
             text = f"not a request of {name}: {error}"
             raise InvalidArgumentError(Reason.INVALID_REQUEST, text) from None
-        response: Message = await self._answer(method, message, timeout_s, hop_count=hop_count)
+        response: Message = await self._answer(
+            method, message, timeout_s, hop_count=hop_count, author=author
+        )
         return response.SerializeToString()
 
     async def _answer(
-        self, method: CarriedMethod, message: Message, timeout_s: float, *, hop_count: int
+        self,
+        method: CarriedMethod,
+        message: Message,
+        timeout_s: float,
+        *,
+        hop_count: int,
+        author: str,
     ) -> Any:
         deadline = asyncio.get_running_loop().time() + timeout_s
         answer = await self._loop.request(
-            method.to_request(message), timeout_s=timeout_s, hop_count=hop_count
+            method.to_request(message), timeout_s=timeout_s, hop_count=hop_count, author=author
         )
         if not isinstance(answer, requests.CarryTo):
             return method.to_response(message, answer)
@@ -159,6 +169,7 @@ class Carrier:
             method=method.name,
             request=message.SerializeToString(),
             hop_count=hop_count + 1,
+            author=author,
             retry=False,
             timeout_s=left_s,
         )

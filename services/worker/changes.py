@@ -4,7 +4,13 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from drover.model.config import ConfigChange, ConnectorConfigUpdated, TaskConfigsUpdated
+from drover.model.config import (
+    ConfigChange,
+    ConnectorConfigUpdated,
+    LoggerLevelSet,
+    SessionKeyUpdated,
+    TaskConfigsUpdated,
+)
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
 from services.worker.core import events
@@ -65,7 +71,9 @@ class ChangeHub:
         match event:
             case events.ConfigsChanged(changes):
                 for change in changes:
-                    self._config_changed(_name_of(change.change))
+                    name = _name_of(change.change)
+                    if name:
+                        self._config_changed(name)
             case events.ConfigsLoaded():
                 for changed in (*self._configs, *self._statuses):
                     changed.add_all()
@@ -99,6 +107,11 @@ def _subscribed(to: set[Changed]) -> Iterator[Changed]:
 
 
 def _name_of(change: ConfigChange) -> str:
-    if isinstance(change, ConnectorConfigUpdated | TaskConfigsUpdated):
-        return change.connector.name
-    return change.name
+    """Whose change it is; empty when it is no connector's."""
+    match change:
+        case ConnectorConfigUpdated(connector) | TaskConfigsUpdated(connector):
+            return connector.name
+        case SessionKeyUpdated() | LoggerLevelSet():
+            return ""
+        case _:
+            return change.name

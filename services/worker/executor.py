@@ -82,6 +82,7 @@ class Executor:
             instructions.WriteTaskConfigs: self._write_task_configs,
             instructions.WriteTargetState: self._write_target_state,
             instructions.WriteRestartRequest: self._write_restart_request,
+            instructions.ReadHistory: self._read_history,
             instructions.SubmitToLeader: self._submit_to_leader,
             instructions.ClaimTask: self._claim_task,
             instructions.FetchOffsets: self._fetch_offsets,
@@ -240,6 +241,7 @@ class Executor:
             writer_epoch=call.writer_epoch,
             initial_state=call.initial_state,
             expected_revision=call.expected_revision,
+            author=call.author,
             request_id=call.request_id,
         )
         return events.ConfigWritten(call.cause_id, written.end_offset, written.revision)
@@ -248,7 +250,10 @@ class Executor:
         self, call: instructions.RemoveConnector
     ) -> events.HerderEvent | None:
         end_offset = await self._config_store.delete_connector(
-            name=call.name, writer_epoch=call.writer_epoch, request_id=call.request_id
+            name=call.name,
+            writer_epoch=call.writer_epoch,
+            author=call.author,
+            request_id=call.request_id,
         )
         return events.ConfigWritten(call.cause_id, end_offset)
 
@@ -267,7 +272,10 @@ class Executor:
         self, call: instructions.WriteTargetState
     ) -> events.HerderEvent | None:
         end_offset = await self._config_store.put_target_state(
-            name=call.name, target_state=call.target_state, request_id=call.request_id
+            name=call.name,
+            target_state=call.target_state,
+            author=call.author,
+            request_id=call.request_id,
         )
         return events.ConfigWritten(call.cause_id, end_offset)
 
@@ -279,9 +287,15 @@ class Executor:
             only_failed=call.only_failed,
             include_tasks=call.include_tasks,
             writer_epoch=call.writer_epoch,
+            author=call.author,
             request_id=call.request_id,
         )
         return events.ConfigWritten(call.cause_id, end_offset)
+
+    async def _read_history(self, call: instructions.ReadHistory) -> events.HerderEvent | None:
+        return events.HistoryRead(
+            call.cause_id, await self._config_store.connector_history(call.name)
+        )
 
     async def _submit_to_leader(
         self, call: instructions.SubmitToLeader

@@ -67,9 +67,14 @@ class HerderLoop:
             self._stepping = False
 
     async def request(
-        self, request: requests.Request, *, timeout_s: float, hop_count: int = 0
+        self,
+        request: requests.Request,
+        *,
+        timeout_s: float,
+        hop_count: int = 0,
+        author: str = "",
     ) -> requests.Response:
-        """Ask the herder; returns its one answer.
+        """Ask the herder in ``author``'s name; returns its one answer.
 
         Raises:
             DroverError: The herder's, DEADLINE_EXCEEDED with the stage among them.
@@ -80,7 +85,7 @@ class HerderLoop:
         self._calls[call_id] = answer
         deadline_ms = self._clock.now_ms() + int(timeout_s * 1000)
         try:
-            self.post(events.RequestReceived(call_id, request, deadline_ms, hop_count))
+            self.post(events.RequestReceived(call_id, request, deadline_ms, hop_count, author))
             async with asyncio.timeout(timeout_s + _ANSWER_MARGIN_S):
                 return await answer
         except TimeoutError:

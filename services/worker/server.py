@@ -9,6 +9,7 @@ import grpc.aio
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
+from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorClient
 from drover.errors import (
     DroverError,
@@ -19,12 +20,14 @@ from drover.errors import (
 )
 from drover.rpc.interceptors import remaining_s
 from services.worker.admin_calls import CarriedCalls
+from services.worker.author import author_of
 from services.worker.carrier import Carrier
 from services.worker.changes import Changed, ChangeHub
 from services.worker.core.checks import CONFIG_MAX_BYTES, config_size_bytes, connector_not_found
 from services.worker.core.protocol import EAGER_PROTOCOL
 from services.worker.engine_link import EngineLink
 from services.worker.herder_loop import HerderLoop
+from services.worker.history import class_names, present_history
 from services.worker.presenter import (
     PAGE_BYTES_MAX,
     Presenter,
@@ -56,6 +59,7 @@ class Backends:
     carrier: Carrier
     engine: EngineLink
     coordinator: CoordinatorClient
+    config_store: ConfigStoreClient
     presenter: Presenter
     hub: ChangeHub
     read_to_end: ReadToEnd
@@ -72,6 +76,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         self._carrier = backends.carrier
         self._engine = backends.engine
         self._coordinator = backends.coordinator
+        self._config_store = backends.config_store
         self._presenter = backends.presenter
         self._hub = backends.hub
         self._read_to_end = backends.read_to_end
@@ -153,6 +158,23 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
                 break
             response.connectors.append(entry)
         return response
+
+    async def GetConnectorHistory(
+        self, request: pb.GetConnectorHistoryRequest, context: RpcContext
+    ) -> pb.GetConnectorHistoryResponse:
+        """A page of what was done to a connector, the newest first."""
+        name = request.name.strip()
+        await self._prepare_read(context)
+        entries = await self._config_store.connector_history(name, timeout_s=remaining_s(context))
+        if not entries:
+            raise connector_not_found(name)
+        await self._engine.try_know_plugins(class_names(entries))
+        return present_history(
+            entries,
+            request.page_token,
+            current=self._view.connectors.get(name),
+            masked=lambda config: self._presenter.masked(config, config),
+        )
 
     async def GetConnectorStatus(
         self, request: pb.GetConnectorStatusRequest, context: RpcContext
@@ -238,6 +260,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """Create a connector or replace its config."""
         return await self._carried("PutConnectorConfig", request, context)  # type: ignore[no-any-return]
 
+    async def RollbackConnector(
+        self, request: pb.RollbackConnectorRequest, context: RpcContext
+    ) -> pb.RollbackConnectorResponse:
+        """Write a connector's old config as its new one."""
+        return await self._carried("RollbackConnector", request, context)  # type: ignore[no-any-return]
+
     async def DeleteConnector(
         self, request: pb.DeleteConnectorRequest, context: RpcContext
     ) -> pb.DeleteConnectorResponse:
@@ -278,7 +306,9 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
 
     async def _carried(self, name: str, request: Any, context: RpcContext) -> Any:
         prepared = await self._calls.prepare(request)
-        return await self._carrier.call(name, prepared, timeout_s=remaining_s(context))
+        return await self._carrier.call(
+            name, prepared, timeout_s=remaining_s(context), author=author_of(context)
+        )
 
     # Watches
 

@@ -153,6 +153,7 @@ class Worker:
             carrier=carrier,
             engine=link,
             coordinator=coordinator,
+            config_store=config_store,
             presenter=Presenter(loop.herder.context, link.plugins),
             hub=hub,
             read_to_end=executor.read_configs_to_end,

@@ -11,7 +11,7 @@ from drover.errors import InvalidArgumentError, Reason
 from drover.rpc.interceptors import remaining_s
 from services.worker.carrier import Carrier
 from services.worker.core import requests
-from services.worker.core.pending import HOP_COUNT_MAX
+from services.worker.core.pending_calls import HOP_COUNT_MAX
 from services.worker.herder_loop import HerderLoop
 
 RpcContext = grpc.aio.ServicerContext[Any, Any]
@@ -36,6 +36,7 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
             request.request,
             hop_count=request.hop_count,
             timeout_s=remaining_s(context),
+            author=request.author,
         )
         return pb.ForwardResponse(response=response)
 

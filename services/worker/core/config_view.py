@@ -10,7 +10,9 @@ from drover.model.config import (
     ConnectorConfigRemoved,
     ConnectorConfigUpdated,
     ConnectorEntry,
+    LoggerLevelSet,
     RestartRequested,
+    SessionKeyUpdated,
     TargetStateChanged,
     TaskConfigsUpdated,
 )
@@ -132,6 +134,8 @@ class ConfigView:
             case RestartRequested(name):
                 if name not in self.connectors:
                     return None
+            case SessionKeyUpdated() | LoggerLevelSet():
+                return None  # nothing of what should run
         return change
 
     def advance_to(self, end_offset: int) -> None:

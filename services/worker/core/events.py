@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from drover.errors import DroverError, Violation
-from drover.model.config import ConfigEvent, ConfigMap, ConfigSnapshot
+from drover.model.config import ConfigEvent, ConfigMap, ConfigSnapshot, HistoryEntry
 from drover.model.group import JoinOutcome, SyncOutcome
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
@@ -127,6 +127,14 @@ class TaskConfigsSubmitted:
     """The leader has written the task configs that this worker's connector made."""
 
     cause_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRead:
+    """What the config store knows to have been written about a connector, oldest first."""
+
+    cause_id: str
+    entries: Sequence[HistoryEntry]
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,13 +278,15 @@ class TaskStopped:
 class RequestReceived:
     """A caller waits for an answer under ``call_id``, until ``deadline_ms``.
 
-    ``hop_count`` says how often the call was carried between workers before.
+    ``hop_count`` says how often the call was carried between workers before, ``author`` who asks
+    (empty if unknown).
     """
 
     call_id: str
     request: Request
     deadline_ms: int
     hop_count: int = 0
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +389,7 @@ HerderEvent = (
     | WriterClaimed
     | ConfigWritten
     | TaskConfigsSubmitted
+    | HistoryRead
     | ConfigValidated
     | CallFailed
     | ConnectorStarted

@@ -360,6 +360,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.WriterClaimed: lambda h, e: h.writer.claimed(e.cause_id, e.writer_epoch, e.end_offset),
     events.ConfigWritten: Herder._config_written,
     events.TaskConfigsSubmitted: lambda h, e: h.reconfigurer.written(e.cause_id),
+    events.HistoryRead: lambda h, e: h.pending.history_read(e),
     events.ConfigValidated: lambda h, e: h.pending.validated(e),
     events.CallFailed: Herder._call_failed,
     events.ConnectorStarted: Herder._connector_started,

@@ -84,6 +84,7 @@ class WriteConnectorConfig:
     expected_revision: int | None
     writer_epoch: int
     request_id: str
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,7 @@ class RemoveConnector:
     name: str
     writer_epoch: int
     request_id: str
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class WriteTargetState:
     name: str
     target_state: TargetState
     request_id: str
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,15 @@ class WriteRestartRequest:
     include_tasks: bool
     writer_epoch: int
     request_id: str
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHistory:
+    """Ask the config store for a connector's history: HistoryRead or CallFailed."""
+
+    cause_id: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +261,7 @@ HerderInstruction = (
     | WriteTaskConfigs
     | WriteTargetState
     | WriteRestartRequest
+    | ReadHistory
     | SubmitToLeader
     | ValidateConfig
     | WriteStatus

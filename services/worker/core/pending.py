@@ -17,21 +17,22 @@ from drover.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from drover.machine import Complete, Fail
+from drover.machine import Fail
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from services.worker.core import requests
-from services.worker.core.checks import config_error, connector_not_found, sink_group_violations
+from services.worker.core.checks import config_error, sink_group_violations
 from services.worker.core.context import Context
 from services.worker.core.events import (
     ConfigValidated,
     ConfigWritten,
-    RequestExpired,
+    HistoryRead,
     RequestReceived,
     RequestRetryDue,
 )
 from services.worker.core.instructions import (
+    ReadHistory,
     RemoveConnector,
     ValidateConfig,
     WriteConnectorConfig,
@@ -41,14 +42,13 @@ from services.worker.core.instructions import (
 )
 from services.worker.core.lifecycle import Lifecycle
 from services.worker.core.membership import Membership
+from services.worker.core.pending_calls import PendingCalls
 from services.worker.core.pending_request import Pending, Step
 from services.worker.core.restart_plan import RestartPlan, RestartRequest, plan_restart
+from services.worker.core.rollback import rollback_to
 from services.worker.core.task_lifecycle import RETRIED_ERRORS
 from services.worker.core.work import Work
 from services.worker.core.writer import Writer
-
-#: How often a call may be carried from worker to worker.
-HOP_COUNT_MAX = 2
 
 
 class PendingRequests:
@@ -68,20 +68,16 @@ class PendingRequests:
         self._membership = membership
         self._writer = writer
         self._describe_stage = describe_stage
-        self._pending: dict[str, Pending] = {}
-        self._by_cause: dict[str, Pending] = {}
-        self._reading_back: dict[str, Pending] = {}
+        self._calls = PendingCalls(context, membership, writer)
         self._ground: object = None
 
     def __len__(self) -> int:
-        return len(self._pending)
+        return len(self._calls)
 
     @property
     def writing_task_configs(self) -> bool:
         """Whether task configs that other workers made are on their way to the log."""
-        return any(
-            isinstance(p.request, requests.SubmitTaskConfigs) for p in self._pending.values()
-        )
+        return any(isinstance(p.request, requests.SubmitTaskConfigs) for p in self._calls)
 
     def is_stopping(self, name: str) -> bool:
         """Whether a stop of the connector is on its way, or done."""
@@ -90,7 +86,7 @@ class PendingRequests:
             return True
         return any(
             pending.request.name == name
-            for pending in self._pending.values()
+            for pending in self._calls
             if isinstance(pending.request, requests.SetTargetState) and _is_begun_stop(pending)
         )
 
@@ -100,18 +96,12 @@ class PendingRequests:
         """A caller waits for an answer from now on."""
         if self._membership.ending:
             self._context.emit(Fail(event.call_id, _draining()))
-        elif len(self._pending) >= self._context.settings.request_count_max:
-            text = f"{len(self._pending)} requests wait already: try again later"
+        elif len(self._calls) >= self._context.settings.request_count_max:
+            text = f"{len(self._calls)} requests wait already: try again later"
             error = ResourceExhaustedError(Reason.QUEUE_FULL, text)
             self._context.emit(Fail(event.call_id, error))
         else:
-            pending = Pending(event.call_id, event.request, event.hop_count)
-            self._pending[event.call_id] = pending
-            delay_ms = max(event.deadline_ms - self._context.now_ms, 0)
-            self._context.set_timer(
-                f"request:{event.call_id}", delay_ms, RequestExpired(event.call_id)
-            )
-            self._go_on(pending)
+            self._go_on(self._calls.open(event))
 
     def cancel(self, call_id: str) -> None:
         """The caller went away; a write under way goes on without it.
@@ -119,36 +109,46 @@ class PendingRequests:
         So does a stop that has begun: its first write alone would leave a connector that should
         run without tasks.
         """
-        pending = self._pending.get(call_id)
+        pending = self._calls.get(call_id)
         if pending is not None and not _is_begun_stop(pending):
-            self._close(pending)
+            self._calls.close(pending)
 
     def expire(self, call_id: str) -> None:
         """The deadline came."""
-        pending = self._pending.get(call_id)
+        pending = self._calls.get(call_id)
         if pending is None:
             return
         what = type(pending.request).__name__
         text = f"{what} did not finish in time: it {pending.step}, {self._describe_stage()}"
         if pending.last_error:
             text = f"{text}; last error: {pending.last_error}"
-        self._fail(pending, DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text))
+        self._calls.fail(pending, DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text))
 
     def fail_all(self) -> None:
         """The worker ends."""
-        for pending in list(self._pending.values()):
-            self._fail(pending, _draining())
+        for pending in self._calls:
+            self._calls.fail(pending, _draining())
 
     def retry_due(self, call_id: str) -> None:
         """The back-off is over."""
-        pending = self._pending.get(call_id)
+        pending = self._calls.get(call_id)
         if pending is not None and pending.step is Step.BACKING_OFF:
+            pending.step = Step.WAITING
+            self._go_on(pending)
+
+    def history_read(self, event: HistoryRead) -> None:
+        """The versions of a connector that is to go back to one of them."""
+        pending = self._calls.end(event.cause_id)
+        if pending is not None and isinstance(pending.request, requests.RollbackConnector):
+            pending.request, pending.refusal = rollback_to(pending.request, event.entries)
+            # what can only be refused needs no engine
+            pending.validated = pending.refusal is not None
             pending.step = Step.WAITING
             self._go_on(pending)
 
     def validated(self, event: ConfigValidated) -> None:
         """The engine has looked at a config."""
-        pending = self._by_cause.pop(event.cause_id, None)
+        pending = self._calls.end(event.cause_id)
         if pending is None or not isinstance(
             pending.request, requests.CreateConnector | requests.PutConnectorConfig
         ):
@@ -158,7 +158,7 @@ class PendingRequests:
         if event.connector_type == "sink":
             violations += sink_group_violations(name, config, self._context.settings.group_id)
         if violations:
-            self._fail(pending, config_error(name, violations))
+            self._calls.fail(pending, config_error(name, violations))
         else:
             pending.validated = True
             pending.step = Step.WAITING
@@ -166,7 +166,7 @@ class PendingRequests:
 
     def written(self, event: ConfigWritten) -> bool:
         """A write is durable; False when it was nobody's here."""
-        pending = self._by_cause.pop(event.cause_id, None)
+        pending = self._calls.end(event.cause_id)
         if pending is None:
             return False
         if _is_stop(pending) and not pending.emptied:
@@ -176,15 +176,12 @@ class PendingRequests:
             return True
         if isinstance(pending.response, requests.ConfigStored):
             pending.response = requests.ConfigStored(event.revision, pending.response.created)
-        pending.step = Step.READING_BACK
-        pending.end_offset = event.end_offset
-        self._reading_back[pending.call_id] = pending
-        self._read_back(pending)
+        self._calls.wait_for_offset(pending, event.end_offset)
         return True
 
     def call_failed(self, cause_id: str, error: DroverError) -> bool:
         """A validation or write failed; False when it was nobody's here."""
-        pending = self._by_cause.pop(cause_id, None)
+        pending = self._calls.end(cause_id)
         if pending is None:
             return False
         if error.reason is Reason.STALE_WRITER_EPOCH and pending.epoch is not None:
@@ -199,41 +196,34 @@ class PendingRequests:
             self._context.set_timer(
                 f"retry:{pending.call_id}", delay_ms, RequestRetryDue(pending.call_id)
             )
-        elif error.reason is Reason.REVISION_MISMATCH and isinstance(
-            pending.request, requests.CreateConnector
-        ):
-            text = f"connector {pending.request.name!r} exists already"
-            self._fail(pending, AlreadyExistsError(Reason.CONNECTOR_ALREADY_EXISTS, text))
+        elif error.reason is Reason.REVISION_MISMATCH:
+            self._calls.fail(pending, pending.refusal or error)
         else:
-            self._fail(pending, error)
+            self._calls.fail(pending, error)
         return True
 
     def pump(self) -> None:
         """Go on with all that waited, when the ground they wait for has changed."""
         membership, view = self._membership, self._context.view
-        for pending in list(self._reading_back.values()):
-            self._read_back(pending)
+        self._calls.read_back()
         ground = (membership.stage, membership.settled_count, self._writer.ready, view.loaded)
         if ground != self._ground:
             self._ground = ground
-            for pending in [p for p in self._pending.values() if p.step is Step.WAITING]:
+            for pending in [p for p in self._calls if p.step is Step.WAITING]:
                 self._go_on(pending)
 
     def work_changed(self, item: Lifecycle) -> None:
         """A connector or task moved: a restart may be done, or has to be asked of its new owner."""
-        for pending in [p for p in self._pending.values() if p.restarted == item.key]:
+        for pending in [p for p in self._calls if p.restarted == item.key]:
             if item.gone:
                 pending.restarted = None
                 pending.step = Step.WAITING
             elif item.finished_version >= pending.version:
-                self._complete(pending, requests.Accomplished())
+                self._calls.complete(pending, requests.Accomplished())
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
-        for pending in self._pending.values():
-            has_call = pending.step in (Step.VALIDATING, Step.WRITING)
-            assert has_call == (pending.cause_id in self._by_cause), f"{pending} lost its call"
-            assert (pending.step is Step.RESTARTING) == (pending.restarted is not None)
+        self._calls.validate()
 
     # How a request goes on
 
@@ -241,6 +231,10 @@ class PendingRequests:
         match pending.request:
             case requests.CreateConnector() | requests.PutConnectorConfig():
                 self._store_config(pending, pending.request)
+            case requests.RollbackConnector():
+                if self._calls.leads(pending):
+                    self._calls.begin(pending, Step.READING_HISTORY)
+                    self._context.emit(ReadHistory(pending.cause_id, pending.request.name))
             case requests.DeleteConnector():
                 self._delete(pending, pending.request)
             case requests.SetTargetState():
@@ -258,18 +252,21 @@ class PendingRequests:
     def _store_config(
         self, pending: Pending, request: requests.CreateConnector | requests.PutConnectorConfig
     ) -> None:
-        if not self._leads(pending):
+        if not self._calls.leads(pending):
             return
         if not pending.validated:
-            self._call(pending, Step.VALIDATING)
+            self._calls.begin(pending, Step.VALIDATING)
             self._context.emit(ValidateConfig(pending.cause_id, request.config))
             return
-        if not self._may_write(pending):
+        if not self._calls.may_write(pending):
             return
         creates = isinstance(request, requests.CreateConnector)
         created = request.name not in self._context.view.connectors
         pending.response = requests.ConfigStored(0, creates or created)
-        self._call(pending, Step.WRITING)
+        if creates:
+            text = f"connector {request.name!r} exists already"
+            pending.refusal = AlreadyExistsError(Reason.CONNECTOR_ALREADY_EXISTS, text)
+        self._calls.begin(pending, Step.WRITING)
         self._context.emit(
             WriteConnectorConfig(
                 cause_id=pending.cause_id,
@@ -285,38 +282,47 @@ class PendingRequests:
                 ),
                 writer_epoch=pending.epoch or 0,
                 request_id=request.request_id,
+                author=pending.author,
             )
         )
 
     def _delete(self, pending: Pending, request: requests.DeleteConnector) -> None:
         # the store knows whether an unknown name was removed by this very request before
-        if self._leads(pending) and self._may_write(pending):
+        if self._calls.leads(pending) and self._calls.may_write(pending):
             pending.response = requests.Accomplished()
-            self._call(pending, Step.WRITING)
+            self._calls.begin(pending, Step.WRITING)
             self._context.emit(
                 RemoveConnector(
-                    pending.cause_id, request.name, pending.epoch or 0, request.request_id
+                    cause_id=pending.cause_id,
+                    name=request.name,
+                    writer_epoch=pending.epoch or 0,
+                    request_id=request.request_id,
+                    author=pending.author,
                 )
             )
 
     def _set_target_state(self, pending: Pending, request: requests.SetTargetState) -> None:
         if request.target_state is TargetState.STOPPED:
-            if not self._leads(pending) or not self._known(pending, request.name):
+            if not self._calls.leads(pending) or not self._calls.known(pending, request.name):
                 return
             if not pending.emptied:
                 self._empty_task_configs(pending, request)
                 return
         pending.response = requests.Accomplished()
-        self._call(pending, Step.WRITING)
+        self._calls.begin(pending, Step.WRITING)
         self._context.emit(
             WriteTargetState(
-                pending.cause_id, request.name, request.target_state, request.request_id
+                cause_id=pending.cause_id,
+                name=request.name,
+                target_state=request.target_state,
+                request_id=request.request_id,
+                author=pending.author,
             )
         )
 
     def _empty_task_configs(self, pending: Pending, request: requests.SetTargetState) -> None:
-        if self._may_write(pending):
-            self._call(pending, Step.WRITING)
+        if self._calls.may_write(pending):
+            self._calls.begin(pending, Step.WRITING)
             # not the caller's id: of a stop that was begun before, the owner may have made new ones
             request_id = f"{self._context.member_id}/{self._context.next_id()}"
             self._context.emit(
@@ -324,25 +330,26 @@ class PendingRequests:
             )
 
     def _write_restart(self, pending: Pending, request: requests.RestartConnector) -> None:
-        if not self._leads(pending) or not self._known(pending, request.name):
+        if not self._calls.leads(pending) or not self._calls.known(pending, request.name):
             return
         status = self._context.statuses.get(request.name)
         if status is None:
             text = f"connector {request.name!r} has no status yet: nothing to restart"
-            self._fail(pending, NotFoundError(Reason.CONNECTOR_NOT_FOUND, text))
+            self._calls.fail(pending, NotFoundError(Reason.CONNECTOR_NOT_FOUND, text))
             return
-        if not self._may_write(pending):
+        if not self._calls.may_write(pending):
             return
         pending.response = requests.RestartPlanned(self._plan(request, status.state))
-        self._call(pending, Step.WRITING)
+        self._calls.begin(pending, Step.WRITING)
         self._context.emit(
             WriteRestartRequest(
-                pending.cause_id,
-                request.name,
-                request.only_failed,
-                request.include_tasks,
-                pending.epoch or 0,
-                request.request_id,
+                cause_id=pending.cause_id,
+                name=request.name,
+                only_failed=request.only_failed,
+                include_tasks=request.include_tasks,
+                writer_epoch=pending.epoch or 0,
+                request_id=request.request_id,
+                author=pending.author,
             )
         )
 
@@ -365,11 +372,11 @@ class PendingRequests:
         if not self._membership.settled:
             return
         name = key.connector if isinstance(key, TaskId) else key
-        if not self._known(pending, name):
+        if not self._calls.known(pending, name):
             return
         if isinstance(key, TaskId) and not self._context.view.has_task(key):
             text = f"connector {name!r} has no task {key.task}"
-            self._fail(pending, NotFoundError(Reason.TASK_NOT_FOUND, text))
+            self._calls.fail(pending, NotFoundError(Reason.TASK_NOT_FOUND, text))
             return
         item = self._work.find(key)
         if item is not None:
@@ -379,29 +386,29 @@ class PendingRequests:
             self._work.touch(key)
         elif self._membership.leads:
             # its own when it waits for the next assignment: then so does this
-            owner = self._owner(key)
+            owner = self._calls.owner(key)
             if owner and owner != self._context.settings.worker_id:
-                self._carry(pending, owner, Reason.NOT_OWNER)
+                self._calls.carry(pending, owner, Reason.NOT_OWNER)
         else:
-            self._carry(pending, self._membership.leader_url, Reason.NOT_OWNER)
+            self._calls.carry(pending, self._membership.leader_url, Reason.NOT_OWNER)
 
     def _store_task_configs(self, pending: Pending, request: requests.SubmitTaskConfigs) -> None:
         if not self._membership.settled:
             return
         if not self._membership.leads:
             error = FailedPreconditionError(Reason.NOT_LEADER, "this worker does not lead")
-            self._fail(pending, error)
+            self._calls.fail(pending, error)
             return
-        if not self._known(pending, request.connector):
+        if not self._calls.known(pending, request.connector):
             return
         if self.is_stopping(request.connector):
             # its owner may have read of a later start already, or the stop may come to nothing
             text = f"{request.connector!r} is being stopped: ask it again for its task configs"
-            self._fail(pending, AbortedError(Reason.REVISION_MISMATCH, text))
+            self._calls.fail(pending, AbortedError(Reason.REVISION_MISMATCH, text))
             return
-        if self._may_write(pending):
+        if self._calls.may_write(pending):
             pending.response = requests.Accomplished()
-            self._call(pending, Step.WRITING)
+            self._calls.begin(pending, Step.WRITING)
             self._context.emit(
                 WriteTaskConfigs(
                     pending.cause_id,
@@ -411,67 +418,6 @@ class PendingRequests:
                     request.request_id,
                 )
             )
-
-    # Conditions
-
-    def _leads(self, pending: Pending) -> bool:
-        if self._membership.leads:
-            return True
-        if self._membership.settled:
-            self._carry(pending, self._membership.leader_url, Reason.NOT_LEADER)
-        return False
-
-    def _may_write(self, pending: Pending) -> bool:
-        pending.epoch = self._writer.epoch if self._writer.ready else None
-        return pending.epoch is not None
-
-    def _known(self, pending: Pending, name: str) -> bool:
-        if name in self._context.view.connectors:
-            return True
-        self._fail(pending, connector_not_found(name))
-        return False
-
-    def _owner(self, key: StatusKey) -> str:
-        for worker_url, assignment in self._membership.assignments.items():
-            part = assignment.tasks if isinstance(key, TaskId) else assignment.connectors
-            if key in part:
-                return worker_url
-        return ""
-
-    def _carry(self, pending: Pending, worker_url: str, reason: Reason) -> None:
-        if pending.hop_count < HOP_COUNT_MAX:
-            self._complete(pending, requests.CarryTo(worker_url))
-        else:
-            text = (
-                f"the call was carried {pending.hop_count} times and found no worker to answer it"
-            )
-            self._fail(pending, FailedPreconditionError(reason, text))
-
-    # Ends
-
-    def _read_back(self, pending: Pending) -> None:
-        if self._context.view.offset >= pending.end_offset and pending.response is not None:
-            self._complete(pending, pending.response)
-
-    def _call(self, pending: Pending, step: Step) -> None:
-        pending.step = step
-        pending.cause_id = self._context.next_cause("request")
-        self._by_cause[pending.cause_id] = pending
-
-    def _complete(self, pending: Pending, response: requests.Response) -> None:
-        self._close(pending)
-        self._context.emit(Complete(pending.call_id, response))
-
-    def _fail(self, pending: Pending, error: DroverError) -> None:
-        self._close(pending)
-        self._context.emit(Fail(pending.call_id, error))
-
-    def _close(self, pending: Pending) -> None:
-        del self._pending[pending.call_id]
-        self._reading_back.pop(pending.call_id, None)
-        self._by_cause.pop(pending.cause_id, None)
-        self._context.cancel_timer(f"request:{pending.call_id}")
-        self._context.cancel_timer(f"retry:{pending.call_id}")
 
 
 def _is_stop(pending: Pending) -> bool:

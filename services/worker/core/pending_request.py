@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drover.errors import DroverError
 from drover.model.status import StatusKey
 from services.worker.core import requests
 
@@ -12,6 +13,8 @@ class Step(StrEnum):
 
     #: For a settled group, the leader, the right to write.
     WAITING = "has not begun"
+    #: The config store is asked for the versions of a connector.
+    READING_HISTORY = "waits for the connector's history"
     #: The engine looks at the config.
     VALIDATING = "waits for the engine to validate the config"
     #: A write to the config log is under way.
@@ -31,11 +34,15 @@ class Pending:
     call_id: str
     request: requests.Request
     hop_count: int
+    #: Who asks; empty if unknown.
+    author: str = ""
     step: Step = Step.WAITING
     cause_id: str = ""
     attempt: int = 0
     last_error: str = ""
     validated: bool = False
+    #: What the caller is told if the config store finds another revision than expected.
+    refusal: DroverError | None = None
     #: Stop only: the task configs are gone, the target state is next.
     emptied: bool = False
     epoch: int | None = None

@@ -32,6 +32,15 @@ class PutConnectorConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RollbackConnector:
+    """Write a config that the connector had as its new one; answered by ConfigStored. Leader."""
+
+    name: str
+    revision: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteConnector:
     """Remove a connector; answered by Accomplished. Leader."""
 
@@ -85,6 +94,7 @@ class SubmitTaskConfigs:
 Request = (
     CreateConnector
     | PutConnectorConfig
+    | RollbackConnector
     | DeleteConnector
     | SetTargetState
     | RestartConnector

@@ -17,7 +17,7 @@ from tenacity import (
 )
 
 from drover.errors import DeadlineExceededError, InternalError, Reason, UnavailableError
-from drover.rpc import MESSAGE_MAX_BYTES, REQUEST_ID_KEY, REQUEST_ID_PATTERN
+from drover.rpc import AUTHOR_KEY, MESSAGE_MAX_BYTES, REQUEST_ID_KEY, REQUEST_ID_PATTERN
 from drover.rpc.logs import current_request_id
 from drover.rpc.status import from_rpc_error
 
@@ -87,6 +87,7 @@ async def unary(
     *,
     timeout_s: float,
     retry: bool,
+    author: str = "",
 ) -> ResponseT:
     """Call ``method`` once, or until it is answered if ``retry``.
 
@@ -95,12 +96,13 @@ async def unary(
         request: Sent unchanged by every attempt, so a request id in it stays the same.
         timeout_s: For all attempts and the pauses between them.
         retry: Whether a call that the server did not answer may be repeated.
+        author: Who asks for a change, in ASCII; empty to have the server take the address.
 
     Raises:
         DroverError: What the server answered; UnavailableError when it could not be reached in
             time, DeadlineExceededError when it did not answer in time.
     """
-    metadata = _metadata()
+    metadata = _metadata() + (((AUTHOR_KEY, author),) if author else ())
     if not retry:
         return await _attempt(method, request, timeout_s, metadata)
     deadline = asyncio.get_running_loop().time() + timeout_s

@@ -30,11 +30,15 @@ class ConnectClient:
     Args:
         channel: To any worker.
         retry: False for a tool that would rather tell at once that nobody answers.
+        author: Who asks, such as user@host: the history of connectors tells it. By default it is
+            the address that the call comes from.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, *, retry: bool = True) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, retry: bool = True, author: str = "") -> None:
         self._stub = pb_grpc.ConnectServiceStub(channel)
         self._retry = retry
+        # metadata is ASCII
+        self._author = author.encode("ascii", "backslashreplace").decode()
 
     async def get_cluster_info(
         self, *, timeout_s: float = ADMIN_TIMEOUT_S
@@ -124,10 +128,35 @@ class ConnectClient:
         request = pb.PatchConnectorConfigRequest(
             name=name, set=settings, remove=remove, request_id=request_id or new_request_id()
         )
-        response = await unary(
-            self._stub.PatchConnectorConfig, request, timeout_s=timeout_s, retry=False
+        response = await self._call_once(
+            self._stub.PatchConnectorConfig, request, timeout_s=timeout_s
         )
         return response.connector
+
+    async def get_connector_history(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> list[pb.ConnectorChange]:
+        """What was done to a connector and by whom, the newest first, of all pages."""
+
+        async def fetch(token: str) -> pb.GetConnectorHistoryResponse:
+            request = pb.GetConnectorHistoryRequest(name=name, page_token=token)
+            return await self._call(self._stub.GetConnectorHistory, request, timeout_s=timeout_s)
+
+        return [change async for page in pages(fetch) for change in page.changes]
+
+    async def rollback_connector(
+        self,
+        name: str,
+        revision: int,
+        *,
+        request_id: str = "",
+        timeout_s: float = ADMIN_TIMEOUT_S,
+    ) -> pb.RollbackConnectorResponse:
+        """Write a config that the connector had before as its new one."""
+        request = pb.RollbackConnectorRequest(
+            name=name, revision=revision, request_id=request_id or new_request_id()
+        )
+        return await self._call(self._stub.RollbackConnector, request, timeout_s=timeout_s)
 
     async def delete_connector(
         self, name: str, *, request_id: str = "", timeout_s: float = ADMIN_TIMEOUT_S
@@ -171,9 +200,7 @@ class ConnectClient:
         request = pb.RestartConnectorRequest(
             name=name, include_tasks=include_tasks, only_failed=only_failed
         )
-        response = await unary(
-            self._stub.RestartConnector, request, timeout_s=timeout_s, retry=False
-        )
+        response = await self._call_once(self._stub.RestartConnector, request, timeout_s=timeout_s)
         return response.planned_status
 
     async def restart_task(
@@ -181,7 +208,7 @@ class ConnectClient:
     ) -> None:
         """Restart one task. No retries."""
         request = pb.RestartTaskRequest(name=name, task=task)
-        await unary(self._stub.RestartTask, request, timeout_s=timeout_s, retry=False)
+        await self._call_once(self._stub.RestartTask, request, timeout_s=timeout_s)
 
     async def list_tasks(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
@@ -243,8 +270,8 @@ class ConnectClient:
     ) -> str:
         """Change a stopped connector's offsets; returns what was done."""
         request = pb.AlterConnectorOffsetsRequest(name=name, offsets=offsets)
-        response = await unary(
-            self._stub.AlterConnectorOffsets, request, timeout_s=timeout_s, retry=False
+        response = await self._call_once(
+            self._stub.AlterConnectorOffsets, request, timeout_s=timeout_s
         )
         return response.message
 
@@ -253,8 +280,8 @@ class ConnectClient:
     ) -> str:
         """Remove a stopped connector's offsets; returns what was done."""
         request = pb.ResetConnectorOffsetsRequest(name=name)
-        response = await unary(
-            self._stub.ResetConnectorOffsets, request, timeout_s=timeout_s, retry=False
+        response = await self._call_once(
+            self._stub.ResetConnectorOffsets, request, timeout_s=timeout_s
         )
         return response.message
 
@@ -263,9 +290,7 @@ class ConnectClient:
     ) -> list[str]:
         """The topics a connector was seen to use."""
         request = pb.GetConnectorTopicsRequest(name=name)
-        response = await unary(
-            self._stub.GetConnectorTopics, request, timeout_s=timeout_s, retry=False
-        )
+        response = await self._call(self._stub.GetConnectorTopics, request, timeout_s=timeout_s)
         return list(response.topics)
 
     async def reset_connector_topics(
@@ -273,12 +298,12 @@ class ConnectClient:
     ) -> None:
         """Forget the topics a connector was seen to use."""
         request = pb.ResetConnectorTopicsRequest(name=name)
-        await unary(self._stub.ResetConnectorTopics, request, timeout_s=timeout_s, retry=False)
+        await self._call(self._stub.ResetConnectorTopics, request, timeout_s=timeout_s)
 
     async def list_loggers(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> list[pb.Logger]:
         """The called worker's loggers and their levels."""
-        response = await unary(
-            self._stub.ListLoggers, pb.ListLoggersRequest(), timeout_s=timeout_s, retry=False
+        response = await self._call(
+            self._stub.ListLoggers, pb.ListLoggersRequest(), timeout_s=timeout_s
         )
         return list(response.loggers)
 
@@ -292,7 +317,7 @@ class ConnectClient:
     ) -> list[str]:
         """Set a logger's level; returns the loggers that changed."""
         request = pb.SetLoggerLevelRequest(name=name, level=level, cluster_scope=cluster_scope)
-        response = await unary(self._stub.SetLoggerLevel, request, timeout_s=timeout_s, retry=False)
+        response = await self._call(self._stub.SetLoggerLevel, request, timeout_s=timeout_s)
         return list(response.names)
 
     async def _call(
@@ -303,4 +328,16 @@ class ConnectClient:
         timeout_s: float,
     ) -> ResponseT:
         """A call that is safe to repeat."""
-        return await unary(method, request, timeout_s=timeout_s, retry=self._retry)
+        return await unary(
+            method, request, timeout_s=timeout_s, retry=self._retry, author=self._author
+        )
+
+    async def _call_once(
+        self,
+        method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
+        request: RequestT,
+        *,
+        timeout_s: float,
+    ) -> ResponseT:
+        """A call that a repetition would do twice."""
+        return await unary(method, request, timeout_s=timeout_s, retry=False, author=self._author)

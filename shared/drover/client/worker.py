@@ -22,6 +22,7 @@ class WorkerClient:
         method: str,
         request: bytes,
         hop_count: int,
+        author: str = "",
         retry: bool,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> bytes:
@@ -31,10 +32,13 @@ class WorkerClient:
             method: The RPC's name, such as "CreateConnector".
             request: The serialized request.
             hop_count: How often it was carried before.
+            author: Who asked for the call; empty if unknown.
             retry: Whether the carried call is safe to repeat.
             timeout_s: For the call with its retries.
         """
-        message = pb.ForwardRequest(method=method, request=request, hop_count=hop_count)
+        message = pb.ForwardRequest(
+            method=method, request=request, hop_count=hop_count, author=author
+        )
         response = await unary(self._stub.Forward, message, timeout_s=timeout_s, retry=retry)
         return response.response
 

@@ -9,6 +9,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 REQUEST_ID_KEY = "x-request-id"
+#: Who asks for a change, such as user@host; for the history of connectors.
+AUTHOR_KEY = "drover-author"
 #: What may stand in a header and in a log; other ids are replaced.
 REQUEST_ID_PATTERN = re.compile(r"[!-~]{1,128}")
 #: gRPC's default for received messages; larger ones are refused by the transport.

@@ -1,0 +1,42 @@
+"""Who asks for a change."""
+
+import pytest
+
+from services.worker.author import AUTHOR_MAX_CHARS, author_of
+
+
+class Call:
+    """What is needed of gRPC's context."""
+
+    def __init__(self, peer: str, *metadata: tuple[str, str | bytes]) -> None:
+        self._peer = peer
+        self._metadata = metadata
+
+    def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...] | None:
+        return self._metadata or None
+
+    def peer(self) -> str:
+        return self._peer
+
+
+def test_the_caller_says_who_it_is() -> None:
+    assert author_of(Call("ipv4:10.0.0.1:5", ("drover-author", " ann@host "))) == "ann@host"
+
+
+@pytest.mark.parametrize(
+    ("peer", "author"),
+    [
+        ("ipv4:10.0.0.1:53112", "10.0.0.1"),
+        ("ipv6:%5B::1%5D:53112", "::1"),
+        ("ipv6:[fe80::1]:53112", "fe80::1"),
+        ("unix:/run/drover.sock", "unix:/run/drover.sock"),
+    ],
+)
+def test_else_it_is_its_address_without_the_port(peer: str, author: str) -> None:
+    assert author_of(Call(peer, ("other", "x"))) == author
+    assert author_of(Call(peer, ("drover-author", "  "))) == author
+
+
+def test_what_cannot_be_shown_or_is_too_long_is_left_out() -> None:
+    assert author_of(Call("", ("drover-author", "a\x1b[31mb"))) == "a[31mb"
+    assert len(author_of(Call("", ("drover-author", "x" * 1_000)))) == AUTHOR_MAX_CHARS
