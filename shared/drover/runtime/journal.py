@@ -105,12 +105,12 @@ class Journal(Generic[R]):
         """
         records = [
             dataclasses.replace(
-                self._encode(record),
-                request_id=outcome.request_id,
+                encoded,
+                request_id=outcome.request_id or encoded.request_id,
                 author=outcome.author,
                 timestamp_ms=decided_ms,
             )
-            for record in outcome.records
+            for encoded in map(self._encode, outcome.records)
         ]
         try:
             end_offset = await self._log.append(records, epoch)

@@ -61,7 +61,8 @@ class Runtime(Generic[R]):
     Args:
         machine: What decides. Its hard state must be empty.
         log: Where the records go. The runtime does not close it.
-        encode: A record as the log keeps it; request id, author and time are filled in.
+        encode: A record as the log keeps it, with a request id of its own where the outcome names
+            none; author and time are filled in.
         decode: The way back; None for records that are not the machine's concern. What it raises
             is reported as LOG_CORRUPT.
         clock: The time that the machine is told; timers follow it.

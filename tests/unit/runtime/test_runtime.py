@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from drover.errors import InternalError, NotFoundError, Reason
+from drover.log.log import LogRecord
 from drover.log.sqlite import SqliteLog
 from drover.machine import CancelTimer, Complete, Fail, Notify, Outcome
 from drover.model.ids import Term
@@ -126,6 +127,24 @@ async def test_request_ids_are_kept_beside_the_records(
     await other.load()
     assert again.request_ids == ["request-1"]
     await other.close()
+
+
+async def test_a_record_may_have_a_request_id_of_its_own(
+    log: MemoryLog, clock: ManualClock
+) -> None:
+    runtime = Runtime(
+        Notebook(),
+        log,
+        encode=lambda line: LogRecord(b"key", line.encode(), request_id=f"of {line}"),
+        decode=lambda stored: (stored.record.value or b"").decode(),
+        clock=clock,
+        name="test",
+    )
+    await runtime.load()
+    await runtime.submit(put("a", "1"), call_id="1")
+    await runtime.submit(put("b", "2", request_id="request-2"), call_id="2")
+    assert [stored.record.request_id for stored in log.records] == ["of a", "request-2"]
+    await runtime.close()
 
 
 async def test_the_writer_epoch_is_checked(runtime: Runtime[str], log: MemoryLog) -> None:
