@@ -11,22 +11,17 @@ from drover.api.status_store.v1 import status_store_service_pb2 as pb
 from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
 from drover.clock import Clock
 from drover.codec.status_store import decode_write, encode_snapshot, encode_watch_responses
-from drover.errors import (
-    InvalidArgumentError,
-    NotImplementedYetError,
-    Reason,
-    UnavailableError,
-    Violation,
-)
+from drover.errors import InvalidArgumentError, NotImplementedYetError, Violation
 from drover.log.log import Log, LogRecord
 from drover.model.status import StatusEvent, StatusWrite
 from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.log_service import skipping_unreadable
 from drover.rpc.server import RpcServer
+from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from services.status_store.core import records
 from services.status_store.core.events import PutStatuses, WriteOutcome
-from services.status_store.core.machine import CHANGES_CHANNEL, StatusMachine
+from services.status_store.core.machine import StatusMachine
 from services.status_store.core.records import AnyRecord
 
 SERVICE = "status-store"
@@ -42,7 +37,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 def wire(log: Log, clock: Clock, server: RpcServer) -> Runtime[AnyRecord]:
     """Make the machine and its runtime, and add their servicer to ``server``."""
-    machine = StatusMachine()
+    machine = StatusMachine(EventHistory.of(log))
     runtime = Runtime(
         machine, log, encode=encode_record, decode=decode_record, clock=clock, name=SERVICE
     )
@@ -78,7 +73,6 @@ class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
         self._runtime = runtime
         self._feed = feed or ChangeFeed(
             runtime=runtime,
-            channel=CHANGES_CHANNEL,
             history=machine.history,
             encode=encode_changes,
         )
@@ -99,8 +93,7 @@ class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
         self, request: pb.GetSnapshotRequest, context: Context
     ) -> AsyncGenerator[pb.GetSnapshotResponse, None]:
         """Every status, in chunks."""
-        if not self._runtime.loaded:
-            raise UnavailableError(Reason.LOADING, "the status log is being read; try again")
+        self._runtime.check_loaded()
         for chunk in encode_snapshot(self._machine.snapshot()):
             yield chunk
 

@@ -53,7 +53,7 @@ def _decide_and_tell(runtime: Any, event: object, call_id: str) -> None:
     _decide(runtime, event, call_id)
     if runtime._in_flight is None:
         return
-    for instruction in runtime._in_flight[2].instructions:
+    for instruction in runtime._in_flight.outcome.instructions:
         joined = isinstance(instruction, Complete) and isinstance(instruction.response, Joined)
         waiting = runtime._calls.pop(instruction.call_id, None) if joined else None
         if waiting is not None:

@@ -24,7 +24,7 @@ from drover.machine import (
     Replayed,
     SetTimer,
 )
-from drover.runtime.runtime import APPEND_FAILED_RETRY_MS
+from drover.runtime.runtime import APPEND_FAILED_RETRY_MS, APPLIED_CHANNEL
 from tests.simulation.disk import Disk
 from tests.simulation.network import Heard, ServerCall
 from tests.simulation.process import Process, ProcessTimers
@@ -45,6 +45,16 @@ class _Waiting:
     event: object
     heard: Heard
     since_ms: int
+
+
+@dataclass(slots=True)
+class _Decision:
+    """An outcome whose records are not durable yet."""
+
+    event: object
+    call_id: str
+    outcome: Outcome[Any]
+    decided_ms: int
 
 
 class Fence(Protocol):
@@ -110,7 +120,7 @@ class SimulatedRuntime(Generic[MachineT]):
         self._retry_count = 0
         self._queue: deque[tuple[object, str]] = deque()
         self._round_left = 0
-        self._in_flight: tuple[object, str, Outcome[Any]] | None = None
+        self._in_flight: _Decision | None = None
         self._calls: dict[str, _Waiting] = {}
         self._answered: set[str] = set()
         self._timers = ProcessTimers(process, self._go_on)
@@ -185,8 +195,16 @@ class SimulatedRuntime(Generic[MachineT]):
         if self._closing is not None:
             return
         for stored in self._disk.read():
-            record = self._decode(stored)
-            self.machine.replay(Replayed(stored.offset, record, stored.record.request_id))
+            cause = stored.record
+            self.machine.replay(
+                Replayed(
+                    stored.offset,
+                    self._decode(stored),
+                    cause.request_id,
+                    cause.author,
+                    stored.timestamp_ms,
+                )
+            )
         instructions = self.machine.loaded(self._process.now_ms, self._disk.end_offset)
         self.loaded = True
         self._release(instructions)
@@ -211,18 +229,19 @@ class SimulatedRuntime(Generic[MachineT]):
                 break
 
     def _decide(self, event: object, call_id: str) -> None:
+        now_ms = self._process.now_ms
         refusal = None if self._fence is None else self._fence.refusal()
         if refusal is not None:
             self._fail(call_id, refusal)
             return
         try:
-            outcome = self.machine.handle(event, self._process.now_ms)
+            outcome = self.machine.handle(event, now_ms)
         except DroverError as error:
             self._fail(call_id, error)
             return
         if outcome.records:
-            self._in_flight = event, call_id, outcome
-            records = [self._encoded(record, outcome.request_id) for record in outcome.records]
+            self._in_flight = _Decision(event, call_id, outcome, now_ms)
+            records = [self._encoded(record, self._in_flight) for record in outcome.records]
             epoch = outcome.writer_epoch
             if epoch is None and self._fence is not None:
                 epoch = self._fence.epoch
@@ -231,14 +250,19 @@ class SimulatedRuntime(Generic[MachineT]):
             self._release(outcome.instructions)
         self._validate()
 
-    def _encoded(self, record: object, request_id: str) -> LogRecord:
-        encoded = self._encode(record)
-        return replace(encoded, request_id=request_id) if request_id else encoded
+    def _encoded(self, record: object, decision: _Decision) -> LogRecord:
+        outcome = decision.outcome
+        return replace(
+            self._encode(record),
+            request_id=outcome.request_id,
+            author=outcome.author,
+            timestamp_ms=decision.decided_ms,
+        )
 
     def _appended(self, result: int | DroverError) -> None:
         assert self._in_flight is not None
-        event, call_id, outcome = self._in_flight
-        self._in_flight = None
+        decision, self._in_flight = self._in_flight, None
+        event, call_id, outcome = decision.event, decision.call_id, decision.outcome
         if isinstance(result, DroverError):
             if self._fence is not None and result.reason is Reason.STALE_WRITER_EPOCH:
                 self._closing = self._closing or self._fence.lost()
@@ -247,10 +271,13 @@ class SimulatedRuntime(Generic[MachineT]):
         else:
             instructions: list[Instruction] = []
             for offset, record in enumerate(outcome.records, result - len(outcome.records)):
-                replayed = Replayed(offset, record, outcome.request_id)
+                replayed = Replayed(
+                    offset, record, outcome.request_id, outcome.author, decision.decided_ms
+                )
                 instructions.extend(self.machine.replay(replayed))
             instructions.extend(outcome.instructions)
             self._release(instructions)
+            self._notify(APPLIED_CHANNEL, None)
         if self._closing is not None:
             self._end_calls()
             return

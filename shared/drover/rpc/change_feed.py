@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from drover.codec.common import invalid_field
 from drover.errors import OutOfRangeError, Reason
 from drover.runtime.history import EventHistory
-from drover.runtime.runtime import Runtime
+from drover.runtime.runtime import APPLIED_CHANNEL, Runtime
 from drover.runtime.watchers import Watcher
 
 EventT = TypeVar("EventT")
@@ -26,7 +26,6 @@ class ChangeFeed(Generic[EventT, MessageT]):
 
     Args:
         runtime: Wakes the streams.
-        channel: Where its machine notifies once for each append.
         history: The changes.
         encode: Messages for changes, the offset up to which they go, and whether the first message
             is the stream's first; at least one message, also without changes.
@@ -38,14 +37,12 @@ class ChangeFeed(Generic[EventT, MessageT]):
         self,
         *,
         runtime: Runtime[Any],
-        channel: str,
         history: EventHistory[EventT],
         encode: Callable[[Sequence[EventT], int, bool], Iterable[MessageT]],
         max_appends_behind: int = MAX_APPENDS_BEHIND,
         progress_interval_s: float = PROGRESS_INTERVAL_S,
     ) -> None:
         self._runtime = runtime
-        self._channel = channel
         self._history = history
         self._encode = encode
         self._max_appends_behind = max_appends_behind
@@ -76,7 +73,7 @@ class ChangeFeed(Generic[EventT, MessageT]):
                 f" {self._runtime.log_id!r}: read a snapshot and watch from its end",
             )
         position, created = start_offset, True
-        with self._runtime.watch(self._channel, self._max_appends_behind) as watcher:
+        with self._runtime.watch(APPLIED_CHANNEL, self._max_appends_behind) as watcher:
             due = True
             while True:
                 end_offset = self._history.end_offset

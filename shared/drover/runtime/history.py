@@ -7,11 +7,14 @@ from itertools import takewhile
 from typing import Generic, TypeVar
 
 from drover.errors import OutOfRangeError, Reason
+from drover.log.log import FollowedLog, Log
 
 EventT = TypeVar("EventT")
 
 MAX_EVENTS = 20_000
 MAX_BYTES = 64 * 1024 * 1024
+#: Less than brokers keep a tombstone for those who have not read it (a day).
+SHARED_LOG_COMPLETE_MS = 12 * 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class _Entry(Generic[EventT]):
     offset: int
     events: Sequence[EventT]
     size_bytes: int
+    timestamp_ms: int
 
 
 class EventHistory(Generic[EventT]):
@@ -30,11 +34,21 @@ class EventHistory(Generic[EventT]):
     Args:
         max_events: How many changes are kept.
         max_bytes: How large they may be together, as estimated by whoever adds them.
+        complete_ms: For a log whose offsets have gaps where nothing is missing, as on Kafka, so
+            that a gap does not tell what compaction has removed: what is older than this when the
+            log is loaded does not count as known. None for a log without such gaps.
     """
 
-    def __init__(self, *, max_events: int = MAX_EVENTS, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        max_events: int = MAX_EVENTS,
+        max_bytes: int = MAX_BYTES,
+        complete_ms: int | None = None,
+    ) -> None:
         self._max_events = max_events
         self._max_bytes = max_bytes
+        self._complete_ms = complete_ms
         self._entries: deque[_Entry[EventT]] = deque()
         self._event_count = 0
         self._size_bytes = 0
@@ -51,21 +65,50 @@ class EventHistory(Generic[EventT]):
         """The offset after the last record seen."""
         return self._end_offset
 
-    def record_seen(self, offset: int, events: Sequence[EventT] = (), size_bytes: int = 0) -> None:
-        """The record at ``offset`` caused ``events``, maybe none.
+    @classmethod
+    def of(cls, log: Log) -> "EventHistory[EventT]":
+        """An empty history of a log."""
+        followed = isinstance(log, FollowedLog)
+        return cls(complete_ms=SHARED_LOG_COMPLETE_MS if followed else None)
+
+    def record_seen(
+        self,
+        offset: int,
+        events: Sequence[EventT] = (),
+        size_bytes: int = 0,
+        timestamp_ms: int = 0,
+    ) -> None:
+        """The record at ``offset``, decided at ``timestamp_ms``, caused ``events``, maybe none.
 
         When offsets before it were never seen, compaction has removed records: what came earlier
         would be a history with holes, and is forgotten.
         """
-        if offset != self._end_offset:
+        if offset != self._end_offset and (self._complete_ms is None or offset < self._end_offset):
             self.skip_to(offset)
         self._end_offset = offset + 1
         if not events:
             return
-        self._entries.append(_Entry(offset, events, size_bytes))
+        self._entries.append(_Entry(offset, events, size_bytes, timestamp_ms))
         self._event_count += len(events)
         self._size_bytes += size_bytes
         self._trim()
+
+    def loaded(self, end_offset: int, now_ms: int) -> None:
+        """The log has been read to ``end_offset``."""
+        if self._complete_ms is None:
+            self.skip_to(end_offset)
+            return
+        oldest_ms = now_ms - self._complete_ms
+        known_from = self._entries[0].offset if self._entries else self._end_offset
+        old_count = 0
+        for count, entry in enumerate(self._entries, 1):
+            if entry.timestamp_ms < oldest_ms:
+                old_count = count
+                known_from = entry.offset + 1
+        for _ in range(old_count):
+            self._forget_oldest()
+        self._start_offset = max(self._start_offset, known_from)
+        self._end_offset = end_offset
 
     def skip_to(self, end_offset: int) -> None:
         """The log ends at ``end_offset`` and what led there is not known."""
@@ -106,10 +149,13 @@ class EventHistory(Generic[EventT]):
 
     def _trim(self) -> None:
         while self._event_count > self._max_events or self._size_bytes > self._max_bytes:
-            oldest = self._entries.popleft()
-            self._event_count -= len(oldest.events)
-            self._size_bytes -= oldest.size_bytes
-            self._start_offset = oldest.offset + 1
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        oldest = self._entries.popleft()
+        self._event_count -= len(oldest.events)
+        self._size_bytes -= oldest.size_bytes
+        self._start_offset = oldest.offset + 1
 
     def _out_of_range(self, message: str) -> OutOfRangeError:
         return OutOfRangeError(

@@ -34,7 +34,7 @@ from drover.rpc.server import RpcServer
 from drover.rpc.status import from_rpc_error
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
-from services.config_store.core.machine import CHANGES_CHANNEL, ConfigMachine
+from services.config_store.core.machine import ConfigMachine
 from services.config_store.core.records import ConfigRecord
 from services.config_store.server import (
     FULL_NAME,
@@ -66,7 +66,6 @@ def wire_with(*, max_appends_behind: int = 1_000, progress_interval_s: float = 1
         )
         feed = ChangeFeed(
             runtime=runtime,
-            channel=CHANGES_CHANNEL,
             history=machine.history,
             encode=encode_changes,
             max_appends_behind=max_appends_behind,
