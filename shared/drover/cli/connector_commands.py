@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Annotated, Any
 
@@ -10,22 +9,22 @@ import grpc.aio
 import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.caller import call_worker
 from drover.cli.console import (
     AddressOption,
     NameArgument,
     Output,
     OutputOption,
-    T,
     call,
     plain,
     print_json,
     print_json_line,
     print_table,
-    run_call,
     say,
     worker_addresses,
 )
 from drover.cli.definitions import Definition, DefinitionError, read_definition
+from drover.cli.history_commands import history, rollback
 from drover.cli.views import (
     cause,
     connector_document,
@@ -52,17 +51,12 @@ FileOption = Annotated[
 ]
 
 
-def _call(address: str, work: Callable[[ConnectClient], Awaitable[T]]) -> T:
-    async def on_channel(channel: grpc.aio.Channel) -> T:
-        return await work(ConnectClient(channel))
-
-    return run_call(worker_addresses(address), on_channel, server="worker")
-
-
 @commands.command("list")
 def list_connectors(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
     """List the connectors with their states."""
-    entries = _call(address, lambda c: c.list_connectors(include_config=True, include_status=True))
+    entries = call_worker(
+        address, lambda c: c.list_connectors(include_config=True, include_status=True)
+    )
     if output is Output.JSON:
         print_json(
             [
@@ -89,7 +83,7 @@ def get(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
     """Show a connector's config."""
-    _print_connector(_call(address, lambda c: c.get_connector(name)), output)
+    _print_connector(call_worker(address, lambda c: c.get_connector(name)), output)
 
 
 @commands.command()
@@ -99,7 +93,7 @@ def create(
     """Create a connector; refused when it exists."""
     definition = _named(file)
     state = _initial_state(definition, file)
-    made = _call(
+    made = call_worker(
         address,
         lambda c: c.create_connector(definition.name, definition.config, initial_state=state),
     )
@@ -117,7 +111,9 @@ def apply(
     definition = _named(file)
     if definition.initial_state:
         raise DefinitionError(f'{file}: "initial_state" is for `drover connector create` only')
-    answer = _call(address, lambda c: c.put_connector_config(definition.name, definition.config))
+    answer = call_worker(
+        address, lambda c: c.put_connector_config(definition.name, definition.config)
+    )
     if output is Output.JSON:
         print_json(connector_document(answer.connector) | {"created": answer.created})
     else:
@@ -129,7 +125,7 @@ def delete(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
     """Remove a connector; its committed offsets stay."""
-    _call(address, lambda c: c.delete_connector(name))
+    call_worker(address, lambda c: c.delete_connector(name))
     _done(name, "deleted", output)
 
 
@@ -138,7 +134,7 @@ def pause(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
     """Keep a connector's tasks assigned but idle."""
-    _call(address, lambda c: c.pause_connector(name))
+    call_worker(address, lambda c: c.pause_connector(name))
     _done(name, "paused", output)
 
 
@@ -147,7 +143,7 @@ def resume(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
     """End a pause or a stop."""
-    _call(address, lambda c: c.resume_connector(name))
+    call_worker(address, lambda c: c.resume_connector(name))
     _done(name, "resumed", output)
 
 
@@ -156,7 +152,7 @@ def stop(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
     """Remove a connector's tasks; its config and offsets stay."""
-    _call(address, lambda c: c.stop_connector(name))
+    call_worker(address, lambda c: c.stop_connector(name))
     _done(name, "stopped", output)
 
 
@@ -175,10 +171,10 @@ def restart(
     if task is not None:
         if include_tasks or only_failed:
             raise typer.BadParameter("--task goes without --include-tasks and --only-failed")
-        _call(address, lambda c: c.restart_task(name, task))
+        call_worker(address, lambda c: c.restart_task(name, task))
         _done(f"{name}-{task}", "restarted", output)
         return
-    planned = _call(
+    planned = call_worker(
         address,
         lambda c: c.restart_connector(name, include_tasks=include_tasks, only_failed=only_failed),
     )
@@ -193,7 +189,7 @@ def status(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
     """Show what a connector and its tasks are doing."""
-    _print_status(_call(address, lambda c: c.get_connector_status(name)), output)
+    _print_status(call_worker(address, lambda c: c.get_connector_status(name)), output)
 
 
 @commands.command()
@@ -296,3 +292,7 @@ def _print_status(status_: pb.ConnectorStatus, output: Output) -> None:
             say(plain(f"\ntask {task.task} failed:\n{task.trace}"))
     if cause(status_.connector.trace) != status_.connector.trace.strip():
         say(plain(f"\nthe connector failed:\n{status_.connector.trace}"))
+
+
+commands.command()(history)
+commands.command()(rollback)

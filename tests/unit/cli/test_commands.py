@@ -2,32 +2,23 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
-import grpc
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
-from grpc_status import rpc_status
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
 from drover.api.coordinator.v1 import coordinator_service_pb2 as group_pb
-from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as group_grpc
-from drover.cli.main import app
 from drover.cli.state import ClusterState, ProcessState, write_state
 from drover.errors import (
     AlreadyExistsError,
-    DroverError,
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
     Reason,
     Violation,
 )
-from drover.rpc.status import to_rpc_status
+from tests.support.fake_cluster import FakeCluster, Run
 
 WORKER = "127.0.0.1:7411"
 STATUS = pb.ConnectorStatus(
@@ -53,66 +44,6 @@ CONNECTOR = pb.Connector(
     revision=7,
 )
 DEFINITION = '{"name": "flights", "config": {"connector.class": "FileStreamSink", "tasks.max": 1}}'
-
-
-class FakeCluster(pb_grpc.ConnectServiceServicer, group_grpc.CoordinatorServiceServicer):
-    """Answers from ``answers`` by RPC name (a message, messages, or an error), keeps requests."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, Any] = {}
-        self.requests: list[Any] = []
-
-    def __getattribute__(self, name: str) -> Any:
-        if not name[:1].isupper():
-            return super().__getattribute__(name)
-
-        def unary(request: Any, context: grpc.ServicerContext) -> Any:
-            self.requests.append(request)
-            answer = self.answers[name]
-            if isinstance(answer, DroverError):
-                context.abort_with_status(rpc_status.to_status(to_rpc_status(answer, "x.drover")))
-            return answer
-
-        def stream(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-            self.requests.append(request)
-            yield from self.answers[name]
-            context.abort_with_status(
-                rpc_status.to_status(
-                    to_rpc_status(NotFoundError(Reason.CONNECTOR_NOT_FOUND, "gone"), "x.drover")
-                )
-            )
-
-        return stream if name.startswith("Watch") else unary
-
-
-@pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeCluster]:
-    fake = FakeCluster()  # type: ignore[abstract]  # its RPCs come from __getattribute__
-    server = grpc.server(ThreadPoolExecutor(max_workers=2))
-    pb_grpc.add_ConnectServiceServicer_to_server(fake, server)
-    group_grpc.add_CoordinatorServiceServicer_to_server(fake, server)
-    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DROVER_ADDRESS", address)
-    monkeypatch.setenv("DROVER_COORDINATOR_ADDRESS", address)
-    monkeypatch.setenv("COLUMNS", "200")
-    yield fake
-    server.stop(None).wait()
-
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def drover(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = app(arguments)
-        output = capsys.readouterr()
-        assert "Traceback (most recent" not in output.out + output.err
-        return code, output.out, output.err
-
-    return run
 
 
 def definition_file(tmp_path: Path, text: str = DEFINITION) -> str:
