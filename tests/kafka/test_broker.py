@@ -10,11 +10,11 @@ import psutil
 import pytest
 from confluent_kafka import KafkaException
 
+from tests.support.child_process import ChildProcess
 from tests.support.kafka.broker import KafkaBroker, SaslUsers
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all
 from tests.support.kafka.connect import FILE_SOURCE, KafkaConnect
-from tests.support.kafka.java_process import JavaProcess
 from tests.support.repository import REPOSITORY
 from tests.support.waiting import wait_until
 
@@ -81,7 +81,7 @@ def test_a_user_may_do_what_an_acl_allows(own_broker: Callable[..., KafkaBroker]
 
 def test_a_process_that_does_not_start_shows_its_log(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
-    process = JavaProcess("the process", ["/bin/sh", "-c", "echo no such setting"], log_path=log)
+    process = ChildProcess("the process", ["/bin/sh", "-c", "echo no such setting"], log_path=log)
 
     with pytest.raises(AssertionError, match="no such setting") as caught:
         process.start(ready=lambda: False)
@@ -93,9 +93,9 @@ def test_a_process_that_does_not_start_shows_its_log(tmp_path: Path) -> None:
 def test_a_process_dies_with_the_one_that_started_it(tmp_path: Path) -> None:
     starts_another = f"""
 import pathlib, sys
-from tests.support.kafka.java_process import JavaProcess
+from tests.support.child_process import ChildProcess
 log = pathlib.Path({str(tmp_path / "log")!r})
-child = JavaProcess("child", ["/bin/sleep", "300"], log_path=log)
+child = ChildProcess("child", ["/bin/sleep", "300"], log_path=log)
 child.start(ready=lambda: True)
 print(child.pid, flush=True)
 sys.stdin.read()

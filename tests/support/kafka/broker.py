@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.child_process import ChildProcess
 from tests.support.kafka.clients import answers
 from tests.support.kafka.jars import KafkaJars
-from tests.support.kafka.java_process import JavaProcess
 from tests.support.kafka.ports import LOOPBACK, free_ports, is_free
 from tests.support.kafka.properties import write_properties
 
@@ -101,7 +101,7 @@ class KafkaBroker:
         self._port = self.options.port or client
         self._jars = jars
         self._properties = directory / "server.properties"
-        self.process = JavaProcess(
+        self.process = ChildProcess(
             "the Kafka broker",
             jars.command("kafka.Kafka", str(self._properties), heap_mib=HEAP_MIB),
             log_path=directory / "broker.log",

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.child_process import ChildProcess
 from tests.support.kafka.connect_rest import ConnectRest
 from tests.support.kafka.jars import KafkaJars
-from tests.support.kafka.java_process import JavaProcess
 from tests.support.kafka.ports import LOOPBACK, free_ports
 from tests.support.kafka.properties import write_properties
 
@@ -68,7 +68,7 @@ class KafkaConnect:
         self._bootstrap = bootstrap
         self._properties = directory / "connect.properties"
         self.rest = ConnectRest(f"http://{LOOPBACK}:{self._port}")
-        self.process = JavaProcess(
+        self.process = ChildProcess(
             "Kafka Connect",
             jars.command(
                 "org.apache.kafka.connect.cli.ConnectDistributed",

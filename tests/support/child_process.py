@@ -1,10 +1,10 @@
-"""A program of Kafka as a child of this process: it dies with it, whatever that dies of."""
+"""A program as a child of this process: it dies with it, whatever that dies of."""
 
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,15 +18,23 @@ _SHOWN_BYTES = 4_000
 
 #: The kernel's parent-death signal comes when the *thread* ends that started the child: this one
 #: lives as long as the process.
-_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="java-starter")
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="child-starter")
 
 
-class JavaProcess:
+class ChildProcess:
     """Start it, stop it or kill it, and start it again; what it says goes into one log file."""
 
-    def __init__(self, name: str, command: Sequence[str], *, log_path: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log_path: Path,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.log_path = log_path
+        self._environment = {**os.environ, **(environment or {})}
         self._command = list(command)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -38,6 +46,7 @@ class JavaProcess:
             self._process = _starter.submit(
                 subprocess.Popen,
                 launch,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
