@@ -28,6 +28,7 @@ from services.worker.core.protocol import EAGER_PROTOCOL
 from services.worker.engine_link import EngineLink
 from services.worker.herder_loop import HerderLoop
 from services.worker.history import class_names, present_history
+from services.worker.loggers import Loggers, shared_level
 from services.worker.presenter import (
     PAGE_BYTES_MAX,
     Presenter,
@@ -62,6 +63,7 @@ class Backends:
     config_store: ConfigStoreClient
     presenter: Presenter
     hub: ChangeHub
+    loggers: Loggers
     read_to_end: ReadToEnd
 
 
@@ -77,6 +79,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         self._engine = backends.engine
         self._coordinator = backends.coordinator
         self._config_store = backends.config_store
+        self._loggers = backends.loggers
         self._presenter = backends.presenter
         self._hub = backends.hub
         self._read_to_end = backends.read_to_end
@@ -369,6 +372,35 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
             # what is gone from a view that was read anew is only known from what was shown
             names = sorted({*shown, *self._view.connectors}) if taken is None else taken
 
+    # Loggers
+
+    async def ListLoggers(
+        self, request: pb.ListLoggersRequest, context: RpcContext
+    ) -> pb.ListLoggersResponse:
+        """The loggers of this process."""
+        response = pb.ListLoggersResponse()
+        for state in self._loggers.states():
+            shown = response.loggers.add(name=state.name, level=state.level)
+            if state.changed_ms is not None:
+                shown.last_change_time.FromMilliseconds(state.changed_ms)
+        return response
+
+    async def SetLoggerLevel(
+        self, request: pb.SetLoggerLevelRequest, context: RpcContext
+    ) -> pb.SetLoggerLevelResponse:
+        """Set a logger's level, here or everywhere."""
+        if not request.cluster_scope:
+            names = self._loggers.set_level(request.name, request.level)
+            return pb.SetLoggerLevelResponse(names=names)
+        self._loggers.check(request.name, request.level)
+        await self._config_store.put_logger_level(
+            logger=request.name,
+            level=shared_level(request.level),
+            author=author_of(context),
+            timeout_s=remaining_s(context),
+        )
+        return pb.SetLoggerLevelResponse()
+
     # Not yet
 
     async def PatchConnectorConfig(self, request: Any, context: RpcContext) -> Any:
@@ -390,14 +422,6 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def ResetConnectorTopics(self, request: Any, context: RpcContext) -> Any:
         """Comes later."""
         raise NotImplementedYetError("ResetConnectorTopics")
-
-    async def ListLoggers(self, request: Any, context: RpcContext) -> Any:
-        """Comes later."""
-        raise NotImplementedYetError("ListLoggers")
-
-    async def SetLoggerLevel(self, request: Any, context: RpcContext) -> Any:
-        """Comes later."""
-        raise NotImplementedYetError("SetLoggerLevel")
 
     # Freshness
 

@@ -32,6 +32,7 @@ from services.worker.engine.supervisor import EngineSupervisor, ExitHandler, Rep
 from services.worker.engine_link import Engine, EngineLink
 from services.worker.executor import Executor
 from services.worker.herder_loop import HerderLoop
+from services.worker.loggers import Loggers
 from services.worker.offset_committer import OffsetCommitter
 from services.worker.presenter import Presenter
 from services.worker.server import Backends, ConnectServicer
@@ -145,6 +146,8 @@ class Worker:
         loop.start(executor.execute)
         hub = ChangeHub()
         loop.observe(hub.observe)
+        loggers = Loggers(SystemClock().now_ms)
+        loop.observe(loggers.observe)
         carrier = Carrier(loop, workers)
         backends = Backends(
             settings=settings,
@@ -156,6 +159,7 @@ class Worker:
             config_store=config_store,
             presenter=Presenter(loop.herder.context, link.plugins),
             hub=hub,
+            loggers=loggers,
             read_to_end=executor.read_configs_to_end,
         )
         server.add(add_ConnectServiceServicer_to_server, ConnectServicer(backends), CONNECT_SERVICE)

@@ -12,6 +12,7 @@ from drover.cli import (
     config_commands,
     connector_commands,
     group_commands,
+    logger_commands,
     plugin_commands,
 )
 from drover.cli.console import (
@@ -42,6 +43,7 @@ cli.add_typer(plugin_commands.commands, name="plugin")
 cli.add_typer(config_commands.commands, name="config")
 cli.add_typer(group_commands.commands, name="group")
 cli.add_typer(cluster_commands.commands, name="cluster")
+cli.add_typer(logger_commands.commands, name="logger")
 cli.command()(cluster_commands.up)
 cli.command()(cluster_commands.down)
 

@@ -1,0 +1,61 @@
+"""``drover logger …``: how much workers log, while they run."""
+
+from datetime import UTC
+from typing import Annotated
+
+import typer
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.caller import call_worker
+from drover.cli.console import (
+    AddressOption,
+    Output,
+    OutputOption,
+    plain,
+    print_json,
+    print_table,
+    say,
+)
+
+commands = typer.Typer(no_args_is_help=True, help="Loggers: how much workers log.")
+
+
+@commands.command("list")
+def list_loggers(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
+    """List the loggers of a worker with their levels."""
+    loggers = call_worker(address, lambda c: c.list_loggers())
+    if output is Output.JSON:
+        print_json(
+            [{"name": each.name, "level": each.level, "set": _set_time(each)} for each in loggers]
+        )
+        return
+    rows = [(each.name, each.level, _set_time(each) or "") for each in loggers]
+    print_table(("LOGGER", "LEVEL", "SET"), rows)
+
+
+@commands.command("set")
+def set_level(
+    name: Annotated[str, typer.Argument(metavar="NAME", help='The logger, or "root".')],
+    level: Annotated[
+        str, typer.Argument(metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR or OFF.")
+    ],
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="On every worker, not only the one that is asked.")
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Set the level of a logger and of those below it, until the worker ends."""
+    names = call_worker(address, lambda c: c.set_logger_level(name, level, cluster_scope=cluster))
+    if output is Output.JSON:
+        print_json({"name": name, "cluster": cluster, "changed": names})
+    elif cluster:
+        say(plain(f"{name} is being set to {level.upper()} on every worker"))
+    else:
+        say(plain(f"set to {level.upper()}: {', '.join(names) or 'nothing, it was so before'}"))
+
+
+def _set_time(logger: pb.Logger) -> str | None:
+    if not logger.HasField("last_change_time"):
+        return None
+    return logger.last_change_time.ToDatetime(tzinfo=UTC).isoformat(timespec="seconds")
