@@ -28,6 +28,7 @@ class Notebook:
     lines: list[str] = field(default_factory=list)
     diary: list[str] = field(default_factory=list)
     request_ids: list[str] = field(default_factory=list)
+    replayed: list[Replayed[str]] = field(default_factory=list)
 
     def handle(self, event: Event | AppendFailed, now_ms: int) -> Outcome[str]:
         if isinstance(event, AppendFailed):
@@ -43,6 +44,7 @@ class Notebook:
         self.diary.append(f"replay {replayed.offset} {replayed.record}")
         self.lines.append(replayed.record)
         self.request_ids.append(replayed.request_id)
+        self.replayed.append(replayed)
         return (Notify("lines", replayed.record),)
 
     def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:

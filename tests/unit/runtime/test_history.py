@@ -4,6 +4,7 @@ import pytest
 
 from drover.errors import OutOfRangeError, Reason
 from drover.runtime.history import EventHistory
+from drover.testing import raises_reason
 
 
 def _filled(count: int, **limits: int) -> EventHistory[str]:
@@ -81,3 +82,63 @@ def test_a_reader_ahead_of_the_log_reads_another_log() -> None:
     with pytest.raises(OutOfRangeError) as error:
         _filled(3).read(4)
     assert error.value.reason is Reason.REVISION_COMPACTED
+
+
+# a log that others append to as well: gaps between offsets mean nothing
+
+HOUR_MS = 3_600_000
+
+
+def shared_history(max_events: int = 100) -> EventHistory[str]:
+    return EventHistory(max_events=max_events, complete_ms=12 * HOUR_MS)
+
+
+def test_gaps_of_a_shared_log_are_no_holes() -> None:
+    history = shared_history()
+    history.loaded(0, 0)
+    for offset in (0, 2, 5):
+        history.record_seen(offset, (f"e{offset}",), 1, 1)
+        history.validate()
+    assert history.read(0) == ["e0", "e2", "e5"]
+    assert history.read(1) == ["e2", "e5"]
+    assert history.read(6) == []
+
+
+def test_what_is_old_when_a_shared_log_is_loaded_is_not_known() -> None:
+    history = shared_history()
+    for offset, hours in ((0, 1), (3, 2), (6, 20), (8, 21)):
+        history.record_seen(offset, (f"e{offset}",), 1, hours * HOUR_MS)
+    history.loaded(9, 22 * HOUR_MS)
+    history.validate()
+    assert history.start_offset == 4
+    assert history.read(4) == ["e6", "e8"]
+    with raises_reason(Reason.REVISION_COMPACTED):
+        history.read(3)
+
+
+def test_what_came_before_the_first_known_change_of_a_shared_log_is_not_known() -> None:
+    history = shared_history()
+    history.record_seen(500, ("e",), 1, HOUR_MS)
+    history.loaded(501, HOUR_MS)
+    assert history.read(500) == ["e"]
+    with raises_reason(Reason.REVISION_COMPACTED):
+        history.read(499)
+
+
+def test_a_shared_log_without_recent_changes_is_known_from_its_end() -> None:
+    history = shared_history()
+    history.record_seen(7, ("e",), 1, 0)
+    history.record_seen(9, (), 0, 0)
+    history.loaded(10, 24 * HOUR_MS)
+    history.validate()
+    assert history.read(8) == history.read(10) == []
+    with raises_reason(Reason.REVISION_COMPACTED):
+        history.read(7)
+
+
+def test_a_shared_log_that_counts_anew_is_another_history() -> None:
+    history = shared_history()
+    history.record_seen(7, ("e",), 1, 0)
+    history.record_seen(0, ("f",), 1, 0)
+    history.validate()
+    assert history.read(0) == ["f"]
