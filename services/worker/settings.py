@@ -84,7 +84,7 @@ class WorkerSettings(ServiceSettings):
     def engine_settings(self) -> EngineSettings:
         """What each engine is told."""
         return EngineSettings(
-            storage_url=self.storage_url,
+            storage=self.storage(),
             spark_master=self.spark_master,
             spark_conf=self.spark_conf,
             log_level=self.log_level,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from drover.log.storage import EmbeddedStorage
 from services.worker.engine.settings import EngineSettings, ExitCode
 from services.worker.engine.supervisor import EngineExit, EngineSupervisor
 from tests.support.waiting import wait_until_async
@@ -19,7 +20,7 @@ async def _first_exit(
     exits: list[EngineExit] = []
     lines: list[bytes] = []
     settings = EngineSettings(
-        storage_url=f"sqlite://{directory}", spark_master=spark_master, spark_conf=spark_conf or {}
+        storage=EmbeddedStorage(directory), spark_master=spark_master, spark_conf=spark_conf or {}
     )
     supervisor = EngineSupervisor(
         settings, on_report=lambda _: None, on_exit=exits.append, on_log_line=lines.append
@@ -59,17 +60,6 @@ async def test_embedded_storage_with_a_spark_cluster_is_refused(tmp_path: Path) 
     assert (ended.exit_code, ended.lasting) == (ExitCode.BAD_SETTINGS, True)
     assert "the executors of Spark master spark://elsewhere:7077 run elsewhere" in ended.message
     assert "Traceback" not in log
-
-
-async def test_storage_that_nobody_knows_is_refused(tmp_path: Path) -> None:
-    settings = EngineSettings(storage_url="ftp://somewhere")
-    exits: list[EngineExit] = []
-    supervisor = EngineSupervisor(settings, on_report=lambda _: None, on_exit=exits.append)
-    await supervisor.start()
-    await wait_until_async(lambda: exits, timeout_s=120)
-    await supervisor.close()
-    assert exits[0].exit_code == ExitCode.BAD_SETTINGS
-    assert "it has to be sqlite:///absolute/path" in exits[0].message
 
 
 @pytest.mark.spark

@@ -14,6 +14,7 @@ import pytest_asyncio
 
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
+from drover.log.storage import EmbeddedStorage
 from services.worker.engine import process_tree
 from services.worker.engine.settings import TREE_VARIABLE, EngineLimits, EngineSettings
 from services.worker.engine.supervisor import EngineExit, EngineState, EngineSupervisor
@@ -21,6 +22,7 @@ from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.e2e
 
+NOWHERE = EmbeddedStorage(Path("/nowhere"))
 STAND_IN = Path(__file__).with_name("engine_stand_in.py")
 
 
@@ -50,7 +52,7 @@ class Supervised:
 async def engine() -> AsyncIterator[Supervised]:
     told = Supervised.__new__(Supervised)
     supervisor = EngineSupervisor(
-        EngineSettings(storage_url="sqlite:///nowhere", limits=EngineLimits(stop_ms=500)),
+        EngineSettings(storage=NOWHERE, limits=EngineLimits(stop_ms=500)),
         on_report=lambda report: told.reports.append(report),
         on_exit=lambda ended: told.exits.append(ended),
         on_log_line=lambda _line: None,
@@ -192,9 +194,7 @@ async def test_after_close_nothing_starts_again(engine: Supervised) -> None:
 async def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
     exits: list[EngineExit] = []
     supervisor = EngineSupervisor(
-        EngineSettings(
-            storage_url="sqlite:///nowhere", python_executable=str(tmp_path / "no-python")
-        ),
+        EngineSettings(storage=NOWHERE, python_executable=str(tmp_path / "no-python")),
         on_report=lambda _report: None,
         on_exit=exits.append,
     )

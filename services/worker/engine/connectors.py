@@ -21,7 +21,8 @@ from services.worker.engine.threads import (
     format_trace,
 )
 
-#: Set in every task config that is handed to the herder: how many tasks share the work.
+#: Set in task configs that are handed to the herder, unless there is one only: how many tasks
+#: share the work.
 TASK_COUNT = "task.count"
 
 Send = Callable[[engine_pb2.EngineReport], None]
@@ -263,5 +264,5 @@ def checked_task_configs(found: object, max_tasks: int) -> list[dict[str, str]]:
         for name, value in config.items():
             if not isinstance(name, str) or not isinstance(value, str):
                 raise TypeError(f"task config {index} must hold text only, not {name!r}: {value!r}")
-        configs.append({**config, TASK_COUNT: str(len(found))})
+        configs.append(dict(config) if len(found) == 1 else {**config, TASK_COUNT: str(len(found))})
     return configs

@@ -3,15 +3,13 @@
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import structlog
 from pyspark.sql import SparkSession
 
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import decode_task_id
-from drover.dataplane.frames import warm_up
-from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from services.worker.engine import answers
@@ -49,25 +47,20 @@ class Engine:
         self._connectors = ConnectorRegistry(plugins, self._threads, limits, send)
         self._tasks = TaskRegistry(plugins, self._threads, limits, send, self._wait_for_tools)
 
-    def spark_ready(self, spark: SparkSession, store_path: Path) -> None:
-        """Let tasks run; what the herder sent meanwhile starts now.
-
-        Raises:
-            DroverError: The store cannot be opened.
-        """
-        store = EmbeddedStore(store_path)
+    def spark_ready(self, spark: SparkSession, plane: DataPlane) -> None:
+        """Let tasks run; what the herder sent meanwhile starts now."""
         # now, and not at the cost of the first task or of one that is handed over
-        warm_up(spark, store.path)
+        plane.warm_up(spark)
         self._tools = TaskTools(
             spark=spark,
-            store=store,
+            plane=plane,
             scheduler=Scheduler(
                 place_count=self._limits.batch_threads,
                 on_hung=self._threads.write_off,
                 on_returned=self._threads.written_off_ended,
             ),
             threads=self._threads,
-            watcher=TopicWatcher(store, interval_ms=self._limits.topic_watch_ms),
+            watcher=TopicWatcher(plane, interval_ms=self._limits.topic_watch_ms),
             limits=self._limits,
             send=self._send,
             commits=self._commits,

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import cast
 
 import structlog
+from drover.dataplane.kafka.plane import KafkaPlane
 
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
-from drover.log.directory import storage_directory
+from drover.log.storage import EmbeddedStorage, Storage
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
 from services.worker.engine import answers
 from services.worker.engine.engine import Engine
@@ -17,8 +20,6 @@ from services.worker.engine.link import HerderLink
 from services.worker.engine.plugins import PluginRegistry
 from services.worker.engine.session import EngineStartError, SparkEngine, start_spark
 from services.worker.engine.settings import DIRECTORY_VARIABLE, EngineSettings, ExitCode
-
-_DATA_FILE = "data.db"
 
 log = structlog.get_logger(__name__)
 
@@ -61,16 +62,18 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
             log.error("the JVM ended under the engine", exit_code=exit_code)
             os._exit(ExitCode.SPARK_LOST)
 
-    try:
-        directory = storage_directory(settings.storage_url)
-    except DroverError as error:
-        raise EngineStartError(ExitCode.BAD_SETTINGS, error.message) from error
     temporary = Path(os.environ[DIRECTORY_VARIABLE])
     spark = start_spark(settings, temporary, stop=stop, on_lost=lost)
     if spark is None:
         return None
     try:
-        engine.spark_ready(spark.session, directory / _DATA_FILE)
+        engine.spark_ready(spark.session, _open_plane(settings.storage))
     except DroverError as error:
         raise EngineStartError(ExitCode.FAILED, error.message) from error
     return spark
+
+
+def _open_plane(storage: Storage) -> DataPlane:
+    if isinstance(storage, EmbeddedStorage):
+        return EmbeddedPlane.open(storage.directory)
+    return KafkaPlane(storage)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import structlog
 from pyspark.find_spark_home import _find_spark_home
@@ -17,6 +16,7 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from drover.cli.java_check import JavaUnusableError, find_java
+from drover.log.storage import EmbeddedStorage
 from services.worker.engine.settings import EngineSettings, ExitCode
 
 _GATEWAY_TIMEOUT_S = 120.0
@@ -81,11 +81,11 @@ def check_settings(settings: EngineSettings) -> None:
     Raises:
         EngineStartError: With BAD_SETTINGS.
     """
-    scheme = urlsplit(settings.storage_url).scheme
-    if scheme == "sqlite" and not is_local_master(settings.spark_master):
+    storage = settings.storage
+    if isinstance(storage, EmbeddedStorage) and not is_local_master(settings.spark_master):
         raise EngineStartError(
             ExitCode.BAD_SETTINGS,
-            f"embedded storage ({settings.storage_url}) is a file of this machine, and the "
+            f"embedded storage ({storage.directory}) is a folder of this machine, and the "
             f"executors of Spark master {settings.spark_master} run elsewhere: set "
             "DROVER_SPARK_MASTER to local[*], or DROVER_STORAGE_URL to a Kafka cluster",
         )

@@ -6,6 +6,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from drover.log.storage import EmbeddedStorage, KafkaStorage, KafkaTopics, Storage
 
 #: The environment variable that carries EngineSettings as JSON to the engine process.
 SETTINGS_VARIABLE = "DROVER_ENGINE_SETTINGS"
@@ -73,7 +77,7 @@ class EngineSettings:
     """How to start an engine.
 
     Attributes:
-        storage_url: Where topics and offsets are, such as ``sqlite:///var/drover``.
+        storage: Where topics and offsets are.
         spark_master: As spark.master, such as ``local[*]``.
         spark_conf: More Spark settings; they win over the engine's own.
         python_executable: Runs the engine and Spark's Python workers.
@@ -82,7 +86,7 @@ class EngineSettings:
         limits: Bounds on plugin code.
     """
 
-    storage_url: str
+    storage: Storage
     spark_master: str = "local[*]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     python_executable: str = sys.executable
@@ -91,11 +95,30 @@ class EngineSettings:
     limits: EngineLimits = field(default_factory=EngineLimits)
 
     def to_json(self) -> str:
-        """The settings as JSON text, for ``from_json``."""
-        return json.dumps(dataclasses.asdict(self))
+        """The settings as JSON text, for ``from_json``; it may hold passwords."""
+        values = {**dataclasses.asdict(self), "storage": _encode_storage(self.storage)}
+        return json.dumps(values)
 
     @classmethod
     def from_json(cls, text: str) -> "EngineSettings":
         """The settings that ``to_json`` wrote."""
         values = json.loads(text)
-        return cls(**{**values, "limits": EngineLimits(**values["limits"])})
+        return cls(
+            **{
+                **values,
+                "storage": _decode_storage(values["storage"]),
+                "limits": EngineLimits(**values["limits"]),
+            }
+        )
+
+
+def _encode_storage(storage: Storage) -> dict[str, Any]:
+    if isinstance(storage, EmbeddedStorage):
+        return {"directory": str(storage.directory)}
+    return dataclasses.asdict(storage)
+
+
+def _decode_storage(values: Mapping[str, Any]) -> Storage:
+    if "directory" in values:
+        return EmbeddedStorage(Path(values["directory"]))
+    return KafkaStorage(**{**values, "topics": KafkaTopics(**values["topics"])})

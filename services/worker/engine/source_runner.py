@@ -1,4 +1,10 @@
-"""A source task: poll, stage on executors, publish records and offsets in one transaction."""
+"""A source task: poll, stage on executors, publish; offsets with the records, or after them.
+
+An embedded store takes records and offsets in one transaction: exactly once. On Kafka the records
+are durable first, then the coordinator commits the offsets under the task's claim, and only then is
+the task polled again: at least once. What a crash, a lost claim or a failed batch leaves between
+the two is published again by whoever runs the task next.
+"""
 
 import time
 from collections.abc import Sequence
@@ -8,18 +14,16 @@ from typing import Any
 from drover.connector import SourceBatch, SourceTask, SourceTaskContext
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import PARTITIONER_KEYLESS, POLL_INTERVAL_MS, TOPIC_PARTITIONS
-from drover.dataplane.frames import stage_frame
-from drover.dataplane.staging import Stager
-from drover.dataplane.values import StagedBlob
+from drover.dataplane.plane import Destination, StagedBatch
 from drover.model.offsets import CommittedOffset
 from services.worker.engine.task_runner import TaskRunner
 
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """A batch on disk that readers do not see yet."""
+    """A batch that executors have written, and how far it brings the source."""
 
-    blobs: Sequence[StagedBlob]
+    batch: StagedBatch
     offsets: Sequence[CommittedOffset]
     started_s: float
 
@@ -27,7 +31,7 @@ class _Staged:
 class SourceRunner(TaskRunner):
     """Runs a SourceTask."""
 
-    #: Waits for its transaction; polled again only after that.
+    #: Waits for being published; polled again only after that.
     _staged: _Staged | None = None
     _idle_pause_s = 0.0
 
@@ -63,10 +67,9 @@ class SourceRunner(TaskRunner):
 
     def _stage(self, batch: SourceBatch, started_s: float) -> _Staged:
         offsets = source_offsets(batch.offsets)
-        stager = Stager(
-            self._tools.store.path,
-            self.spec.task,
-            self.spec.claim,
+        destination = Destination(
+            task=self.spec.task,
+            claim=self.spec.claim,
             topic=batch.topic,
             partition_count=self._config[TOPIC_PARTITIONS],
             spread_keyless=self._config[PARTITIONER_KEYLESS] == "spread",
@@ -74,20 +77,25 @@ class SourceRunner(TaskRunner):
         # when it fails the task object has moved on already: it starts again from the offsets
         self._restart_wanted = True
         with self._spark_jobs():
-            blobs = stage_frame(batch.frame, stager)
+            written = self._tools.plane.stage(self._tools.spark, batch.frame, destination)
         self._restart_wanted = False
-        return _Staged(blobs, offsets, started_s)
+        return _Staged(written, offsets, started_s)
 
-    def _publish(self, staged: _Staged) -> float:
+    def _publish(self, staged: _Staged) -> float | None:
         if self.over:  # abandoned meanwhile
             return 0
-        result = self._tools.store.publish(
-            self.spec.task, self.spec.claim, staged.blobs, staged.offsets
-        )
+        record_count = staged.batch.publish(staged.offsets)
         self._staged = None
         self._tools.watcher.published()
-        self._moved(result.record_count, staged.started_s)
-        return 0
+
+        def committed() -> None:
+            self._moved(record_count, staged.started_s)
+
+        if self._tools.plane.commits_with_records or not staged.offsets:
+            committed()
+            return 0
+        self._commit(staged.offsets, committed)
+        return None
 
     def _idle_pause(self) -> float:
         """Longer from one empty poll to the next, up to the limit."""

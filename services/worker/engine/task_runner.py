@@ -16,12 +16,13 @@ from drover.codec.common import encode_task_id
 from drover.connector import SinkTask, SourceTask
 from drover.connector.connector import Connector
 from drover.connector.settings import task_config
-from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.rpc.logs import log_context
 from services.worker.engine.answers import timed_out_message
+from services.worker.engine.commits import Answer, TaskCommits
 from services.worker.engine.scheduler import Scheduler
 from services.worker.engine.settings import EngineLimits
 from services.worker.engine.storage_faults import StorageFault, storage_fault
@@ -52,14 +53,14 @@ class TaskTools:
     """What tasks of one engine share."""
 
     spark: SparkSession
-    store: EmbeddedStore
+    plane: DataPlane
     scheduler: Scheduler
     threads: PluginThreads
     watcher: TopicWatcher
     limits: EngineLimits
     send: Callable[[engine_pb2.EngineReport], None]
     #: Who gets the answer to a commit, by its call id.
-    commits: dict[int, Callable[[engine_pb2.CommitResult], None]]
+    commits: dict[int, Answer]
 
 
 class TaskRunner(ABC):
@@ -86,6 +87,14 @@ class TaskRunner(ABC):
         self._batch_count = 0
         self._last_batch_ms = 0
         self._told_batch_count = 0
+        self._commits = TaskCommits(
+            spec.task,
+            spec.claim,
+            spec.committed,
+            send=tools.send,
+            answers=tools.commits,
+            wake=self._wake,
+        )
         merged = task_config(spec.connector_class, spec.connector_config, spec.own_config)
         self._config: Mapping[str, Any] = merged
 
@@ -128,7 +137,7 @@ class TaskRunner(ABC):
     def set_paused(self, paused: bool) -> None:
         """Do no batch after the one in flight, or go on."""
         self._paused = paused
-        self._tools.scheduler.wake(self)
+        self._wake()
 
     def take_turn(self) -> float | None:
         """See scheduler.Job."""
@@ -138,7 +147,9 @@ class TaskRunner(ABC):
             try:
                 if self._restart_wanted:
                     self._restart()
-                pause_s = None if self.stopping else self._turn()
+                # woken by the answer to a commit, however long the coordinator is away
+                waits = self.stopping or not self._commits.settle()
+                pause_s = None if waits else self._turn()
             except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
                 return self._after_error(error)
             finally:
@@ -195,9 +206,18 @@ class TaskRunner(ABC):
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         """Start a new task object where ``committed`` says."""
 
-    def _wait_settled(self, _limit_s: float) -> bool:
+    def _wait_settled(self, limit_s: float) -> bool:
         """Wait for what a batch leaves open after its turn; whether that came in time."""
-        return True
+        return self._commits.wait_settled(limit_s)
+
+    def _wake(self) -> None:
+        self._tools.scheduler.wake(self)
+
+    def _commit(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
+        """Have offsets committed; there is no turn before that is done."""
+        with self._lock:
+            if not self._over:  # else it was abandoned while it worked
+                self._commits.send(offsets, on_committed)
 
     @property
     def _job_group(self) -> str:
@@ -248,7 +268,8 @@ class TaskRunner(ABC):
         with self._time_limit("restart", self._tools.limits.start_ms):
             if instance is not None:
                 instance.stop()
-            self._make_instance(self._tools.store.fetch_offsets(self.spec.task.connector))
+            fetched = self._tools.plane.fetch_offsets(self.spec.task.connector)
+            self._make_instance(self._commits.committed if fetched is None else fetched)
         self._restart_wanted = False
 
     def _after_error(self, error: BaseException) -> float | None:
@@ -271,9 +292,9 @@ class TaskRunner(ABC):
         return None
 
     def _holds_claim(self) -> bool:
-        """False only when the store says that somebody else has the task."""
+        """False only when the data plane says that somebody else has the task."""
         try:
-            return self._tools.store.current_claim(self.spec.task) in (self.spec.claim, None)
+            return self._tools.plane.current_claim(self.spec.task) in (self.spec.claim, None)
         except UnavailableError:
             return True
 

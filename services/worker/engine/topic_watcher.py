@@ -1,16 +1,17 @@
 """Wakes sinks when there is something new to read.
 
-One thread for all idle sinks. It asks the store every ``interval_ms`` while someone waits, which
-costs no disk access as long as nothing was written; batches published in this process are told to
-it and wake their readers at once.
+One thread for all idle sinks. It asks the data plane every ``interval_ms`` while someone waits, one
+question for all of them; batches published in this process are told to it and wake their readers at
+once.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 import structlog
 
-from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.plane import DataPlane, PartitionKey
 from drover.errors import DroverError
 
 #: How often a store that cannot be read is tried again.
@@ -22,26 +23,27 @@ log = structlog.get_logger(__name__)
 class TopicWatcher:
     """Watches topic partitions for several waiters; thread-safe."""
 
-    def __init__(self, store: EmbeddedStore, *, interval_ms: int) -> None:
-        self._store = store
+    def __init__(self, plane: DataPlane, *, interval_ms: int) -> None:
+        self._plane = plane
         self._interval_s = interval_ms / 1000
         self._changed = threading.Condition()
         self._waiting: dict[Callable[[], None], _Wait] = {}
         self._published = False
+        self._away = False
         threading.Thread(target=self._watch, name="topic-watcher", daemon=True).start()
 
     def wait(
         self,
         wake: Callable[[], None],
-        starts: Mapping[tuple[str, int], int],
-        missing_topics: Iterable[str] = (),
+        starts: Mapping[PartitionKey, int],
+        partition_counts: Mapping[str, int],
     ) -> None:
-        """Call ``wake`` once, on another thread: when a partition has records from its start on, or
-        one of the missing topics was created.
+        """Call ``wake`` once, on another thread: when a partition ends somewhere else than at its
+        start, or a topic has more partitions than it had; 0 is for one that did not exist.
         """
         with self._changed:
             first = not self._waiting
-            self._waiting[wake] = _Wait(dict(starts), frozenset(missing_topics))
+            self._waiting[wake] = _Wait(dict(starts), dict(partition_counts))
             self._published = True  # what came between the caller's last look and now
             if first:
                 self._changed.notify()
@@ -70,10 +72,13 @@ class TopicWatcher:
             try:
                 due = self._due(waiting)
             except DroverError as error:
-                log.warning("the store cannot be watched", error=str(error))
+                self._tell_away(error)
                 with self._changed:
                     self._changed.wait(_RETRY_S)
                 continue
+            if self._away:
+                self._away = False
+                log.info("topics can be watched again")
             for wake in due:
                 with self._changed:
                     # unless it was forgotten, or waits for something else by now
@@ -83,28 +88,28 @@ class TopicWatcher:
                 if current:
                     wake()
 
+    def _tell_away(self, error: DroverError) -> None:
+        """Once for each time that it goes away."""
+        if not self._away:
+            log.warning("topics cannot be watched for now", error=str(error))
+        self._away = True
+
     def _due(self, waiting: Mapping[Callable[[], None], "_Wait"]) -> list[Callable[[], None]]:
-        # one question for all of them, as the answer is no most of the time
-        starts: dict[tuple[str, int], int] = {}
-        for wait in waiting.values():
-            for key, start in wait.starts.items():
-                starts[key] = min(start, starts.get(key, start))
-        missing = any(wait.missing_topics for wait in waiting.values())
-        if not missing and not self._store.has_data(starts):
-            return []
-        return [wake for wake, wait in waiting.items() if self._is_due(wait)]
-
-    def _is_due(self, wait: "_Wait") -> bool:
-        if self._store.has_data(wait.starts):
-            return True
-        return any(self._store.end_offsets(topic) for topic in wait.missing_topics)
+        partitions = {key for wait in waiting.values() for key in wait.starts}
+        topics = {topic for wait in waiting.values() for topic in wait.partition_counts}
+        ends = self._plane.end_offsets(partitions) if partitions else {}
+        counts = self._plane.partition_counts(topics) if topics else {}
+        return [
+            wake
+            for wake, wait in waiting.items()
+            if any(ends.get(key, start) != start for key, start in wait.starts.items())
+            or any(counts.get(topic, 0) > count for topic, count in wait.partition_counts.items())
+        ]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Wait:
     """What one waiter waits for."""
 
-    def __init__(
-        self, starts: Mapping[tuple[str, int], int], missing_topics: frozenset[str]
-    ) -> None:
-        self.starts = starts
-        self.missing_topics = missing_topics
+    starts: Mapping[PartitionKey, int] = field(default_factory=dict)
+    partition_counts: Mapping[str, int] = field(default_factory=dict)

@@ -41,12 +41,18 @@ class ArrowRows:
         """The rows as a frame; nothing runs before it is used."""
         return self._numbers().mapInArrow(_Pass(self.read, None), self.ddl)
 
-    def map_in_arrow(self, function: ArrowFunction, ddl: str) -> "DataFrame":
-        """What ``frame().mapInArrow(function, ddl)`` gives, in one pass."""
-        return self._numbers().mapInArrow(_Pass(self.read, function), ddl)
+    def map_in_arrow(
+        self, function: ArrowFunction, ddl: str, *, at_once: bool = False
+    ) -> "DataFrame":
+        """What ``frame().mapInArrow(function, ddl)`` gives, in one pass.
 
-    def _numbers(self) -> "DataFrame":
-        return self.spark.range(0, self.partition_count, 1, max(1, self.partition_count))
+        With ``at_once`` one call of the function gets all rows, in order.
+        """
+        return self._numbers(at_once).mapInArrow(_Pass(self.read, function), ddl)
+
+    def _numbers(self, at_once: bool = False) -> "DataFrame":
+        spark_partitions = 1 if at_once else max(1, self.partition_count)
+        return self.spark.range(0, self.partition_count, 1, spark_partitions)
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The two places where the data plane meets Spark's driver: a topic as a frame, a frame staged."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +36,12 @@ def topic_frame(spark: "SparkSession", path: Path, plan: ReadPlan) -> "DataFrame
     return topic_rows(spark, path, plan).frame()
 
 
-def warm_up(spark: "SparkSession", path: Path) -> None:
+def warm_up(spark: "SparkSession", read_nothing: Callable[[int], Iterable[Any]]) -> None:
     """Run, on every core, the two kinds of job that batches are made of, without a record.
 
     The first job of a kind takes seconds: Python workers start, classes load, code is generated.
     """
-    cores = spark.sparkContext.defaultParallelism
-    rows = ArrowRows(spark, RangeReader(path, ((),) * cores), cores, READ_DDL)
+    rows = ArrowRows(spark, read_nothing, spark.sparkContext.defaultParallelism, READ_DDL)
     rows.map_in_arrow(_count, _COUNT_DDL).collect()
     rows.frame().mapInArrow(_count, _COUNT_DDL).collect()
 

@@ -4,7 +4,6 @@ The driver runs ``frame.mapInArrow(Stager(...), STAGED_DDL).collect()`` and publ
 back: bulk rows never pass through it.
 """
 
-import random
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -14,11 +13,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.dataplane import payload
+from drover.dataplane import payload, routing
 from drover.dataplane.arrow_rows import current_spark_partition
 from drover.dataplane.executor import open_store
 from drover.dataplane.partitioner import partitions_for_keys
-from drover.dataplane.payload import FrameError
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import StagedBlob
 from drover.model.ids import TaskId, Term
@@ -116,11 +114,9 @@ class _Run:
         if batch.num_rows == 0:
             return
         records = payload.normalise(batch, self._now_ms)
-        for topic, rows in self._by_topic(batch):
+        for topic, rows in routing.rows_by_topic(batch, self._plan.topic):
             chosen = records if rows is None else records.filter(rows)
-            explicit = payload.column(batch, "partition")
-            if explicit is not None and rows is not None:
-                explicit = explicit.filter(rows)
+            explicit = routing.explicit_partitions(batch, rows)
             for partition, part in self._by_partition(topic, chosen, explicit):
                 for piece in _pieces(part, self._plan.blob_bytes):
                     self._buffer(topic, partition, piece)
@@ -128,23 +124,6 @@ class _Run:
     def flush_all(self) -> None:
         for key in list(self._buffers):
             self._flush(key)
-
-    def _by_topic(self, batch: Any) -> Iterator[tuple[str, Any | None]]:
-        topics = payload.column(batch, "topic")
-        if topics is None:
-            if self._plan.topic is None:
-                raise FrameError("the frame has no column 'topic', and the batch names no topic")
-            yield self._plan.topic, None
-            return
-        if not (pa.types.is_string(topics.type) or pa.types.is_large_string(topics.type)):
-            raise FrameError(f"column 'topic' must be a topic's name, not {topics.type}")
-        if self._plan.topic is not None:
-            topics = topics.fill_null(self._plan.topic)
-        names = topics.unique().to_pylist()
-        for name in names:
-            if name is None:
-                raise FrameError("column 'topic' is null, and the batch names no topic")
-            yield name, (None if len(names) == 1 else pc.equal(topics, name).fill_null(False))
 
     def _by_partition(
         self, topic: str, records: Any, explicit: Any | None
@@ -158,14 +137,10 @@ class _Run:
         places = partitions_for_keys(keys, count)
         places = pc.coalesce(places, self._keyless_places(records.num_rows, count))
         if explicit is not None:
-            places = pc.coalesce(_as_int32(explicit), places)
+            places = pc.coalesce(explicit, places)
         numbers = places.unique().to_pylist()
         for number in numbers:
-            if not 0 <= number < count:
-                raise FrameError(
-                    f"column 'partition' says {number}, but topic {topic!r} has partitions 0 to "
-                    f"{count - 1}"
-                )
+            routing.check_partition(number, topic, count)
             if len(numbers) == 1:
                 yield number, records
             else:
@@ -174,12 +149,7 @@ class _Run:
     def _keyless_places(self, row_count: int, count: int) -> Any:
         if not self._plan.spread_keyless:
             return pa.scalar(0, pa.int32())
-        # runs of rows, from a random partition on, so that small batches do not all hit the first
-        first = random.randrange(count)
-        return pa.array(
-            [(first + index * count // row_count) % count for index in range(row_count)],
-            pa.int32(),
-        )
+        return routing.spread_places(row_count, count)
 
     def _partition_count(self, topic: str) -> int:
         count = self._partition_counts.get(topic)
@@ -228,12 +198,3 @@ def _pieces(records: Any, blob_bytes: int) -> Iterator[Any]:
     half = records.num_rows // 2
     yield from _pieces(records.slice(0, half), blob_bytes)
     yield from _pieces(records.slice(half), blob_bytes)
-
-
-def _as_int32(values: Any) -> Any:
-    if not (pa.types.is_integer(values.type) or pa.types.is_null(values.type)):
-        raise FrameError(f"column 'partition' must be an integer, not {values.type}")
-    try:
-        return values.cast(pa.int32())
-    except pa.ArrowInvalid as error:
-        raise FrameError(f"column 'partition' must be a partition's number: {error}") from error

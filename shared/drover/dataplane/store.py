@@ -23,6 +23,7 @@ from drover.dataplane.values import (
 from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
 from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
+from drover.model.offset_json import canonical_json
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
 
 DAY_MS = 24 * 60 * 60 * 1000
@@ -156,7 +157,7 @@ class EmbeddedStore:
         Returns:
             The offsets, and whether there are more behind them.
         """
-        after_key = offsets.canonical_json(after_partition_json) if after_partition_json else ""
+        after_key = canonical_json(after_partition_json) if after_partition_json else ""
         with self._database.read() as connection:
             return offsets.fetch_page(connection, connector, after_key, max_bytes)
 
@@ -205,6 +206,10 @@ class EmbeddedStore:
             for (name, partition), (start, _) in self._cached_bounds().items()
             if name == topic
         }
+
+    def bounds(self) -> Mapping[tuple[str, int], tuple[int, int]]:
+        """First and end offset of every (topic, partition); as cheap as ``end_offsets``."""
+        return self._cached_bounds()
 
     def has_data(self, starts: Mapping[tuple[str, int], int]) -> bool:
         """Whether any (topic, partition) has records at or after its start; as cheap as

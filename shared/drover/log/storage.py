@@ -47,7 +47,8 @@ class KafkaStorage:
     bootstrap_servers: str
     group_id: str
     topics: KafkaTopics = field(default_factory=KafkaTopics)
-    client_config: Mapping[str, str] = field(default_factory=dict)
+    #: Not shown where the value is printed: passwords are among them.
+    client_config: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 Storage = EmbeddedStorage | KafkaStorage

@@ -10,6 +10,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import encode_task_id, encode_term
 from drover.codec.coordinator import decode_task_offsets, encode_offset
 from drover.dataplane.store import EmbeddedStore
+from drover.log.storage import EmbeddedStorage
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome
 from services.worker.engine.child import write_to_stderr
@@ -60,7 +61,7 @@ class Harness:
         self._tasks: set[asyncio.Task[None]] = set()
         self.supervisor = EngineSupervisor(
             EngineSettings(
-                storage_url=f"sqlite://{directory}",
+                storage=EmbeddedStorage(directory),
                 spark_master="local[2]",
                 spark_conf={"spark.driver.memory": "512m", **(spark_conf or {})},
                 limits=limits,

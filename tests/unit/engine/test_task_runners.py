@@ -26,6 +26,7 @@ from drover.connector import (
     SourceTask,
     SourceTaskContext,
 )
+from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import DataLossError, Reason, UnavailableError
 from drover.model.ids import TaskId
@@ -174,10 +175,10 @@ class World:
         self.reports: list[engine_pb2.EngineReport] = []
         self.scheduler = Scheduler()
         self.woken_readers = 0
-        self.watched: list[tuple[dict[tuple[str, int], int], list[str]]] = []
+        self.watched: list[tuple[dict[tuple[str, int], int], dict[str, int]]] = []
         self.tools = TaskTools(
             spark=cast("Any", Spark()),
-            store=self.store,
+            plane=EmbeddedPlane(self.store),
             scheduler=cast("Any", self.scheduler),
             threads=PluginThreads(abandoned_max=8, on_exhausted=lambda _: None),
             watcher=cast("Any", self),
@@ -192,9 +193,9 @@ class World:
         self.woken_readers += 1
 
     def wait(
-        self, _wake: object, starts: Mapping[tuple[str, int], int], missing: Sequence[str]
+        self, _wake: object, starts: Mapping[tuple[str, int], int], counts: Mapping[str, int]
     ) -> None:
-        self.watched.append((dict(starts), list(missing)))
+        self.watched.append((dict(starts), dict(counts)))
 
     def forget(self, _wake: object) -> None: ...
 
@@ -378,7 +379,7 @@ def _fill(world: World) -> None:
 def test_a_sink_writes_and_waits_for_its_commit_before_it_reads_on(world: World) -> None:
     sink = world.sink()
     assert sink.take_turn() is None
-    assert world.watched == [({}, ["t"])]
+    assert world.watched == [({}, {"t": 0})]
     _fill(world)
     assert sink.take_turn() is None
     assert [offset for _, offset, _ in Writer.written] == [0, 1, 2]
@@ -393,7 +394,7 @@ def test_a_sink_writes_and_waits_for_its_commit_before_it_reads_on(world: World)
     world.answer_commit()
     assert world.scheduler.woken == 1
     sink.take_turn()
-    assert world.watched[-1] == ({("t", 0): 3}, [])
+    assert world.watched[-1] == ({("t", 0): 3}, {"t": 1})
     progress = sink.progress()
     assert progress is not None
     assert (progress.record_count, progress.batch_count) == (3, 1)
@@ -431,7 +432,7 @@ def test_a_sink_goes_on_at_the_log_start_when_retention_was_faster(
     sink = world.sink()
     with capture_logs() as logs:
         sink.take_turn()  # nothing is left to read
-        assert world.watched[-1] == ({("t", 0): 3}, [])
+        assert world.watched[-1] == ({("t", 0): 3}, {"t": 1})
         Writer.faults.append(unavailable)
         world.store.publish(  # the source reads its three lines once more
             TaskId("LinesSource", 0),

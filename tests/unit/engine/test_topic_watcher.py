@@ -2,9 +2,11 @@
 
 import threading
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.payload import encode
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import StagedBlob
@@ -39,15 +41,15 @@ class Waiter:
 def test_records_of_another_process_wake_who_waits_for_them_once(
     store: EmbeddedStore, tmp_path: Path
 ) -> None:
-    watcher = TopicWatcher(store, interval_ms=5)
+    watcher = TopicWatcher(EmbeddedPlane(store), interval_ms=5)
     ours, others = Waiter(), Waiter()
-    watcher.wait(ours.wake, {("a", 0): 0})
-    watcher.wait(others.wake, {("b", 0): 0})
+    watcher.wait(ours.wake, {("a", 0): 0}, {})
+    watcher.wait(others.wake, {("b", 0): 0}, {})
     elsewhere = EmbeddedStore(tmp_path / "data.db")
     _publish(elsewhere, "a")
     wait_until(lambda: ours.count, describe="the wake")
     _publish(elsewhere, "a")
-    watcher.wait(others.wake, {("a", 0): 1})
+    watcher.wait(others.wake, {("a", 0): 1}, {})
     wait_until(lambda: others.count, describe="the second wake")
     assert (ours.count, others.count) == (1, 1)
 
@@ -55,35 +57,35 @@ def test_records_of_another_process_wake_who_waits_for_them_once(
 def test_records_that_were_there_before_wake_at_once(store: EmbeddedStore) -> None:
     _publish(store, "a")
     waiter = Waiter()
-    TopicWatcher(store, interval_ms=3_600_000).wait(waiter.wake, {("a", 0): 0})
+    TopicWatcher(EmbeddedPlane(store), interval_ms=3_600_000).wait(waiter.wake, {("a", 0): 0}, {})
     wait_until(lambda: waiter.count, describe="the wake")
 
 
 def test_records_of_this_process_wake_without_waiting_for_the_interval(
     store: EmbeddedStore,
 ) -> None:
-    watcher = TopicWatcher(store, interval_ms=3_600_000)
+    watcher = TopicWatcher(EmbeddedPlane(store), interval_ms=3_600_000)
     waiter = Waiter()
-    watcher.wait(waiter.wake, {("a", 0): 0})
+    watcher.wait(waiter.wake, {("a", 0): 0}, {})
     _publish(store, "a")
     watcher.published()
     wait_until(lambda: waiter.count, describe="the wake")
 
 
 def test_a_topic_that_is_created_wakes_who_misses_it(store: EmbeddedStore) -> None:
-    watcher = TopicWatcher(store, interval_ms=5)
+    watcher = TopicWatcher(EmbeddedPlane(store), interval_ms=5)
     waiter = Waiter()
-    watcher.wait(waiter.wake, {}, ["missing"])
+    watcher.wait(waiter.wake, {}, {"missing": 0})
     store.ensure_topic("other")
     store.ensure_topic("missing", 3)
     wait_until(lambda: waiter.count, describe="the wake")
 
 
 def test_who_is_forgotten_is_not_woken(store: EmbeddedStore) -> None:
-    watcher = TopicWatcher(store, interval_ms=5)
+    watcher = TopicWatcher(EmbeddedPlane(store), interval_ms=5)
     forgotten, kept = Waiter(), Waiter()
-    watcher.wait(forgotten.wake, {("a", 0): 0})
-    watcher.wait(kept.wake, {("a", 0): 0})
+    watcher.wait(forgotten.wake, {("a", 0): 0}, {})
+    watcher.wait(kept.wake, {("a", 0): 0}, {})
     watcher.forget(forgotten.wake)
     _publish(store, "a")
     wait_until(lambda: kept.count, describe="the other's wake")
@@ -95,14 +97,14 @@ def test_a_store_that_fails_for_a_while_is_watched_again(
 ) -> None:
     failed = threading.Event()
 
-    def fail(_starts: object) -> bool:
+    def fail() -> NoReturn:
         failed.set()
         raise UnavailableError(Reason.STORAGE_UNAVAILABLE, "locked")
 
     _publish(store, "a")
     with monkeypatch.context() as patch:
-        patch.setattr(store, "has_data", fail)
+        patch.setattr(store, "bounds", fail)
         waiter = Waiter()
-        TopicWatcher(store, interval_ms=5).wait(waiter.wake, {("a", 0): 0})
+        TopicWatcher(EmbeddedPlane(store), interval_ms=5).wait(waiter.wake, {("a", 0): 0}, {})
         assert failed.wait(10)
     wait_until(lambda: waiter.count, describe="the wake")

@@ -1,0 +1,11 @@
+"""The data plane on Kafka.
+
+    plane.py      KafkaPlane: what the driver asks and plans
+    planning.py   which offsets a batch takes; pure
+    reading.py    ranges as Arrow batches, on executors
+    producing.py  Arrow batches as records, on executors
+    topics.py     partition counts; topics are made here if they are missing
+    clients.py    clients that a process keeps
+
+Only confluent-kafka talks to the brokers: Spark needs no jars.
+"""

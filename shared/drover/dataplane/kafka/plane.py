@@ -1,0 +1,172 @@
+"""Kafka as the data plane of tasks: what the driver asks, plans and has executors do."""
+
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
+from drover.dataplane.frames import warm_up
+from drover.dataplane.kafka.clients import shared_client
+from drover.dataplane.kafka.planning import Bounds, plan
+from drover.dataplane.kafka.producing import PRODUCED_DDL, RecordProducer
+from drover.dataplane.kafka.reading import KafkaRangeReader
+from drover.dataplane.kafka.sampling import RecordSizes
+from drover.dataplane.kafka.topics import partition_counts
+from drover.dataplane.payload import READ_DDL
+from drover.dataplane.plane import Destination, PartitionKey, require_reached
+from drover.dataplane.values import ReadPlan
+from drover.log.storage import KafkaStorage
+from drover.model.ids import TaskId
+from drover.model.offsets import CommittedOffset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: How long what is known of a topic's partitions is good; more of them are noticed that late.
+_KNOWN_TOPIC_S = 30.0
+_MISSING_TOPIC_S = 1.0
+_NOT_THERE = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedBatch:
+    """A batch that is in its topics already."""
+
+    record_count: int
+
+    def publish(self, offsets: Sequence[CommittedOffset]) -> int:
+        """See StagedBatch; the offsets are the task's to commit."""
+        del offsets
+        return self.record_count
+
+
+class KafkaPlane:
+    """See DataPlane. Claims and offsets are the coordinator's.
+
+    Records are durable when ``stage`` returns, and offsets are committed after that: at least once.
+    One Spark partition writes a batch, which keeps the order of its rows; a source gets faster by
+    having more tasks.
+    """
+
+    commits_with_records = False
+
+    def __init__(self, storage: KafkaStorage) -> None:
+        """Connect to nothing yet.
+
+        Raises:
+            InvalidArgumentError: INVALID_CONFIG, the client settings cannot be.
+        """
+        self._storage = storage
+        self._client = shared_client(storage)
+        self._sizes = RecordSizes(storage)
+        self._lock = threading.Lock()
+        #: Partition counts (0: no such topic), and until when they are believed.
+        self._topics: dict[str, tuple[int, float]] = {}
+
+    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
+        """See DataPlane."""
+        now_s = time.monotonic()
+        with self._lock:
+            stale = [each for each in topics if self._topics.get(each, (0, 0.0))[1] <= now_s]
+        if stale:
+            found = partition_counts(self._client, stale)
+            with self._lock:
+                for topic in stale:
+                    count = found.get(topic, 0)
+                    good_s = _KNOWN_TOPIC_S if count else _MISSING_TOPIC_S
+                    self._topics[topic] = (count, now_s + good_s)
+        with self._lock:
+            counts = {topic: self._topics[topic][0] for topic in topics}
+        return {topic: count for topic, count in counts.items() if count}
+
+    def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """See DataPlane: where transactions end that are decided."""
+        return self._list_offsets(partitions, OffsetSpec.latest())
+
+    def plan_read(
+        self, starts: Mapping[PartitionKey, int], *, max_records: int, max_bytes: int
+    ) -> ReadPlan:
+        """See DataPlane."""
+        ends = self.end_offsets(starts)
+        require_reached(starts, ends)
+        active = [key for key, end in ends.items() if end > starts[key]]
+        if not active:
+            return ReadPlan((), dict(starts))
+        firsts = self._list_offsets(active, OffsetSpec.earliest())
+        bounds = {key: Bounds(firsts.get(key, starts[key]), ends[key]) for key in active}
+        at = {key: max(starts[key], each.first) for key, each in bounds.items()}
+        return plan(
+            starts,
+            bounds,
+            self._sizes.of(at),
+            max_records=max_records,
+            max_bytes=max_bytes,
+        )
+
+    def rows(self, spark: "SparkSession", plan: ReadPlan) -> ArrowRows:
+        """See DataPlane."""
+        groups = balanced_groups(
+            plan.ranges,
+            lambda each: each.size_bytes,
+            group_count=spark.sparkContext.defaultParallelism,
+        )
+        return ArrowRows(spark, KafkaRangeReader(self._storage, groups), len(groups), READ_DDL)
+
+    def stage(
+        self, spark: "SparkSession", frame: "DataFrame | ArrowRows", destination: Destination
+    ) -> ProducedBatch:
+        """See DataPlane."""
+        del spark
+        producer = RecordProducer(
+            self._storage,
+            topic=destination.topic,
+            partition_count=destination.partition_count,
+            spread_keyless=destination.spread_keyless,
+        )
+        if isinstance(frame, ArrowRows):
+            produced = frame.map_in_arrow(producer, PRODUCED_DDL, at_once=True)
+        else:
+            produced = frame.coalesce(1).mapInArrow(producer, PRODUCED_DDL)
+        return ProducedBatch(sum(row["record_count"] for row in produced.collect()))
+
+    def current_claim(self, task: TaskId) -> None:
+        """See DataPlane: the coordinator checks it with each commit."""
+
+    def fetch_offsets(self, connector: str) -> None:
+        """See DataPlane: a task knows what it started with and what it committed since."""
+
+    def warm_up(self, spark: "SparkSession") -> None:
+        """See DataPlane."""
+        cores = spark.sparkContext.defaultParallelism
+        warm_up(spark, KafkaRangeReader(self._storage, ((),) * cores))
+
+    def _list_offsets(
+        self, partitions: Collection[PartitionKey], spec: OffsetSpec
+    ) -> dict[PartitionKey, int]:
+        """One request for each broker that leads some of them."""
+        if not partitions:
+            return {}
+        futures = self._client.admin.list_offsets(
+            {TopicPartition(*key): spec for key in partitions},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=self._client.timeout_s,
+        )
+        found = {}
+        for partition, future in futures.items():
+            try:
+                found[partition.topic, partition.partition] = future.result().offset
+            except KafkaException as error:
+                if error.args[0].code() not in _NOT_THERE:
+                    raise self._client.translated(
+                        error, doing="ask for its offsets", topic=partition.topic
+                    ) from error
+        return found

@@ -1,0 +1,100 @@
+"""Which offsets a batch takes: bounded, in order, cut into ranges that executors read side by side.
+
+Kafka tells where a partition begins and ends, not how large its records are: sizes are estimates.
+An offset may hold no record (transaction markers, compaction), so counts are upper bounds.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from drover.dataplane.plane import PartitionKey
+from drover.dataplane.values import ReadPlan, ReadRange
+
+RANGE_BYTES = 4 * 1024 * 1024
+#: Of records that nobody has seen yet.
+UNKNOWN_RECORD_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What of a partition can be read: its first offset, and the offset that readers stop at."""
+
+    first: int
+    end: int
+
+
+def plan(
+    starts: Mapping[PartitionKey, int],
+    bounds: Mapping[PartitionKey, Bounds],
+    record_bytes: Mapping[PartitionKey, float],
+    *,
+    max_records: int,
+    max_bytes: int,
+    range_bytes: int = RANGE_BYTES,
+) -> ReadPlan:
+    """Share the limits out evenly among the partitions that have something to read.
+
+    Partitions without bounds have nothing. At least one record is taken if there is any.
+    """
+    next_offsets = dict(starts)
+    skipped = {}
+    active = []
+    for key, wanted in sorted(starts.items()):
+        known = bounds.get(key)
+        if known is None:
+            continue
+        if known.first > wanted:
+            next_offsets[key] = known.first
+            skipped[key] = known.first - wanted
+        if known.end > next_offsets[key]:
+            active.append(key)
+    ranges: list[ReadRange] = []
+    records_left, bytes_left = max_records, float(max_bytes)
+    for number, key in enumerate(active):
+        if records_left < 1 or bytes_left <= 0:
+            break
+        share = len(active) - number
+        size = max(1.0, record_bytes.get(key, UNKNOWN_RECORD_BYTES))
+        start = next_offsets[key]
+        count = min(
+            bounds[key].end - start,
+            max(1, records_left // share),
+            max(1, int(bytes_left / share / size)),
+        )
+        next_offsets[key] = start + count
+        records_left -= count
+        bytes_left -= count * size
+        ranges += _cut(key, start, start + count, size, range_bytes)
+    return ReadPlan(tuple(ranges), next_offsets, skipped)
+
+
+def joined(ranges: tuple[ReadRange, ...]) -> Iterator[ReadRange]:
+    """Neighbours of one partition as one range."""
+    current: ReadRange | None = None
+    for each in ranges:
+        if current is not None and (
+            (current.topic, current.partition, current.end_offset)
+            == (each.topic, each.partition, each.start_offset)
+        ):
+            current = ReadRange(
+                current.topic,
+                current.partition,
+                current.start_offset,
+                each.end_offset,
+                current.size_bytes + each.size_bytes,
+            )
+            continue
+        if current is not None:
+            yield current
+        current = each
+    if current is not None:
+        yield current
+
+
+def _cut(
+    key: PartitionKey, start: int, end: int, record_bytes: float, range_bytes: int
+) -> Iterator[ReadRange]:
+    step = max(1, int(range_bytes / record_bytes))
+    for first in range(start, end, step):
+        last = min(first + step, end)
+        yield ReadRange(*key, first, last, int((last - first) * record_bytes))

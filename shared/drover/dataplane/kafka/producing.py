@@ -1,0 +1,198 @@
+"""Arrow batches as records of topics, on an executor: durable when the call returns.
+
+At least once: what was delivered before a failure stays, and is delivered again with the batch's
+next attempt. The producer is idempotent, so that its own retries neither double nor reorder.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from drover.dataplane import payload, routing
+from drover.dataplane.kafka.clients import Pool, shared_client
+from drover.dataplane.kafka.topics import ensure_topic
+from drover.errors import DroverError, Reason, UnavailableError
+from drover.log.storage import KafkaStorage
+
+#: How long a record may wait for its acknowledgement, retries included.
+DELIVERY_TIMEOUT_MS = 60_000
+_FLUSH_MARGIN_S = 15.0
+_ROOM_POLL_S = 0.1
+_SERVE_EVERY = 10_000
+#: The key decides, in the client.
+_BY_KEY = -1
+
+PRODUCED_DDL = "record_count bigint"
+_PRODUCED_SCHEMA = pa.schema([("record_count", pa.int64())])
+
+_SETTINGS = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",
+    "delivery.report.only.error": True,
+    "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+    "linger.ms": 5,
+    "batch.num.messages": 100_000,
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 256 * 1024,
+}
+
+
+@dataclass
+class _Sender:
+    """A producer, and what it could not deliver."""
+
+    producer: Producer | None = None
+    failures: list[KafkaError] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Drop what was not sent."""
+        assert self.producer is not None
+        self.producer.purge()
+        self.producer.flush(0)
+
+
+def _make_sender(storage: KafkaStorage) -> _Sender:
+    sender = _Sender()
+
+    def on_delivery(error: KafkaError | None, _message: object) -> None:
+        if error is not None:
+            sender.failures.append(error)
+
+    sender.producer = shared_client(storage).producer({**_SETTINGS, "on_delivery": on_delivery})
+    return sender
+
+
+_senders = Pool(_make_sender, _Sender.close)
+
+
+@dataclass(frozen=True)
+class RecordProducer:
+    """Produces record batches; a function for mapInArrow. See Destination for the fields.
+
+    The call raises FrameError for columns that are not records, and DroverErrors of Kafka; Spark
+    wraps both.
+    """
+
+    storage: KafkaStorage
+    topic: str | None = None
+    partition_count: int = 1
+    spread_keyless: bool = False
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Produce everything; yields one row that says how many records there were."""
+        with _senders.borrow(self.storage) as sender:
+            run = _Run(self, sender)
+            for batch in batches:
+                run.add(batch)
+            run.finish()
+        yield pa.RecordBatch.from_pydict(
+            {"record_count": [run.record_count]}, schema=_PRODUCED_SCHEMA
+        )
+
+
+class _Run:
+    """One batch of a source."""
+
+    def __init__(self, plan: RecordProducer, sender: _Sender) -> None:
+        assert sender.producer is not None
+        self.record_count = 0
+        self._plan = plan
+        self._client = shared_client(plan.storage)
+        self._producer = sender.producer
+        self._failures = sender.failures
+        self._partition_counts: dict[str, int] = {}
+        self._now_ms = time.time_ns() // 1_000_000
+
+    def add(self, batch: Any) -> None:
+        if batch.num_rows == 0:
+            return
+        records = payload.normalise(batch, self._now_ms)
+        for topic, rows in routing.rows_by_topic(batch, self._plan.topic):
+            chosen = records if rows is None else records.filter(rows)
+            explicit = routing.explicit_partitions(batch, rows)
+            places = self._places(topic, chosen.column("key"), explicit)
+            self._produce(topic, chosen, places)
+            self.record_count += chosen.num_rows
+
+    def finish(self) -> None:
+        left = self._producer.flush(DELIVERY_TIMEOUT_MS / 1000 + _FLUSH_MARGIN_S)
+        self._check_failures()
+        if left:
+            raise UnavailableError(
+                Reason.STORAGE_UNAVAILABLE, f"{left} records are still not acknowledged"
+            )
+
+    def _places(self, topic: str, keys: Any, explicit: Any | None) -> Iterable[int]:
+        """The partition of each row; ``_BY_KEY`` leaves it to the client."""
+        count = self._partition_count(topic)
+        rows = len(keys)
+        if explicit is None and keys.null_count == rows and not self._plan.spread_keyless:
+            return repeat(0, rows)
+        if explicit is None and keys.null_count == 0:
+            return repeat(_BY_KEY, rows)
+        keyless = routing.spread_places(rows, count) if self._plan.spread_keyless else 0
+        places = pc.if_else(keys.is_valid(), pa.scalar(_BY_KEY, pa.int32()), keyless)
+        if explicit is not None:
+            for number in explicit.unique().drop_null().to_pylist():
+                routing.check_partition(number, topic, count)
+            places = pc.coalesce(explicit, places)
+        found: Sequence[int] = places.to_pylist()
+        return found
+
+    def _partition_count(self, topic: str) -> int:
+        count = self._partition_counts.get(topic)
+        if count is None:
+            count = ensure_topic(self._client, topic, self._plan.partition_count)
+            self._partition_counts[topic] = count
+        return count
+
+    def _produce(self, topic: str, records: Any, places: Iterable[int]) -> None:
+        produce = self._producer.produce
+        rows = zip(
+            records.column("value").to_pylist(),
+            records.column("key").to_pylist(),
+            places,
+            records.column("timestamp_ms").to_pylist(),
+            _headers(records.column("headers")),
+            strict=True,
+        )
+        unserved = 0
+        for value, key, place, timestamp_ms, headers in rows:
+            unserved += 1
+            if unserved >= _SERVE_EVERY:
+                unserved = 0
+                self._producer.poll(0)
+                self._check_failures()
+            while True:
+                try:
+                    produce(topic, value, key, place, timestamp=timestamp_ms, headers=headers)
+                    break
+                except BufferError:
+                    self._producer.poll(_ROOM_POLL_S)
+                    self._check_failures()
+                except KafkaException as error:
+                    raise self._translated(error, topic) from error
+
+    def _check_failures(self) -> None:
+        if self._failures:
+            raise self._translated(self._failures[0], "")
+
+    def _translated(self, error: KafkaException | KafkaError, topic: str) -> DroverError:
+        return self._client.translated(error, doing="write a batch's records", topic=topic)
+
+
+def _headers(column: Any) -> Iterable[Any]:
+    """The headers of each row, as the client takes them."""
+    if column.null_count == len(column):
+        return repeat(None, len(column))
+    return [
+        None if each is None else [(header["key"], header["value"]) for header in each]
+        for each in column.to_pylist()
+    ]

@@ -1,0 +1,155 @@
+"""Reading ranges of topics as Arrow batches, on executors."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, TopicPartition
+
+from drover.dataplane.kafka.clients import Pool, shared_client
+from drover.dataplane.kafka.planning import joined
+from drover.dataplane.payload import HEADERS_TYPE, READ_SCHEMA
+from drover.dataplane.values import ReadRange
+from drover.errors import OutOfRangeError, Reason, UnavailableError
+from drover.log.storage import KafkaStorage
+
+#: Messages that become one batch of rows, at most.
+MESSAGES_AT_ONCE = 20_000
+#: A range that brings nothing for so long is given up; its batch is tried again.
+SILENCE_S = 30.0
+_POLL_S = 0.5
+
+_SETTINGS = {
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    # what the range's end leaves over was fetched in vain: not too much of it
+    "fetch.message.max.bytes": 4 * 1024 * 1024,
+    "queued.max.messages.kbytes": 16 * 1024,
+    "queued.min.messages": 1_000_000,
+    # an end behind a transaction marker shows only when a fetch comes back empty
+    "fetch.wait.max.ms": 20,
+    # a second by default, in which a reader that is faster would wait
+    "fetch.queue.backoff.ms": 10,
+}
+
+
+def _make_consumer(storage: KafkaStorage) -> Consumer:
+    return shared_client(storage).consumer(_SETTINGS)
+
+
+_consumers = Pool(_make_consumer, lambda consumer: consumer.close())
+
+
+@dataclass(frozen=True)
+class KafkaRangeReader:
+    """Reads groups of ranges by their number; for ArrowRows."""
+
+    storage: KafkaStorage
+    groups: tuple[tuple[ReadRange, ...], ...]
+
+    def __call__(self, number: int) -> Iterator[Any]:
+        """The records of a group."""
+        if not self.groups[number]:
+            return
+        with _consumers.borrow(self.storage) as consumer:
+            for each in joined(self.groups[number]):
+                yield from read_range(self.storage, consumer, each)
+
+
+def read_range(storage: KafkaStorage, consumer: Consumer, wanted: ReadRange) -> Iterator[Any]:
+    """The committed records of one range in order, as batches of ``READ_SCHEMA``.
+
+    Offsets without a record (transaction markers, aborted and compacted records) are passed over:
+    the range is done when the consumer's position has reached its end.
+
+    Raises:
+        OutOfRangeError: REVISION_COMPACTED, retention removed the start of the range meanwhile.
+        UnavailableError: STORAGE_UNAVAILABLE, nothing came for SILENCE_S.
+    """
+    consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start_offset)])
+    try:
+        position = wanted.start_offset
+        heard_s = time.monotonic()
+        while position < wanted.end_offset:
+            first = consumer.poll(_POLL_S)
+            if first is None:
+                _check_silence(wanted, position, heard_s)
+                continue
+            heard_s = time.monotonic()
+            most = min(wanted.end_offset - position, MESSAGES_AT_ONCE) - 1
+            messages: list[Any] = [first, *(consumer.consume(most, 0) if most else ())]
+            errors = [each.error() for each in messages]
+            records = [each for each, error in zip(messages, errors, strict=True) if error is None]
+            for message, error in zip(messages, errors, strict=True):
+                if error is not None:
+                    position = max(position, _position_of(storage, wanted, message, error))
+            if records:
+                position = max(position, records[-1].offset() + 1)
+                if records[-1].offset() >= wanted.end_offset:
+                    records = [each for each in records if each.offset() < wanted.end_offset]
+            if records:
+                yield as_batch(wanted, records)
+    finally:
+        consumer.unassign()
+
+
+def as_batch(wanted: ReadRange, records: Sequence[Any]) -> Any:
+    """Messages of a partition as a batch of ``READ_SCHEMA``."""
+    count = len(records)
+    times = [each.timestamp() for each in records]
+    timestamps = pa.array(
+        [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in times],
+        pa.timestamp("ms", tz="UTC"),
+    )
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(wanted.topic, pa.string()), count),
+            pa.repeat(pa.scalar(wanted.partition, pa.int32()), count),
+            pa.array([each.offset() for each in records], pa.int64()),
+            pa.array([each.key() for each in records], pa.binary()),
+            pa.array([each.value() for each in records], pa.binary()),
+            _headers([each.headers() for each in records]),
+            timestamps.cast(pa.timestamp("us", tz="UTC")),
+        ],
+        schema=READ_SCHEMA,
+    )
+
+
+def _headers(headers: Sequence[Any]) -> Any:
+    if not any(headers):
+        return pa.nulls(len(headers), HEADERS_TYPE)
+    return pa.array(
+        [
+            [{"key": key, "value": value} for key, value in each] if each else None
+            for each in headers
+        ],
+        HEADERS_TYPE,
+    )
+
+
+def _position_of(storage: KafkaStorage, wanted: ReadRange, message: Any, error: KafkaError) -> int:
+    """Where the partition's present end is, if that is what the event says."""
+    code = error.code()
+    if code == KafkaError._PARTITION_EOF:
+        return int(message.offset())
+    if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        raise OutOfRangeError(
+            Reason.REVISION_COMPACTED,
+            f"offsets {wanted.start_offset} to {wanted.end_offset - 1} of "
+            f"{wanted.topic}-{wanted.partition} were removed while they were read: {error.str()}",
+        )
+    raise shared_client(storage).translated(
+        error, doing=f"read partition {wanted.partition}", topic=wanted.topic
+    )
+
+
+def _check_silence(wanted: ReadRange, position: int, heard_s: float) -> None:
+    silent_s = time.monotonic() - heard_s
+    if silent_s > SILENCE_S:
+        raise UnavailableError(
+            Reason.STORAGE_UNAVAILABLE,
+            f"{wanted.topic}-{wanted.partition} brought nothing for {silent_s:.0f} s at offset "
+            f"{position} of {wanted.end_offset}: are its brokers up?",
+        )

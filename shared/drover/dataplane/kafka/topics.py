@@ -1,0 +1,71 @@
+"""How many partitions topics have; those that are missing are made here."""
+
+from collections.abc import Collection
+from concurrent.futures import Future
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import NewTopic
+
+from drover.dataplane.topics import require_valid
+from drover.errors import Reason, UnavailableError
+from drover.log.kafka.client import KafkaClient
+
+#: Of a topic that was made this moment not every broker knows at once.
+_LOOKS_MAX = 50
+_MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+
+
+def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, int]:
+    """The topics that exist; asking makes none.
+
+    Raises:
+        DroverError: What KafkaClient.translated says.
+    """
+    found = {}
+    for topic, future in _describe(client, topics).items():
+        try:
+            found[topic] = len(future.result().partitions)
+        except KafkaException as error:
+            if error.args[0].code() not in _MISSING:
+                raise client.translated(error, doing="describe it", topic=topic) from error
+    return found
+
+
+def ensure_topic(client: KafkaClient, topic: str, partition_count: int) -> int:
+    """How many partitions the topic has, which is made if it is missing; else it is left alone.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST, a name or count that cannot be.
+        DroverError: What KafkaClient.translated says.
+    """
+    found = partition_counts(client, [topic])
+    if topic in found:
+        return found[topic]
+    require_valid(topic, partition_count)
+    wanted = NewTopic(
+        topic,
+        num_partitions=partition_count,
+        replication_factor=client.storage.topics.replication_factor,
+    )
+    (future,) = client.admin.create_topics([wanted], request_timeout=client.timeout_s).values()
+    try:
+        future.result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise client.translated(error, doing="create it", topic=topic) from error
+    for _ in range(_LOOKS_MAX):
+        found = partition_counts(client, [topic])
+        if found.get(topic):
+            return found[topic]
+    raise UnavailableError(
+        Reason.STORAGE_UNAVAILABLE, f"topic {topic!r} was created, but no broker knows it yet"
+    )
+
+
+def _describe(client: KafkaClient, topics: Collection[str]) -> dict[str, "Future[Any]"]:
+    collection = TopicCollection(sorted(topics))
+    found: dict[str, Future[Any]] = client.admin.describe_topics(
+        collection, request_timeout=client.timeout_s
+    )
+    return found

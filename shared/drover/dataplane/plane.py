@@ -1,0 +1,120 @@
+"""What tasks need of the place where topics are: an embedded store, or Kafka.
+
+Rows never pass through here: a plan names ranges, executors read and write them.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from drover.dataplane.arrow_rows import ArrowRows
+from drover.dataplane.values import ReadPlan
+from drover.errors import DataLossError, Reason
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommittedOffset
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: A topic's name and the number of one of its partitions.
+PartitionKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """Where a batch of a source goes, and under which claim.
+
+    ``topic`` counts for frames without a column of that name. ``partition_count`` is for topics
+    that do not exist yet. With ``spread_keyless`` records without key and partition are spread
+    evenly; else they go to partition 0.
+    """
+
+    task: TaskId
+    claim: Term
+    topic: str | None = None
+    partition_count: int = 1
+    spread_keyless: bool = False
+
+
+class StagedBatch(Protocol):
+    """A source's batch that executors have written."""
+
+    def publish(self, offsets: Sequence[CommittedOffset]) -> int:
+        """Make the records visible, and commit ``offsets`` with them where the plane can.
+
+        May be called again after an UnavailableError.
+
+        Returns:
+            How many records there are.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM, nothing was written.
+            UnavailableError: STORAGE_UNAVAILABLE, nothing was written.
+        """
+
+
+class DataPlane(Protocol):
+    """Topics, as the driver sees them; thread-safe.
+
+    Every method waits within bounds for a store that is away, and then raises UnavailableError
+    STORAGE_UNAVAILABLE.
+    """
+
+    @property
+    def commits_with_records(self) -> bool:
+        """Whether publishing a batch commits its source offsets: both or neither.
+
+        Where it does not, the task has them committed after its records are durable. What a crash
+        in between leaves is published again: at least once.
+        """
+
+    def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
+        """How many partitions each topic has; topics that do not exist are left out. Cheap."""
+
+    def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        """Where each partition ends for readers; what does not exist is left out. One cheap
+        question for all of them.
+        """
+
+    def plan_read(
+        self, starts: Mapping[PartitionKey, int], *, max_records: int, max_bytes: int
+    ) -> ReadPlan:
+        """What to read next, from where to go on in each partition; cheap when that is nothing.
+
+        Raises:
+            DataLossError: LOG_CORRUPT, a partition ends before the start that is asked for.
+        """
+
+    def rows(self, spark: "SparkSession", plan: ReadPlan) -> ArrowRows:
+        """The records of a plan, in its order, as ``payload.READ_DDL`` describes them."""
+
+    def stage(
+        self, spark: "SparkSession", frame: "DataFrame | ArrowRows", destination: Destination
+    ) -> StagedBatch:
+        """Run the frame on the executors, which write its records."""
+
+    def current_claim(self, task: TaskId) -> Term | None:
+        """The claim that counts; None when there is none, or only the coordinator knows it."""
+
+    def fetch_offsets(self, connector: str) -> Sequence[CommittedOffset] | None:
+        """The connector's committed offsets; None when only the coordinator knows them."""
+
+    def warm_up(self, spark: "SparkSession") -> None:
+        """Run every kind of job once on every core, without a record."""
+
+
+def require_reached(starts: Mapping[PartitionKey, int], ends: Mapping[PartitionKey, int]) -> None:
+    """Refuse to go on behind the end of a partition, for what comes there is not what came before.
+
+    Raises:
+        DataLossError: LOG_CORRUPT, a partition ends before its start.
+    """
+    for (topic, partition), start in sorted(starts.items()):
+        end = ends.get((topic, partition), start)
+        if end < start:
+            raise DataLossError(
+                Reason.LOG_CORRUPT,
+                f"{topic}-{partition} ends at offset {end}, but is read up to {start} already: it "
+                "lost records or is another topic of that name; reset the connector's offsets to "
+                "read it from its start",
+            )

@@ -1,0 +1,79 @@
+"""Where the rows of a frame's batch go: their topics, and partitions that they ask for."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.dataplane import payload
+from drover.dataplane.payload import FrameError
+
+
+def rows_by_topic(batch: Any, default_topic: str | None) -> Iterator[tuple[str, Any | None]]:
+    """Each topic of the batch, and which rows are its; None for all of them.
+
+    Raises:
+        FrameError: a row has no topic, or column 'topic' is no text.
+    """
+    topics = payload.column(batch, "topic")
+    if topics is None:
+        if default_topic is None:
+            raise FrameError("the frame has no column 'topic', and the batch names no topic")
+        yield default_topic, None
+        return
+    if not (pa.types.is_string(topics.type) or pa.types.is_large_string(topics.type)):
+        raise FrameError(f"column 'topic' must be a topic's name, not {topics.type}")
+    if default_topic is not None:
+        topics = topics.fill_null(default_topic)
+    names = topics.unique().to_pylist()
+    for name in names:
+        if name is None:
+            raise FrameError("column 'topic' is null, and the batch names no topic")
+        yield name, (None if len(names) == 1 else pc.equal(topics, name).fill_null(False))
+
+
+def explicit_partitions(batch: Any, rows: Any | None) -> Any | None:
+    """What column 'partition' asks for, as int32; None without that column.
+
+    Raises:
+        FrameError: it does not hold numbers of partitions.
+    """
+    values = payload.column(batch, "partition")
+    if values is None:
+        return None
+    if not (pa.types.is_integer(values.type) or pa.types.is_null(values.type)):
+        raise FrameError(f"column 'partition' must be an integer, not {values.type}")
+    try:
+        numbers = values.cast(pa.int32())
+    except pa.ArrowInvalid as error:
+        raise FrameError(f"column 'partition' must be a partition's number: {error}") from error
+    return numbers if rows is None else numbers.filter(rows)
+
+
+def check_partition(number: int, topic: str, partition_count: int) -> None:
+    """Refuse a partition that the topic does not have.
+
+    Raises:
+        FrameError: so it is.
+    """
+    if not 0 <= number < partition_count:
+        raise FrameError(
+            f"column 'partition' says {number}, but topic {topic!r} has partitions 0 to "
+            f"{partition_count - 1}"
+        )
+
+
+def spread_places(row_count: int, partition_count: int) -> Any:
+    """Partitions for rows without key, as int32: runs of rows, from a random partition on, so that
+    small batches do not all hit the first.
+    """
+    first = random.randrange(partition_count)
+    return pa.array(
+        [
+            (first + row * partition_count // row_count) % partition_count
+            for row in range(row_count)
+        ],
+        pa.int32(),
+    )
