@@ -18,6 +18,8 @@ ServicerT = TypeVar("ServicerT")
 
 CONCURRENT_CALLS_MAX = 20_000
 WATCH_MAX_AGE_S = 1800.0
+#: What health checks ask for to hear whether the storage can be used; served where it is Kafka.
+STORAGE_HEALTH = "drover.storage"
 
 _OPTIONS = (
     # a second server on the same port must fail, not share it
@@ -129,13 +131,12 @@ class RpcServer:
 
     async def set_serving(self, serving: bool) -> None:
         """Tell health checks whether calls can be answered now."""
-        status = (
-            health_pb2.HealthCheckResponse.SERVING
-            if serving
-            else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
         for name in ("", *self._names):
-            await self._health.set(name, status)
+            await self._health.set(name, _status(serving))
+
+    async def set_storage_serving(self, serving: bool) -> None:
+        """Tell health checks of ``drover.storage`` whether it can be reached and written."""
+        await self._health.set(STORAGE_HEALTH, _status(serving))
 
     async def drain(self, grace_s: float) -> None:
         """Stop in order; idempotent.
@@ -148,6 +149,11 @@ class RpcServer:
         await self._health.enter_graceful_shutdown()
         self._interceptor.end_watches()
         await self._server.stop(grace_s)
+
+
+def _status(serving: bool) -> Any:
+    response = health_pb2.HealthCheckResponse
+    return response.SERVING if serving else response.NOT_SERVING
 
 
 def _listen_error(listen: str, host: str, port: int) -> ListenError:
