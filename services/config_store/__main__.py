@@ -2,18 +2,24 @@
 
 import asyncio
 
+from drover.log.kafka.topics import config_topic
 from drover.rpc.log_service import serve_log
 from drover.rpc.service import run_service
+from drover.rpc.topic_service import TopicPlace
 from services.config_store.server import SERVICE, wire
 from services.config_store.settings import ConfigStoreSettings
+
+#: The transactional id is that of Kafka Connect's leader, so that both fence each other.
+TOPIC = TopicPlace(config_topic, lambda storage: f"connect-cluster-{storage.group_id}")
 
 
 async def serve(settings: ConfigStoreSettings, stopping: asyncio.Event) -> None:
     """Serve until ``stopping`` is set."""
     await serve_log(
         name=SERVICE,
-        storage_url=settings.storage_url,
+        storage=settings.storage(),
         file_name="config.db",
+        topic=TOPIC,
         listen=settings.config_store_listen,
         stopping=stopping,
         wire=wire,

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
 import grpc.aio
@@ -10,48 +11,58 @@ import grpc.aio
 from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.api.config_store.v1 import config_store_service_pb2_grpc as pb_grpc
 from drover.clock import Clock
-from drover.codec.common import decode_config, decode_task_id, decode_term
-from drover.codec.config_store import TARGET_STATES, encode_snapshot, encode_watch_responses
-from drover.errors import (
-    InvalidArgumentError,
-    NotImplementedYetError,
-    Reason,
-    UnavailableError,
-    Violation,
+from drover.codec.common import decode_config, decode_task_id, decode_term, invalid_field
+from drover.codec.config_store import (
+    TARGET_STATES,
+    encode_history_entry,
+    encode_snapshot,
+    encode_watch_responses,
 )
+from drover.errors import InvalidArgumentError, Violation
 from drover.log.log import Log, LogRecord
 from drover.model.config import ConfigEvent
 from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.log_service import skipping_unreadable
 from drover.rpc.server import RpcServer
+from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from services.config_store.core import records
 from services.config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
+    PutLoggerLevel,
     PutRestartRequest,
+    PutSessionKey,
     PutTargetState,
     PutTaskConfigs,
+    PutTaskCount,
     WriteAnswer,
 )
-from services.config_store.core.machine import CHANGES_CHANNEL, ConfigMachine
+from services.config_store.core.machine import ConfigMachine
+from services.config_store.core.past import VERSIONS_MAX_DEFAULT
 from services.config_store.core.records import ConfigRecord
+from services.config_store.parts import PartsInProgress
 
 SERVICE = "config-store"
 FULL_NAME = pb.DESCRIPTOR.services_by_name["ConfigStoreService"].full_name
-
+PAGE_MAX_BYTES = 1024 * 1024
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-def wire(log: Log, clock: Clock, server: RpcServer) -> Runtime[ConfigRecord]:
-    """Make the machine and its runtime, and add their servicer to ``server``."""
-    machine = ConfigMachine()
+def wire(
+    log: Log, clock: Clock, server: RpcServer, *, versions_max: int = VERSIONS_MAX_DEFAULT
+) -> Runtime[ConfigRecord]:
+    """Make the machine and its runtime, and add their servicer to ``server``.
+
+    ``versions_max`` is how many configs of each connector are remembered.
+    """
+    machine = ConfigMachine(EventHistory.of(log), versions_max=versions_max)
     runtime = Runtime(
         machine, log, encode=encode_record, decode=decode_record, clock=clock, name=SERVICE
     )
-    servicer = ConfigStoreServicer(machine, runtime, log)
+    servicer = ConfigStoreServicer(machine, runtime, log, PartsInProgress(clock))
     server.add(pb_grpc.add_ConfigStoreServiceServicer_to_server, servicer, FULL_NAME)
     return runtime
 
@@ -71,6 +82,7 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
         machine: Read for snapshots and watches; written only through ``runtime``.
         runtime: Runs the machine.
         log: Where the right to write is claimed.
+        parts: The sets of task configs that have not come as a whole yet.
         feed: The watch streams; made here unless given.
     """
 
@@ -79,31 +91,33 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
         machine: ConfigMachine,
         runtime: Runtime[ConfigRecord],
         log: Log,
+        parts: PartsInProgress,
         feed: ChangeFeed[ConfigEvent, pb.WatchConfigsResponse] | None = None,
     ) -> None:
         self._machine = machine
         self._runtime = runtime
         self._log = log
+        self._parts = parts
         self._feed = feed or ChangeFeed(
             runtime=runtime,
-            channel=CHANGES_CHANNEL,
             history=machine.history,
-            encode=encode_changes,
+            encode=self._encode_changes,
         )
 
     async def GetSnapshot(
         self, request: pb.GetSnapshotRequest, context: Context
     ) -> AsyncGenerator[pb.GetSnapshotResponse, None]:
         """The whole state, in chunks."""
-        self._check_loaded()
-        for chunk in encode_snapshot(self._machine.snapshot()):
+        self._runtime.check_loaded()
+        snapshot = replace(self._machine.snapshot(), log_id=self._runtime.log_id)
+        for chunk in encode_snapshot(snapshot):
             yield chunk
 
     async def WatchConfigs(
         self, request: pb.WatchConfigsRequest, context: Context
     ) -> AsyncGenerator[pb.WatchConfigsResponse, None]:
         """Every change from an offset on."""
-        async with aclosing(self._feed.watch(request.start_offset)) as messages:
+        async with aclosing(self._feed.watch(request.start_offset, request.log_id)) as messages:
             async for message in messages:
                 yield message
 
@@ -111,14 +125,14 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
         self, request: pb.GetEndOffsetRequest, context: Context
     ) -> pb.GetEndOffsetResponse:
         """The log's end: every write answered before is below it."""
-        self._check_loaded()
-        return pb.GetEndOffsetResponse(end_offset=self._machine.end_offset)
+        self._runtime.check_loaded()
+        return pb.GetEndOffsetResponse(end_offset=await self._caught_up())
 
     async def ClaimWriter(
         self, request: pb.ClaimWriterRequest, context: Context
     ) -> pb.ClaimWriterResponse:
         """Make the caller the one privileged writer."""
-        self._check_loaded()
+        self._runtime.check_loaded()
         term = decode_term(request.term)
         violations = []
         if not request.owner:
@@ -128,8 +142,8 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
         if violations:
             raise InvalidArgumentError.listing(violations)
         epoch = await self._log.claim(request.owner, term)
-        # asked of the log itself: a fenced leader's last write may be durable but not applied yet
-        end_offset = await self._log.end_offset()
+        # a fenced leader's last write may be durable but not applied yet
+        end_offset = await self._caught_up()
         return pb.ClaimWriterResponse(writer_epoch=epoch, end_offset=end_offset)
 
     async def PutConnectorConfig(
@@ -144,6 +158,7 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
             PutConnectorConfig(
                 call_id=uuid.uuid4().hex,
                 request_id=request.request_id,
+                author=request.author,
                 writer_epoch=request.writer_epoch,
                 name=request.name,
                 config=decode_config(request.config),
@@ -161,6 +176,7 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
             DeleteConnector(
                 call_id=uuid.uuid4().hex,
                 request_id=request.request_id,
+                author=request.author,
                 writer_epoch=request.writer_epoch,
                 name=request.name,
             )
@@ -170,16 +186,20 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
     async def PutTaskConfigs(
         self, request: pb.PutTaskConfigsRequest, context: Context
     ) -> pb.PutTaskConfigsResponse:
-        """Write a connector's whole set of task configs."""
+        """Write a connector's whole set of task configs, with its last part."""
+        self._runtime.check_loaded()
+        entries = self._parts.add(request)
+        if entries is None:
+            return pb.PutTaskConfigsResponse()
         answer = await self._submit(
             PutTaskConfigs(
                 call_id=uuid.uuid4().hex,
                 request_id=request.request_id,
+                author=request.author,
                 writer_epoch=request.writer_epoch,
                 connector=request.connector,
                 task_configs=[
-                    (decode_task_id(entry.task), decode_config(entry.config))
-                    for entry in request.task_configs
+                    (decode_task_id(entry.task), decode_config(entry.config)) for entry in entries
                 ],
             )
         )
@@ -193,6 +213,7 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
             PutTargetState(
                 call_id=uuid.uuid4().hex,
                 request_id=request.request_id,
+                author=request.author,
                 name=request.name,
                 target_state=TARGET_STATES.decode(request.target_state, "target_state"),
             )
@@ -207,6 +228,7 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
             PutRestartRequest(
                 call_id=uuid.uuid4().hex,
                 request_id=request.request_id,
+                author=request.author,
                 writer_epoch=request.writer_epoch,
                 name=request.name,
                 only_failed=request.only_failed,
@@ -218,31 +240,82 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
     async def PutTaskCount(
         self, request: pb.PutTaskCountRequest, context: Context
     ) -> pb.PutTaskCountResponse:
-        """Not built yet."""
-        raise NotImplementedYetError("PutTaskCount")
+        """Record how many tasks may hold transactional ids."""
+        answer = await self._submit(
+            PutTaskCount(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                writer_epoch=request.writer_epoch,
+                name=request.name,
+                task_count=request.task_count,
+            )
+        )
+        return pb.PutTaskCountResponse(end_offset=answer.end_offset)
 
     async def PutSessionKey(
         self, request: pb.PutSessionKeyRequest, context: Context
     ) -> pb.PutSessionKeyResponse:
-        """Not built yet."""
-        raise NotImplementedYetError("PutSessionKey")
+        """Write the key that signs calls between workers."""
+        answer = await self._submit(
+            PutSessionKey(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                writer_epoch=request.writer_epoch,
+                key=request.key,
+                algorithm=request.algorithm,
+            )
+        )
+        return pb.PutSessionKeyResponse(end_offset=answer.end_offset)
 
     async def PutLoggerLevel(
         self, request: pb.PutLoggerLevelRequest, context: Context
     ) -> pb.PutLoggerLevelResponse:
-        """Not built yet."""
-        raise NotImplementedYetError("PutLoggerLevel")
+        """Set a logger's level on every worker."""
+        answer = await self._submit(
+            PutLoggerLevel(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                logger=request.logger,
+                level=request.level,
+            )
+        )
+        return pb.PutLoggerLevelResponse(end_offset=answer.end_offset)
+
+    async def GetConnectorHistory(
+        self, request: pb.GetConnectorHistoryRequest, context: Context
+    ) -> pb.GetConnectorHistoryResponse:
+        """What was written about a connector; a page's token is its last entry's offset."""
+        self._runtime.check_loaded()
+        token = request.page_token
+        if token and not (token.isascii() and token.isdigit() and len(token) < 20):
+            raise invalid_field("page_token", "must be empty, or from the page before")
+        page = pb.GetConnectorHistoryResponse()
+        size_bytes = 0
+        for entry in self._machine.connector_history(request.name):
+            if token and entry.offset <= int(token):
+                continue
+            message = encode_history_entry(entry)
+            size_bytes += message.ByteSize() + 8
+            if page.entries and size_bytes > PAGE_MAX_BYTES:
+                page.next_page_token = str(page.entries[-1].offset)
+                break
+            page.entries.append(message)
+        return page
 
     async def _submit(self, event: ConfigRequest) -> WriteAnswer:
         return cast("WriteAnswer", await self._runtime.submit(event, call_id=event.call_id))
 
-    def _check_loaded(self) -> None:
-        if not self._runtime.loaded:
-            raise UnavailableError(Reason.LOADING, "the config log is being read; try again")
+    async def _caught_up(self) -> int:
+        """The log's end, whoever wrote last; what is below it is known here when this returns."""
+        end_offset = await self._log.end_offset()
+        await self._runtime.wait_until_applied(end_offset)
+        return end_offset
 
-
-def encode_changes(
-    events: Sequence[ConfigEvent], end_offset: int, created: bool
-) -> Iterable[pb.WatchConfigsResponse]:
-    """Messages of a watch stream."""
-    return encode_watch_responses(events, end_offset, created=created)
+    def _encode_changes(
+        self, events: Sequence[ConfigEvent], end_offset: int, created: bool
+    ) -> Iterable[pb.WatchConfigsResponse]:
+        log_id = self._runtime.log_id
+        return encode_watch_responses(events, end_offset, created=created, log_id=log_id)

@@ -22,9 +22,13 @@ from typing import Any
 from drover.errors import DroverError
 from drover.model.config import (
     ConfigChange,
+    ConfigVersion,
     ConnectorConfigRemoved,
     ConnectorConfigUpdated,
+    HistoryChange,
+    LoggerLevelSet,
     RestartRequested,
+    SessionKeyUpdated,
     TargetState,
     TargetStateChanged,
     TaskConfigsUpdated,
@@ -34,9 +38,12 @@ from services.config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
+    PutLoggerLevel,
     PutRestartRequest,
+    PutSessionKey,
     PutTargetState,
     PutTaskConfigs,
+    PutTaskCount,
     WriteAnswer,
 )
 from services.config_store.core.machine import ConfigMachine
@@ -49,11 +56,11 @@ class ConfigScenario:
     """Runs commands against one config machine; ``execute`` returns the trace of each."""
 
     def __init__(self) -> None:
-        self._driver: LogMachineDriver[ConfigMachine, ConfigRecord] = LogMachineDriver(
-            ConfigMachine, encode, decode
-        )
+        # of the past no more than one config, so that what compaction leaves is what matters
+        self._driver = _driver(versions_max=1)
         self._numbers = count(1)
         self._last: ConfigRequest | None = None
+        self._author = ""
         self._logged = 0
         self._watched = 0
 
@@ -67,6 +74,12 @@ class ConfigScenario:
             "tasks": self._tasks,
             "state": self._state,
             "restart-tasks": self._restart_tasks,
+            "fenced": self._fenced,
+            "key": self._key,
+            "level": self._level,
+            "remember": self._remember,
+            "author": self._set_author,
+            "history": self._history,
             "again": self._again,
             "foreign": self._foreign,
             "compact": self._compact,
@@ -78,7 +91,17 @@ class ConfigScenario:
 
     def _ids(self) -> dict[str, Any]:
         number = next(self._numbers)
-        return {"call_id": f"call-{number}", "request_id": f"id-{number}", "writer_epoch": 1}
+        return {
+            "call_id": f"call-{number}",
+            "request_id": f"id-{number}",
+            "author": self._author,
+            "writer_epoch": 1,
+        }
+
+    def _unprivileged_ids(self) -> dict[str, Any]:
+        ids = self._ids()
+        del ids["writer_epoch"]
+        return ids
 
     def _submit(self, event: ConfigRequest) -> list[str]:
         self._last = event
@@ -105,9 +128,10 @@ class ConfigScenario:
 
     def _state(self, command: Command) -> list[str]:
         name, state = command.words
-        ids = self._ids()
-        del ids["writer_epoch"]
-        return self._submit(PutTargetState(**ids, name=name, target_state=TargetState(state)))
+        event = PutTargetState(
+            **self._unprivileged_ids(), name=name, target_state=TargetState(state)
+        )
+        return self._submit(event)
 
     def _restart_tasks(self, command: Command) -> list[str]:
         return self._submit(
@@ -115,6 +139,34 @@ class ConfigScenario:
                 **self._ids(), name=command.words[0], only_failed=False, include_tasks=True
             )
         )
+
+    def _fenced(self, command: Command) -> list[str]:
+        name, count = command.words
+        return self._submit(PutTaskCount(**self._ids(), name=name, task_count=int(count)))
+
+    def _key(self, command: Command) -> list[str]:
+        key = command.words[0].encode()
+        return self._submit(PutSessionKey(**self._ids(), key=key, algorithm="HmacSHA256"))
+
+    def _level(self, command: Command) -> list[str]:
+        logger, level = command.words
+        return self._submit(PutLoggerLevel(**self._unprivileged_ids(), logger=logger, level=level))
+
+    def _set_author(self, command: Command) -> list[str]:
+        self._author = command.words[0]
+        return []
+
+    def _remember(self, command: Command) -> list[str]:
+        """Before anything is written: how many configs the past has."""
+        assert not self._driver.log
+        self._driver = _driver(versions_max=int(command.words[0]))
+        return []
+
+    def _history(self, command: Command) -> list[str]:
+        return [
+            f"{entry.offset} by {entry.author or '?'} at {entry.time_ms} ms: {_entry(entry.change)}"
+            for entry in self._driver.machine.connector_history(command.words[0])
+        ] or ["nothing is known"]
 
     def _again(self, _: Command) -> list[str]:
         assert self._last is not None
@@ -148,6 +200,9 @@ class ConfigScenario:
             f"config {_config(entry.config)}, {entry.target_state},"
             f" {entry.task_count} tasks of {_config(entry.applied_config)}{inconsistent}"
         ]
+        if entry.fenced_task_count is not None:
+            pending = ", earlier ones are to be fenced" if entry.fencing_pending else ""
+            lines.append(f"{entry.fenced_task_count} tasks may have transactional ids{pending}")
         lines += [
             f"task {task.task}: {_config(config)}"
             for task, config in snapshot.task_configs.items()
@@ -168,6 +223,10 @@ class ConfigScenario:
         news += [f"watchers: {_change(event.change)}" for event in history.read(start)]
         self._watched = history.end_offset
         return news
+
+
+def _driver(versions_max: int) -> LogMachineDriver[ConfigMachine, ConfigRecord]:
+    return LogMachineDriver(lambda: ConfigMachine(versions_max=versions_max), encode, decode)
 
 
 def _config(config: Mapping[str, str] | None) -> str:
@@ -193,3 +252,15 @@ def _change(change: ConfigChange) -> str:
             tasks = " with tasks" if include_tasks else ""
             failed = ", what failed" if only_failed else ""
             return f"{name} shall restart{tasks}{failed}"
+        case SessionKeyUpdated(session_key):
+            return f"the session key is another one, for {session_key.algorithm}"
+        case LoggerLevelSet(logger, level):
+            return f"{logger} logs at {level}"
+
+
+def _entry(change: HistoryChange) -> str:
+    match change:
+        case ConfigVersion(revision, config):
+            return f"config {revision}: {_config(config)}"
+        case _:
+            return _change(change)

@@ -21,6 +21,8 @@ MachineT = TypeVar("MachineT", bound=LogBackedMachine[Any, Any])
 class LogMachineDriver(Generic[MachineT, RecordT]):
     """A machine and its log as a list of (key, value, request id).
 
+    A record's time is 1,000 ms for each record before it; it has the author of its event.
+
     Args:
         make: A fresh machine.
         encode: Key and value of a record.
@@ -39,6 +41,7 @@ class LogMachineDriver(Generic[MachineT, RecordT]):
         self.machine = make()
         #: every record ever written, at the index of its offset
         self.log: list[tuple[bytes, bytes | None, str]] = []
+        self.authors: list[str] = []
         self.compacted: set[int] = set()
         self.epochs: list[int | None] = []
         self.notified: list[Notify] = []
@@ -50,7 +53,7 @@ class LogMachineDriver(Generic[MachineT, RecordT]):
         if outcome.records:
             self.epochs.append(outcome.writer_epoch)
         for record in outcome.records:
-            instructions += self._append(*self._encode(record), outcome.request_id)
+            instructions += self._append(*self._encode(record), outcome.request_id, outcome.author)
         instructions += outcome.instructions
         self.machine.validate()
         return self._answer(event.call_id, instructions)
@@ -64,10 +67,9 @@ class LogMachineDriver(Generic[MachineT, RecordT]):
     def restart(self) -> None:
         """A fresh machine, loaded from the log."""
         self.machine = self._make()
-        for offset, (key, value, request_id) in enumerate(self.log):
-            if offset in self.compacted:
-                continue
-            self.machine.replay(Replayed(offset, self._decode(key, value), request_id))
+        for offset in range(len(self.log)):
+            if offset not in self.compacted:
+                self._replay(offset)
         self.machine.loaded(0, len(self.log))
         self.machine.validate()
 
@@ -78,16 +80,27 @@ class LogMachineDriver(Generic[MachineT, RecordT]):
         if isinstance(machine, NeedsOldRecords):
             spared.update(machine.needed_offsets())
         last = {key: offset for offset, (key, _, _) in enumerate(self.log)}
+        # a tombstone may cover a spared record
+        oldest_spared = min(spared, default=len(self.log))
         self.compacted |= {
             offset
             for offset, (key, value, _) in enumerate(self.log)
-            if offset not in spared and (value is None or last[key] != offset)
+            if offset not in spared
+            and (last[key] != offset or (value is None and offset < oldest_spared))
         }
 
-    def _append(self, key: bytes, value: bytes | None, request_id: str) -> Sequence[Instruction]:
-        offset = len(self.log)
+    def _append(
+        self, key: bytes, value: bytes | None, request_id: str, author: str = ""
+    ) -> Sequence[Instruction]:
         self.log.append((key, value, request_id))
-        return self.machine.replay(Replayed(offset, self._decode(key, value), request_id))
+        self.authors.append(author)
+        return self._replay(len(self.log) - 1)
+
+    def _replay(self, offset: int) -> Sequence[Instruction]:
+        key, value, request_id = self.log[offset]
+        record = self._decode(key, value)
+        author = self.authors[offset]
+        return self.machine.replay(Replayed(offset, record, request_id, author, offset * 1_000))
 
     def _answer(self, call_id: str, instructions: Sequence[Instruction]) -> Any:
         answers: list[object] = []

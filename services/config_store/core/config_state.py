@@ -10,7 +10,10 @@ from drover.model.config import (
     ConnectorConfigRemoved,
     ConnectorConfigUpdated,
     ConnectorEntry,
+    LoggerLevelSet,
     RestartRequested,
+    SessionKey,
+    SessionKeyUpdated,
     TargetState,
     TargetStateChanged,
     TaskConfigsUpdated,
@@ -21,15 +24,23 @@ from services.config_store.core.records import (
     ConfigRecord,
     ConnectorRecord,
     IgnoredRecord,
+    LoggerLevelRecord,
     RestartRecord,
+    SessionKeyRecord,
     TargetStateRecord,
+    TaskCountRecord,
     TaskRecord,
 )
 
 
 @dataclass(slots=True)
 class _Connector:
-    """All that is known under one name; there may be a target state without a connector."""
+    """All that is known under one name; there may be a target state without a connector.
+
+    What belongs to a config goes with it. What remains is a function of the last target state, the
+    last task count and the last commit marker, each of which stays in the log for ever: so it is
+    the same whatever compaction has taken.
+    """
 
     name: str
     config: ConfigMap | None = None
@@ -47,6 +58,9 @@ class _Connector:
     deferred: dict[int, TaskRecord] = field(default_factory=dict)
     #: the config's revision when the last commit marker was read; 0 before
     committed_revision: int = 0
+    fenced_task_count: int | None = None
+    #: whether there is a commit marker after the last task count, of whichever incarnation
+    fencing_pending: bool = False
 
     def effective_state(self) -> TargetState:
         return TargetState.STARTED if self.target_state is None else self.target_state
@@ -61,11 +75,13 @@ class _Connector:
             task_config_generation=self.generation,
             inconsistent=self.inconsistent,
             applied_config=self.applied_config,
+            fenced_task_count=self.fenced_task_count,
+            fencing_pending=self.fencing_pending,
         )
 
     def is_visible(self) -> bool:
-        """Whether a snapshot lists it; of a removed connector the generation alone is no reason."""
-        return self.config is not None or self.target_state is not None or self.inconsistent
+        """Whether a snapshot lists it."""
+        return self.config is not None or self.target_state is not None
 
 
 class ConfigState:
@@ -76,6 +92,8 @@ class ConfigState:
 
     def __init__(self) -> None:
         self._connectors: dict[str, _Connector] = {}
+        self._session_key: SessionKey | None = None
+        self._logger_levels: dict[str, str] = {}
 
     def apply(self, offset: int, record: ConfigRecord) -> ConfigChange | None:
         """Apply the record at ``offset``; the change that watchers are told of, if any."""
@@ -91,8 +109,24 @@ class ConfigState:
                 return self._apply_target_state(record)
             case RestartRecord(name, only_failed, include_tasks):
                 return RestartRequested(name, only_failed, include_tasks)
+            case TaskCountRecord(name, task_count):
+                connector = self._get(name)
+                connector.fenced_task_count = task_count
+                connector.fencing_pending = False
+                return None
+            case SessionKeyRecord(session_key):
+                self._session_key = session_key
+                return SessionKeyUpdated(session_key)
+            case LoggerLevelRecord(logger, level):
+                self._logger_levels[logger] = level
+                return LoggerLevelSet(logger, level)
             case IgnoredRecord():
                 return None
+
+    @property
+    def name_count(self) -> int:
+        """How many names something is known of."""
+        return len(self._connectors)
 
     def connector(self, name: str) -> ConnectorEntry | None:
         """The connector ``name``, or None if there is no config of it."""
@@ -108,7 +142,13 @@ class ConfigState:
             if connector.is_visible():
                 connectors[name] = connector.entry()
                 task_configs.update(connector.task_configs)
-        return ConfigSnapshot(end_offset, connectors, task_configs)
+        return ConfigSnapshot(
+            end_offset,
+            connectors,
+            task_configs,
+            session_key=self._session_key,
+            logger_levels=dict(sorted(self._logger_levels.items())),
+        )
 
     def needed_offsets(self) -> Collection[int]:
         """Offsets of the configs under which task configs were committed.
@@ -134,7 +174,8 @@ class ConfigState:
             ], connector
             if connector.config is None:
                 assert connector.applied_config is None, connector
-                assert connector.task_count == -1, connector
+                assert connector.task_count == connector.generation == -1, connector
+                assert not connector.inconsistent, connector
 
     def _get(self, name: str) -> _Connector:
         connector = self._connectors.get(name)
@@ -142,23 +183,29 @@ class ConfigState:
             connector = self._connectors[name] = _Connector(name)
         return connector
 
+    def _forget_if_empty(self, connector: _Connector) -> None:
+        if connector == _Connector(connector.name):
+            del self._connectors[connector.name]
+
     def _apply_connector(self, offset: int, record: ConnectorRecord) -> ConfigChange:
         connector = self._get(record.name)
         if record.config is not None:
             connector.config = record.config
             connector.revision = offset + 1
             return ConnectorConfigUpdated(connector.entry())
-        # the target state, the inconsistent mark and the generation outlive the config
-        connector.config = connector.applied_config = None
-        connector.revision = connector.committed_revision = 0
-        connector.task_count = -1
-        connector.task_configs = {}
-        connector.deferred = {}
+        self._connectors[record.name] = connector = _Connector(
+            record.name,
+            target_state=connector.target_state,
+            fenced_task_count=connector.fenced_task_count,
+            fencing_pending=connector.fencing_pending,
+        )
+        self._forget_if_empty(connector)
         return ConnectorConfigRemoved(record.name)
 
     def _apply_commit(self, offset: int, record: CommitRecord) -> ConfigChange | None:
         connector = self._get(record.connector)
         deferred, connector.deferred = connector.deferred, {}
+        connector.fencing_pending = True
         if connector.config is None:
             # the marker of a connector that was deleted; compaction has removed its config
             return None
@@ -182,6 +229,7 @@ class ConfigState:
         connector = self._get(record.name)
         before = connector.effective_state()
         connector.target_state = record.state
+        self._forget_if_empty(connector)
         if record.state is None or record.state is before or connector.config is None:
             return None
         return TargetStateChanged(record.name, record.state)

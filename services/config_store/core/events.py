@@ -1,7 +1,10 @@
-"""What the config machine is asked to do, and what it answers."""
+"""What the config machine is asked to do, and what it answers.
+
+Every request has an ``author``: who asked for it, empty if unknown.
+"""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drover.model.config import ConfigMap, TargetState
 from drover.model.ids import TaskId
@@ -20,6 +23,7 @@ class PutConnectorConfig:
     config: ConfigMap
     initial_state: TargetState | None = None
     expected_revision: int | None = None
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,7 @@ class DeleteConnector:
     request_id: str
     writer_epoch: int
     name: str
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,7 @@ class PutTaskConfigs:
     writer_epoch: int
     connector: str
     task_configs: Sequence[tuple[TaskId, ConfigMap]]
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +57,7 @@ class PutTargetState:
     request_id: str
     name: str
     target_state: TargetState
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,11 +70,56 @@ class PutRestartRequest:
     name: str
     only_failed: bool
     include_tasks: bool
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutTaskCount:
+    """Record how many tasks may hold transactional ids, once the earlier ones were fenced."""
+
+    call_id: str
+    request_id: str
+    writer_epoch: int
+    name: str
+    task_count: int
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutSessionKey:
+    """Write the key that signs calls between workers."""
+
+    call_id: str
+    request_id: str
+    writer_epoch: int
+    key: bytes = field(repr=False)
+    algorithm: str
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutLoggerLevel:
+    """Set a logger's level on every worker; any worker may."""
+
+    call_id: str
+    request_id: str
+    logger: str
+    level: str
+    author: str = ""
 
 
 ConfigRequest = (
-    PutConnectorConfig | DeleteConnector | PutTaskConfigs | PutTargetState | PutRestartRequest
+    PutConnectorConfig
+    | DeleteConnector
+    | PutTaskConfigs
+    | PutTargetState
+    | PutRestartRequest
+    | PutTaskCount
+    | PutSessionKey
+    | PutLoggerLevel
 )
+#: What any worker may write, leader or not.
+UNPRIVILEGED = (PutTargetState, PutLoggerLevel)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,6 @@
 """The config machine: decides writes to the config log, and folds it."""
 
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from types import MappingProxyType
 
@@ -13,7 +11,7 @@ from drover.errors import (
     Reason,
     Violation,
 )
-from drover.machine import Complete, Instruction, Notify, Outcome, Replayed
+from drover.machine import Complete, Instruction, Outcome, Replayed
 from drover.model.config import (
     ConfigChange,
     ConfigEvent,
@@ -21,52 +19,42 @@ from drover.model.config import (
     ConfigSnapshot,
     ConnectorConfigUpdated,
     ConnectorEntry,
+    HistoryEntry,
+    SessionKey,
     TaskConfigsUpdated,
 )
 from drover.runtime.history import EventHistory
 from services.config_store.core import records
+from services.config_store.core.answers import Answers
 from services.config_store.core.config_state import ConfigState
 from services.config_store.core.events import (
+    UNPRIVILEGED,
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
+    PutLoggerLevel,
     PutRestartRequest,
+    PutSessionKey,
     PutTargetState,
     PutTaskConfigs,
-    WriteAnswer,
+    PutTaskCount,
 )
+from services.config_store.core.past import VERSIONS_MAX_DEFAULT, ConnectorPasts
 from services.config_store.core.records import (
+    TIME_MAX_MS,
     CommitRecord,
     ConfigRecord,
     ConnectorRecord,
+    LoggerLevelRecord,
     RestartRecord,
+    SessionKeyRecord,
     TargetStateRecord,
+    TaskCountRecord,
     TaskRecord,
 )
 from services.config_store.core.validate import check_request, check_size
 
-#: Where watchers hear that the log has grown; the message is its end.
-CHANGES_CHANNEL = "configs"
-REMEMBERED_REQUESTS = 1_000
 _EVENT_OVERHEAD_BYTES = 500
-
-
-@dataclass(frozen=True, slots=True)
-class _Answered:
-    """What a request wrote last, which says what it asked for, and the answer it got."""
-
-    kind: type[ConfigRequest]
-    connector: str
-    answer: WriteAnswer
-
-
-@dataclass(slots=True)
-class _Parked:
-    """The call whose records are being appended, and how many of them are not replayed yet."""
-
-    call_id: str
-    request_id: str
-    remaining: int
 
 
 class ConfigMachine:
@@ -74,13 +62,22 @@ class ConfigMachine:
 
     Every write is answered from ``replay``, where its offsets are known, and remembered by its
     request id, so that a repeated request is answered as the first was.
+
+    Args:
+        history: The changes that watchers can still hear of; made here unless given.
+        versions_max: How many configs of a connector its past holds.
     """
 
-    def __init__(self, history: EventHistory[ConfigEvent] | None = None) -> None:
+    def __init__(
+        self,
+        history: EventHistory[ConfigEvent] | None = None,
+        *,
+        versions_max: int = VERSIONS_MAX_DEFAULT,
+    ) -> None:
         self.history = EventHistory[ConfigEvent]() if history is None else history
         self._state = ConfigState()
-        self._answered: OrderedDict[str, _Answered] = OrderedDict()
-        self._parked: _Parked | None = None
+        self._pasts = ConnectorPasts(versions_max)
+        self._answers = Answers()
 
     @property
     def end_offset(self) -> int:
@@ -91,6 +88,10 @@ class ConfigMachine:
         """The whole state at ``end_offset``."""
         return self._state.snapshot(self.end_offset)
 
+    def connector_history(self, name: str) -> Sequence[HistoryEntry]:
+        """What was written about a connector, in log order; empty if nothing is known."""
+        return self._pasts.of(name)
+
     def handle(self, event: ConfigRequest, now_ms: int) -> Outcome[ConfigRecord]:
         """Decide about a write.
 
@@ -100,16 +101,16 @@ class ConfigMachine:
             AbortedError: REVISION_MISMATCH.
         """
         check_request(event)
-        answered = self._answered.get(event.request_id)
-        if answered is not None and _is_repeated(event, answered):
-            return Outcome(instructions=[Complete(event.call_id, answered.answer)])
-        decided = self._decide(event)
-        self._parked = _Parked(event.call_id, event.request_id, len(decided))
+        answer = self._answers.repeated(event)
+        if answer is not None:
+            return Outcome(instructions=[Complete(event.call_id, answer)])
+        decided = self._decide(event, now_ms)
+        self._answers.park(event, len(decided))
         return Outcome(
             records=decided,
-            instructions=[Notify(CHANGES_CHANNEL, None)],
-            writer_epoch=None if isinstance(event, PutTargetState) else event.writer_epoch,
+            writer_epoch=None if isinstance(event, UNPRIVILEGED) else event.writer_epoch,
             request_id=event.request_id,
+            author=event.author,
         )
 
     def replay(self, replayed: Replayed[ConfigRecord]) -> Sequence[Instruction]:
@@ -119,32 +120,34 @@ class ConfigMachine:
         if change is None:
             self.history.record_seen(offset)
         else:
-            self.history.record_seen(offset, (ConfigEvent(offset, change),), _size_bytes(change))
+            events = (ConfigEvent(offset, change),)
+            self.history.record_seen(offset, events, _size_bytes(change), replayed.timestamp_ms)
+        time_ms = min(max(replayed.timestamp_ms, 0), TIME_MAX_MS)
+        self._pasts.add(offset, time_ms, replayed.author, record)
         if not replayed.request_id:
             return ()
-        answered = _answered(offset, record)
-        if answered is not None:
-            self._remember(replayed.request_id, answered)
-        return self._answer_parked(replayed.request_id)
+        return self._answers.replayed(replayed.request_id, offset, record)
 
     def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
         """The log has been read to ``end_offset``."""
-        self.history.skip_to(end_offset)
+        self.history.loaded(end_offset, now_ms)
+        self._pasts.advance(end_offset)
         return ()
 
     def needed_offsets(self) -> Collection[int]:
         """Superseded records that compaction has to spare."""
-        return self._state.needed_offsets()
+        return {*self._state.needed_offsets(), *self._pasts.offsets()}
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
         self._state.validate()
+        self._pasts.validate()
         self.history.validate()
-        assert len(self._answered) <= REMEMBERED_REQUESTS
+        self._answers.validate()
 
     # deciding
 
-    def _decide(self, event: ConfigRequest) -> Sequence[ConfigRecord]:
+    def _decide(self, event: ConfigRequest, now_ms: int) -> Sequence[ConfigRecord]:
         match event:
             case PutConnectorConfig():
                 return self._put_connector_config(event)
@@ -159,6 +162,13 @@ class ConfigMachine:
             case PutRestartRequest(name=name):
                 self._existing(name)
                 return (RestartRecord(name, event.only_failed, event.include_tasks),)
+            case PutTaskCount(name=name, task_count=task_count):
+                self._existing(name)
+                return (TaskCountRecord(name, task_count),)
+            case PutSessionKey(key=key, algorithm=algorithm):
+                return (SessionKeyRecord(SessionKey(key, algorithm, now_ms)),)
+            case PutLoggerLevel(logger=logger, level=level):
+                return (LoggerLevelRecord(logger, level),)
 
     def _existing(self, name: str) -> ConnectorEntry:
         entry = self._state.connector(name)
@@ -202,53 +212,9 @@ class ConfigMachine:
         decided.append(CommitRecord(event.connector, len(decided)))
         return decided
 
-    # answering
-
-    def _remember(self, request_id: str, answered: _Answered) -> None:
-        self._answered[request_id] = answered
-        self._answered.move_to_end(request_id)
-        if len(self._answered) > REMEMBERED_REQUESTS:
-            self._answered.popitem(last=False)
-
-    def _answer_parked(self, request_id: str) -> Sequence[Instruction]:
-        parked = self._parked
-        if parked is None or parked.request_id != request_id:
-            return ()
-        parked.remaining -= 1
-        if parked.remaining:
-            return ()
-        self._parked = None
-        return (Complete(parked.call_id, self._answered[request_id].answer),)
-
 
 def _frozen(config: ConfigMap) -> ConfigMap:
     return MappingProxyType(dict(config))
-
-
-def _is_repeated(event: ConfigRequest, answered: _Answered) -> bool:
-    connector = event.connector if isinstance(event, PutTaskConfigs) else event.name
-    return type(event) is answered.kind and connector == answered.connector
-
-
-def _answered(offset: int, record: ConfigRecord) -> _Answered | None:
-    """What the request asked for whose last record (so far) this is; None if there is more of it.
-
-    In the order in which requests write: a delete ends with the target state's tombstone, a create
-    with the config, task configs with the marker.
-    """
-    answer = WriteAnswer(offset + 1)
-    match record:
-        case ConnectorRecord(name, config) if config is not None:
-            return _Answered(PutConnectorConfig, name, WriteAnswer(offset + 1, revision=offset + 1))
-        case TargetStateRecord(name, state):
-            kind = DeleteConnector if state is None else PutTargetState
-            return _Answered(kind, name, answer)
-        case CommitRecord(connector, _):
-            return _Answered(PutTaskConfigs, connector, answer)
-        case RestartRecord(name, _, _):
-            return _Answered(PutRestartRequest, name, answer)
-        case _:
-            return None
 
 
 def _size_bytes(change: ConfigChange) -> int:

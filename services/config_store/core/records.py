@@ -4,6 +4,8 @@ A value has the fields of Connect's schema in Connect's order, no white space; t
 config are sorted, so that equal configs are equal bytes.
 """
 
+import base64
+import binascii
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
@@ -18,7 +20,7 @@ from drover.log.connect_json import (
     parse_object,
     parse_task_id,
 )
-from drover.model.config import ConfigMap, TargetState
+from drover.model.config import ConfigMap, SessionKey, TargetState
 from drover.model.ids import TaskId
 
 _CONNECTOR = "connector-"
@@ -26,10 +28,14 @@ _TASK = "task-"
 _COMMIT = "commit-"
 _TARGET_STATE = "target-state-"
 _RESTART = "restart-connector-"
-#: kinds that belong to the log but mean nothing to this version
 _TASK_COUNT = "tasks-fencing-"
 _SESSION_KEY = "session-key"
 _LOGGER = "logger-cluster-"
+
+#: A larger value is neither written nor served.
+VALUE_MAX_BYTES = 1024 * 1024
+#: The last millisecond of the year 9999: times go no further in the API.
+TIME_MAX_MS = 253_402_300_799_999
 
 _TEXT: Final = frozenset({str})
 
@@ -76,12 +82,43 @@ class RestartRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskCountRecord:
+    """So many tasks of a connector may hold transactional ids; earlier ones were fenced."""
+
+    connector: str
+    task_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class SessionKeyRecord:
+    """The key that signs calls between workers from now on."""
+
+    session_key: SessionKey
+
+
+@dataclass(frozen=True, slots=True)
+class LoggerLevelRecord:
+    """A logger should have this level on every worker."""
+
+    logger: str
+    level: str
+
+
+@dataclass(frozen=True, slots=True)
 class IgnoredRecord:
-    """A record without effect: of a kind that this version has no use for, or unreadable."""
+    """A record without effect: nobody could read it."""
 
 
 ConfigRecord = (
-    ConnectorRecord | TaskRecord | CommitRecord | TargetStateRecord | RestartRecord | IgnoredRecord
+    ConnectorRecord
+    | TaskRecord
+    | CommitRecord
+    | TargetStateRecord
+    | RestartRecord
+    | TaskCountRecord
+    | SessionKeyRecord
+    | LoggerLevelRecord
+    | IgnoredRecord
 )
 
 IGNORED: Final[ConfigRecord] = IgnoredRecord()
@@ -101,6 +138,12 @@ def encode(record: ConfigRecord) -> tuple[bytes, bytes | None]:
         case RestartRecord(name, only_failed, include_tasks):
             value = {"include-tasks": include_tasks, "only-failed": only_failed}
             return _key(_RESTART, name), dump(value)
+        case TaskCountRecord(connector, task_count):
+            return _key(_TASK_COUNT, connector), dump({"task-count": task_count})
+        case SessionKeyRecord(session_key):
+            return _SESSION_KEY.encode(), _session_key(session_key)
+        case LoggerLevelRecord(logger, level):
+            return _key(_LOGGER, logger), dump({"level": level})
         case IgnoredRecord():
             raise ValueError("a record without effect is never written")
 
@@ -109,26 +152,32 @@ def decode(key: bytes, value: bytes | None) -> ConfigRecord:
     """The way back; tolerant where Kafka Connect is, so that its logs can be read.
 
     Raises:
-        UnreadableRecordError: Not a record of the config log.
+        UnreadableRecordError: Not a record of the config log, or one that is not served.
     """
     text = parse_key(key)
+    # a log is read at every start: the kinds that there are most of come first
+    if text.startswith(_TASK):
+        return TaskRecord(parse_task_id(text, _TASK), _config(_present(value)))
     if text.startswith(_CONNECTOR):
         name = parse_name(text, _CONNECTOR)
-        return ConnectorRecord(name, None if value is None else _config(value))
-    if text.startswith(_TASK):
-        task = parse_task_id(text, _TASK)
-        return IGNORED if value is None else TaskRecord(task, _config(value))
+        return ConnectorRecord(name, None if value is None else _config(_present(value)))
     if text.startswith(_COMMIT):
-        connector = parse_name(text, _COMMIT)
-        return IGNORED if value is None else CommitRecord(connector, _task_count(value))
+        return CommitRecord(parse_name(text, _COMMIT), _read_count(_present(value), "tasks"))
     if text.startswith(_TARGET_STATE):
         name = parse_name(text, _TARGET_STATE)
-        return TargetStateRecord(name, None if value is None else _read_target_state(value))
+        return TargetStateRecord(
+            name, None if value is None else _read_target_state(_present(value))
+        )
     if text.startswith(_RESTART):
-        name = parse_name(text, _RESTART)
-        return IGNORED if value is None else _restart(name, value)
-    if text.startswith((_TASK_COUNT, _LOGGER)) or text == _SESSION_KEY:
-        return IGNORED
+        return _restart(parse_name(text, _RESTART), _present(value))
+    if text.startswith(_TASK_COUNT):
+        connector = parse_name(text, _TASK_COUNT)
+        return TaskCountRecord(connector, _read_count(_present(value), "task-count"))
+    if text.startswith(_LOGGER):
+        logger = parse_name(text, _LOGGER, what="logger")
+        return LoggerLevelRecord(logger, _read_level(_present(value)))
+    if text == _SESSION_KEY:
+        return SessionKeyRecord(_read_session_key(_present(value)))
     raise UnreadableRecordError("the key is of no known kind")
 
 
@@ -149,7 +198,27 @@ def _target_state(state: TargetState) -> bytes:
     return dump({"state": old.value, "state.v2": state.value})
 
 
+def _session_key(session_key: SessionKey) -> bytes:
+    return dump(
+        {
+            "key": base64.b64encode(session_key.key).decode(),
+            "algorithm": session_key.algorithm,
+            "creation-timestamp": session_key.creation_ms,
+        }
+    )
+
+
 # reading
+
+
+def _present(value: bytes | None) -> bytes:
+    if value is None:
+        raise UnreadableRecordError("the value is null, which nothing but a removal may be")
+    if len(value) > VALUE_MAX_BYTES:
+        raise UnreadableRecordError(
+            f"the value takes {len(value)} bytes, at most {VALUE_MAX_BYTES} are served"
+        )
+    return value
 
 
 def _config(value: bytes) -> ConfigMap:
@@ -172,10 +241,10 @@ def _checked(properties: dict[str, Any]) -> dict[str, str]:
     return {key: setting for key, setting in properties.items() if setting is not None}
 
 
-def _task_count(value: bytes) -> int:
-    count = parse_object(value).get("tasks")
+def _read_count(value: bytes, field: str) -> int:
+    count = parse_object(value).get(field)
     if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= INT32_MAX:
-        raise UnreadableRecordError("the value has no number of tasks")
+        raise UnreadableRecordError(f"the value has no number of tasks in {field!r}")
     return count
 
 
@@ -195,3 +264,25 @@ def _restart(name: str, value: bytes) -> RestartRecord:
         only_failed=fields.get("only-failed") is True,
         include_tasks=fields.get("include-tasks") is True,
     )
+
+
+def _read_level(value: bytes) -> str:
+    level = parse_object(value).get("level")
+    if not isinstance(level, str) or not level or not is_unicode(level):
+        raise UnreadableRecordError("the value names no level")
+    return level
+
+
+def _read_session_key(value: bytes) -> SessionKey:
+    """What is wrong is said without the value: it is a secret."""
+    fields = parse_object(value)
+    key, algorithm = fields.get("key"), fields.get("algorithm")
+    created = fields.get("creation-timestamp")
+    if not isinstance(key, str) or not isinstance(algorithm, str) or not is_unicode(algorithm):
+        raise UnreadableRecordError("the value has no key and algorithm")
+    if not isinstance(created, int) or isinstance(created, bool) or not 0 <= created <= TIME_MAX_MS:
+        raise UnreadableRecordError("the value does not say when the key was made")
+    try:
+        return SessionKey(base64.b64decode(key, validate=True), algorithm, created)
+    except (binascii.Error, ValueError) as error:
+        raise UnreadableRecordError("the key is not base64") from error

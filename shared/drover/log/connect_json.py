@@ -56,15 +56,15 @@ def parse_key(key: bytes) -> str:
         raise UnreadableRecordError("the key is not UTF-8") from error
 
 
-def parse_name(key: str, prefix: str) -> str:
-    """The connector's name after ``prefix``.
+def parse_name(key: str, prefix: str, what: str = "connector") -> str:
+    """The name of a connector, or of ``what`` else, after ``prefix``.
 
     Raises:
         UnreadableRecordError: There is none.
     """
     name = key[len(prefix) :]
     if not name:
-        raise UnreadableRecordError("the key names no connector")
+        raise UnreadableRecordError(f"the key names no {what}")
     return name
 
 

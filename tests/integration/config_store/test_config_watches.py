@@ -12,6 +12,7 @@ from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.api.config_store.v1 import config_store_service_pb2_grpc as pb_grpc
 from drover.client import ConfigStoreClient, EventsRead, SnapshotRead, follow
 from drover.clock import Clock
+from drover.codec.config_store import encode_watch_responses
 from drover.errors import (
     InvalidArgumentError,
     OutOfRangeError,
@@ -36,11 +37,11 @@ from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from services.config_store.core.machine import ConfigMachine
 from services.config_store.core.records import ConfigRecord
+from services.config_store.parts import PartsInProgress
 from services.config_store.server import (
     FULL_NAME,
     ConfigStoreServicer,
     decode_record,
-    encode_changes,
     encode_record,
     wire,
 )
@@ -67,11 +68,13 @@ def wire_with(*, max_appends_behind: int = 1_000, progress_interval_s: float = 1
         feed = ChangeFeed(
             runtime=runtime,
             history=machine.history,
-            encode=encode_changes,
+            encode=lambda events, end_offset, created: encode_watch_responses(
+                events, end_offset, created=created
+            ),
             max_appends_behind=max_appends_behind,
             progress_interval_s=progress_interval_s,
         )
-        servicer = ConfigStoreServicer(machine, runtime, log, feed)
+        servicer = ConfigStoreServicer(machine, runtime, log, PartsInProgress(clock), feed)
         server.add(pb_grpc.add_ConfigStoreServiceServicer_to_server, servicer, FULL_NAME)
         return runtime
 

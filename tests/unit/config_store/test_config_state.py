@@ -8,7 +8,10 @@ from drover.model.config import (
     ConnectorConfigRemoved,
     ConnectorConfigUpdated,
     ConnectorEntry,
+    LoggerLevelSet,
     RestartRequested,
+    SessionKey,
+    SessionKeyUpdated,
     TargetState,
     TargetStateChanged,
     TaskConfigsUpdated,
@@ -55,6 +58,19 @@ def commit(count: int, name: str = "c") -> Written:
 
 def target(state: str, name: str = "c") -> Written:
     return f"target-state-{name}", json.dumps({"state": state})
+
+
+def fenced(count: int, name: str = "c") -> Written:
+    return f"tasks-fencing-{name}", json.dumps({"task-count": count})
+
+
+def session_key(key: str, created_ms: int) -> Written:
+    fields = {"key": key, "algorithm": "HmacSHA256", "creation-timestamp": created_ms}
+    return "session-key", json.dumps(fields)
+
+
+def level(logger: str, name: str) -> Written:
+    return f"logger-cluster-{logger}", json.dumps({"level": name})
 
 
 REMOVED: Written = ("connector-c", None)
@@ -204,10 +220,11 @@ def test_removal_keeps_the_target_state_until_that_is_removed_too() -> None:
     assert fold.snapshot().connectors == {}
 
 
-def test_removal_keeps_the_generation_and_the_inconsistent_mark() -> None:
+def test_removal_takes_the_generation_and_the_inconsistent_mark() -> None:
+    """Kafka Connect keeps them until it compacts; a generation that is a place needs no keeping."""
     fold = Fold().read(connector(), task(0), commit(1), task(1), commit(2), REMOVED, connector())
-    assert fold.entry().task_config_generation == 3
-    assert fold.entry().inconsistent
+    assert fold.entry().task_config_generation == -1
+    assert not fold.entry().inconsistent
     assert fold.entry().task_count == -1
 
 
@@ -256,9 +273,51 @@ def test_restart_requests_are_told_whatever_the_state() -> None:
     assert (fold.changes[0], fold.changes[2]) == (told, told)
 
 
-def test_later_kinds_change_nothing() -> None:
-    fold = Fold().read(connector(), ("tasks-fencing-c", '{"task-count":1}'), ("session-key", "{}"))
-    assert fold.changes[1:] == [None, None]
+def test_a_marker_makes_fencing_pending_and_a_task_count_ends_that() -> None:
+    fold = Fold().read(connector())
+    assert (fold.entry().fenced_task_count, fold.entry().fencing_pending) == (None, False)
+    fold.read(task(0), commit(1))
+    assert (fold.entry().fenced_task_count, fold.entry().fencing_pending) == (None, True)
+    fold.read(fenced(1))
+    assert (fold.entry().fenced_task_count, fold.entry().fencing_pending) == (1, False)
+    assert fold.changes[-1] is None
+    fold.read(task(0), commit(2))
+    assert fold.entry().inconsistent
+    assert (fold.entry().fenced_task_count, fold.entry().fencing_pending) == (1, True)
+    assert fold.changes[-1] == TaskConfigsUpdated(fold.entry(), {})
+
+
+def test_what_is_known_of_fencing_outlives_the_connector() -> None:
+    fold = Fold().read(connector(), task(0), commit(1), fenced(1), task(0), commit(1), REMOVED)
+    assert fold.snapshot().connectors == {}
+    fold.read(connector())
+    assert (fold.entry().fenced_task_count, fold.entry().fencing_pending) == (1, True)
+    # as when compaction has taken everything that is superseded
+    compacted = Fold().read(fenced(1), task(0), commit(1), connector())
+    assert (compacted.entry().fenced_task_count, compacted.entry().fencing_pending) == (1, True)
+
+
+def test_the_last_session_key_and_logger_levels_are_in_the_snapshot_and_are_told() -> None:
+    one = SessionKey(b"magic", "HmacSHA256", 1)
+    other = SessionKey(b"other", "HmacSHA256", 2)
+    fold = Fold().read(session_key("bWFnaWM=", 1), level("a", "DEBUG"), level("a", "INFO"))
+    assert fold.snapshot().session_key == one
+    fold.read(session_key("b3RoZXI=", 2))
+    assert fold.snapshot().session_key == other
+    assert fold.snapshot().logger_levels == {"a": "INFO"}
+    assert fold.changes == [
+        SessionKeyUpdated(one),
+        LoggerLevelSet("a", "DEBUG"),
+        LoggerLevelSet("a", "INFO"),
+        SessionKeyUpdated(other),
+    ]
+    assert fold.snapshot().connectors == {}
+
+
+def test_nothing_is_held_of_a_name_that_nothing_is_known_of() -> None:
+    fold = Fold().read(connector(), target("PAUSED"), REMOVED, ("target-state-c", None))
+    fold.read(("connector-never", None), ("target-state-never", None))
+    assert fold.state.name_count == 0
 
 
 def test_a_snapshot_stays_as_it_was() -> None:
