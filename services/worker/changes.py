@@ -12,7 +12,7 @@ from drover.model.config import (
     TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId
-from drover.model.status import StatusKey
+from drover.model.status import StatusKey, TopicEvent
 from services.worker.core import events
 
 
@@ -79,7 +79,8 @@ class ChangeHub:
                     changed.add_all()
             case events.StatusesChanged(status_changes):
                 for status_change in status_changes:
-                    self._status_changed(status_change.key)
+                    if not isinstance(status_change, TopicEvent):
+                        self._status_changed(status_change.key)
             case events.StatusesLoaded():
                 for changed in self._statuses:
                     changed.add_all()

@@ -110,6 +110,11 @@ class EngineLink:
             case "task_fenced":
                 fenced = report.task_fenced
                 self._post(events.TaskFenced(_task(fenced.task), fenced.run_id))
+            case "task_progress":
+                for entry in report.task_progress.entries:
+                    if entry.topics:
+                        topics = tuple(entry.topics)
+                        self._post(events.TopicsUsed(_task(entry.task), entry.run_id, topics))
             case "commit_offsets" if self._commit is not None:
                 self._commit(report.call_id, decode_task_offsets(report.commit_offsets))
             case "replacement_requested":

@@ -10,6 +10,7 @@ import structlog
 
 from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorClient
+from drover.client.status_store import StatusStoreClient
 from drover.client.worker import WorkerClient
 from drover.errors import (
     DeadlineExceededError,
@@ -59,6 +60,7 @@ class Executor:
         workers: WorkerClients,
         engine: EngineLink,
         statuses: StatusWriter,
+        status_store: StatusStoreClient,
     ) -> None:
         self._settings = settings
         self._worker_id = worker_id
@@ -67,6 +69,7 @@ class Executor:
         self._config_store = config_store
         self._workers = workers
         self._statuses = statuses
+        self._status_store = status_store
         self._tasks: set[asyncio.Task[None]] = set()
         self._group_watch: asyncio.Task[None] | None = None
         self._handlers: Mapping[type, Handler] = {
@@ -84,6 +87,8 @@ class Executor:
             instructions.WriteRestartRequest: self._write_restart_request,
             instructions.ReadHistory: self._read_history,
             instructions.SubmitToLeader: self._submit_to_leader,
+            instructions.TellTopics: self._tell_topics,
+            instructions.ForgetTopics: self._forget_topics,
             instructions.ClaimTask: self._claim_task,
             instructions.FetchOffsets: self._fetch_offsets,
         }
@@ -304,6 +309,18 @@ class Executor:
             connector=call.connector, task_configs=call.configs, request_id=call.request_id
         )
         return events.TaskConfigsSubmitted(call.cause_id)
+
+    # Topics
+
+    async def _tell_topics(self, call: instructions.TellTopics) -> events.HerderEvent | None:
+        await self._status_store.put_topic_statuses(
+            call.task.connector, call.topics, task=call.task.task
+        )
+        return events.TopicsNoted(call.cause_id)
+
+    async def _forget_topics(self, call: instructions.ForgetTopics) -> events.HerderEvent | None:
+        await self._status_store.delete_topic_statuses(call.connector)
+        return events.TopicsNoted(call.cause_id)
 
     # Tasks
 

@@ -11,6 +11,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
 from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorClient
+from drover.client.status_store import StatusStoreClient
 from drover.errors import (
     DroverError,
     InvalidArgumentError,
@@ -61,6 +62,7 @@ class Backends:
     engine: EngineLink
     coordinator: CoordinatorClient
     config_store: ConfigStoreClient
+    status_store: StatusStoreClient
     presenter: Presenter
     hub: ChangeHub
     loggers: Loggers
@@ -79,6 +81,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         self._engine = backends.engine
         self._coordinator = backends.coordinator
         self._config_store = backends.config_store
+        self._status_store = backends.status_store
         self._loggers = backends.loggers
         self._presenter = backends.presenter
         self._hub = backends.hub
@@ -218,6 +221,21 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
             ],
             next_page_token=token,
         )
+
+    async def GetConnectorTopics(
+        self, request: pb.GetConnectorTopicsRequest, context: RpcContext
+    ) -> pb.GetConnectorTopicsResponse:
+        """The topics that a connector was seen to use."""
+        name = await self._existing(request.name, context)
+        return pb.GetConnectorTopicsResponse(topics=self._loop.herder.topics.of(name))
+
+    async def ResetConnectorTopics(
+        self, request: pb.ResetConnectorTopicsRequest, context: RpcContext
+    ) -> pb.ResetConnectorTopicsResponse:
+        """Forget them."""
+        name = await self._existing(request.name, context)
+        await self._status_store.delete_topic_statuses(name, timeout_s=remaining_s(context))
+        return pb.ResetConnectorTopicsResponse()
 
     # Plugins
 
@@ -414,14 +432,6 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def ResetConnectorOffsets(self, request: Any, context: RpcContext) -> Any:
         """Comes later."""
         raise NotImplementedYetError("ResetConnectorOffsets")
-
-    async def GetConnectorTopics(self, request: Any, context: RpcContext) -> Any:
-        """Comes later."""
-        raise NotImplementedYetError("GetConnectorTopics")
-
-    async def ResetConnectorTopics(self, request: Any, context: RpcContext) -> Any:
-        """Comes later."""
-        raise NotImplementedYetError("ResetConnectorTopics")
 
     # Freshness
 

@@ -21,7 +21,7 @@ from drover.clock import SystemClock
 from drover.errors import InternalError, Reason, UnavailableError
 from drover.log.directory import storage_directory
 from drover.model.config import ConfigEvent, ConfigSnapshot
-from drover.model.status import StatusChange, StatusEvent, StatusSnapshot
+from drover.model.status import StatusChange, StatusSnapshot
 from drover.rpc.server import RpcServer
 from drover.rpc.settings import split_address, split_addresses
 from services.worker.carrier import Carrier, WorkerChannels
@@ -141,6 +141,7 @@ class Worker:
             workers=workers,
             engine=link,
             statuses=statuses,
+            status_store=status_store,
         )
         stack.push_async_callback(executor.close)
         loop.start(executor.execute)
@@ -157,6 +158,7 @@ class Worker:
             engine=link,
             coordinator=coordinator,
             config_store=config_store,
+            status_store=status_store,
             presenter=Presenter(loop.herder.context, link.plugins),
             hub=hub,
             loggers=loggers,
@@ -261,8 +263,7 @@ async def _mirror_statuses(store: StatusStoreClient, loop: HerderLoop) -> None:
         if isinstance(read, SnapshotRead):
             loop.post(events.StatusesLoaded(read.snapshot))
         else:
-            statuses = [event for event in read.events if isinstance(event, StatusEvent)]
-            loop.post(events.StatusesChanged(statuses))
+            loop.post(events.StatusesChanged(read.events))
 
 
 async def _cancelled(task: "asyncio.Task[None]") -> None:

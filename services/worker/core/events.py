@@ -12,7 +12,7 @@ from drover.model.config import ConfigEvent, ConfigMap, ConfigSnapshot, HistoryE
 from drover.model.group import JoinOutcome, SyncOutcome
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover.model.status import StatusEvent, StatusSnapshot
+from drover.model.status import StatusChange, StatusSnapshot
 from services.worker.core.requests import Request
 
 
@@ -52,9 +52,25 @@ class StatusesLoaded:
 
 @dataclass(frozen=True, slots=True)
 class StatusesChanged:
-    """Statuses that changed."""
+    """Statuses, and topics of connectors, that changed."""
 
-    events: Sequence[StatusEvent]
+    events: Sequence[StatusChange]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsUsed:
+    """A task has moved records of these topics."""
+
+    task: TaskId
+    run_id: int
+    topics: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsNoted:
+    """The status store has noted, or forgotten, topics of a connector."""
+
+    cause_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,10 +348,20 @@ class EmptyStoppedDue:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetTopicsDue:
+    """The back-off before topics of connectors that are gone are tried to be forgotten is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class HealDue:
     """The back-off before a connector's inconsistent task configs are made anew is over."""
 
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUpDue:
+    """Statuses that the leader had removed have had time to be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,6 +406,8 @@ HerderEvent = (
     | ConfigsChanged
     | StatusesLoaded
     | StatusesChanged
+    | TopicsUsed
+    | TopicsNoted
     | JoinAnswered
     | SyncAnswered
     | HeartbeatAnswered
@@ -415,7 +443,9 @@ HerderEvent = (
     | RejoinDue
     | ClaimWriterDue
     | EmptyStoppedDue
+    | ForgetTopicsDue
     | HealDue
+    | CleanUpDue
     | StatusCheckDue
     | RequestRetryDue
     | RequestExpired

@@ -19,7 +19,7 @@ from drover.model.config import (
     TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId
-from drover.model.status import RunState, StatusKey
+from drover.model.status import RunState, StatusKey, TopicEvent
 from services.worker.core import events
 from services.worker.core.connector_lifecycle import ConnectorLifecycle
 from services.worker.core.context import Context, HerderSettings
@@ -31,6 +31,7 @@ from services.worker.core.pending import PendingRequests
 from services.worker.core.reconfigurer import Reconfigurer
 from services.worker.core.restart_plan import RestartRequest, preserve_highest_impact
 from services.worker.core.stopped import StoppedConnectors
+from services.worker.core.used_topics import UsedTopics
 from services.worker.core.work import Work
 from services.worker.core.writer import Writer
 
@@ -71,6 +72,7 @@ class Herder:
         )
         self.healing = Healing(self.context, self.work, self.reconfigurer)
         self.stopped = StoppedConnectors(self.context, self.writer)
+        self.topics = UsedTopics(self.context, self.membership)
         self._restarts: dict[str, RestartRequest] = {}
         self._removing: set[StatusKey] = set()
         self._checks_statuses = False
@@ -119,6 +121,7 @@ class Herder:
         self.reconfigurer.pump()
         self.healing.pump()
         self.stopped.pump()
+        self.topics.pump()
         if self.membership.settled:
             self._run_restarts()
         self.work.advance(self._work_changed)
@@ -128,6 +131,7 @@ class Herder:
         if assignment is not None:
             self.work.assign(assignment)
         self._clean_up(self.context.statuses)
+        self.topics.look_at_all()
 
     def _work_changed(self, item: Lifecycle) -> None:
         if isinstance(item, ConnectorLifecycle):
@@ -176,6 +180,7 @@ class Herder:
             case ConnectorConfigRemoved(name):
                 self._restarts.pop(name, None)
                 self.work.revoke_connector(name)
+                self.topics.look_at(name)
             case TaskConfigsUpdated(connector):
                 self.work.revoke_tasks(connector.name)
                 self.stopped.changed(connector.name)
@@ -201,19 +206,25 @@ class Herder:
 
     def _statuses_loaded(self, event: events.StatusesLoaded) -> None:
         self.context.statuses = dict(event.snapshot.statuses)
+        self.topics.load(event.snapshot.topics)
         self._removing.clear()
         self._clean_up(self.context.statuses)
         self._look_for_contradiction(item.key for item in self.work.all())
 
     def _statuses_changed(self, event: events.StatusesChanged) -> None:
-        for status_event in event.events:
-            self._removing.discard(status_event.key)
-            if status_event.status is None:
-                self.context.statuses.pop(status_event.key, None)
+        keys: list[StatusKey] = []
+        for change in event.events:
+            if isinstance(change, TopicEvent):
+                self.topics.changed(change)
+                continue
+            keys.append(change.key)
+            self._removing.discard(change.key)
+            if change.status is None:
+                self.context.statuses.pop(change.key, None)
             else:
-                self.context.statuses[status_event.key] = status_event.status
-        self._clean_up(status_event.key for status_event in event.events)
-        self._look_for_contradiction(status_event.key for status_event in event.events)
+                self.context.statuses[change.key] = change.status
+        self._clean_up(keys)
+        self._look_for_contradiction(keys)
 
     def _look_for_contradiction(self, keys: Iterable[StatusKey]) -> None:
         """A former owner's last words may come late, over those of the present one.
@@ -233,6 +244,11 @@ class Herder:
         for item in self.work.all():
             if item.is_contradicted(self.context):
                 item.report_again(self.context)
+
+    def _topics_used(self, event: events.TopicsUsed) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is not None and item.run_id == event.run_id:
+            self.topics.used(event.task, event.topics)
 
     # Engine
 
@@ -255,7 +271,10 @@ class Herder:
             self.reconfigurer.written(event.cause_id)
 
     def _call_failed(self, event: events.CallFailed) -> None:
-        parts = (self.membership, self.writer, self.pending, self.stopped, self.reconfigurer)
+        parts = (
+            *(self.membership, self.writer, self.pending, self.stopped),
+            *(self.reconfigurer, self.topics),
+        )
         for part in parts:
             if part.call_failed(event.cause_id, event.error):
                 return
@@ -347,6 +366,9 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.ConfigsChanged: Herder._configs_changed,
     events.StatusesLoaded: Herder._statuses_loaded,
     events.StatusesChanged: Herder._statuses_changed,
+    events.TopicsUsed: Herder._topics_used,
+    events.TopicsNoted: lambda h, e: h.topics.done(e.cause_id),
+    events.ForgetTopicsDue: lambda h, e: h.topics.due(),
     events.JoinAnswered: lambda h, e: h.membership.join_answered(e.cause_id, e.outcome),
     events.SyncAnswered: lambda h, e: h.membership.sync_answered(e.cause_id, e.outcome),
     events.HeartbeatAnswered: lambda h, e: h.membership.heartbeat_answered(

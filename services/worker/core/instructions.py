@@ -168,6 +168,23 @@ class WriteStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TellTopics:
+    """Say that a task uses topics: TopicsNoted or CallFailed."""
+
+    cause_id: str
+    task: TaskId
+    topics: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopics:
+    """Have a connector's topics forgotten: TopicsNoted or CallFailed."""
+
+    cause_id: str
+    connector: str
+
+
+@dataclass(frozen=True, slots=True)
 class StartConnector:
     """Start a connector object: ConnectorStarted or ConnectorFailed."""
 
@@ -265,6 +282,8 @@ HerderInstruction = (
     | SubmitToLeader
     | ValidateConfig
     | WriteStatus
+    | TellTopics
+    | ForgetTopics
     | StartConnector
     | StopConnector
     | GenerateTaskConfigs

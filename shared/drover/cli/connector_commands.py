@@ -193,6 +193,27 @@ def status(
 
 
 @commands.command()
+def topics(
+    name: NameArgument,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Forget them; those still in use come back.")
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show the topics that a connector was seen to use."""
+    if reset:
+        call_worker(address, lambda c: c.reset_connector_topics(name))
+        _done(name, "forgot the topics of", output)
+        return
+    names = call_worker(address, lambda c: c.get_connector_topics(name))
+    if output is Output.JSON:
+        print_json({"name": name, "topics": names})
+    else:
+        print_table(("TOPIC",), [(topic,) for topic in names], empty="none yet")
+
+
+@commands.command()
 def watch(
     name: Annotated[str, typer.Argument(help="Only this connector.", show_default=False)] = "",
     address: AddressOption = "",

@@ -433,6 +433,23 @@ def test_down_leaves_a_directory_alone_that_no_cluster_made(drover: Run, tmp_pat
     assert (tmp_path / "precious").exists()
 
 
+def test_topics_shows_what_was_seen(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["GetConnectorTopics"] = pb.GetConnectorTopicsResponse(topics=["a", "b"])
+    assert drover("connector", "topics", "c")[1].split() == ["TOPIC", "a", "b"]
+    assert json.loads(drover("connector", "topics", "c", "-o", "json")[1]) == {
+        "name": "c",
+        "topics": ["a", "b"],
+    }
+    cluster.answers["GetConnectorTopics"] = pb.GetConnectorTopicsResponse()
+    assert drover("connector", "topics", "c")[1] == "none yet\n"
+
+
+def test_topics_can_be_forgotten(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["ResetConnectorTopics"] = pb.ResetConnectorTopicsResponse()
+    assert drover("connector", "topics", "c", "--reset")[:2] == (0, "forgot the topics of c\n")
+    assert cluster.requests == [pb.ResetConnectorTopicsRequest(name="c")]
+
+
 def test_version(drover: Run) -> None:
     assert drover("version")[:2] == (0, "drover 0.1.0\n")
     assert json.loads(drover("version", "-o", "json")[1]) == {"version": "0.1.0"}

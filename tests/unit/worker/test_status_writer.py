@@ -19,11 +19,15 @@ class Store:
 
     def __init__(self) -> None:
         self.batches: list[list[StatusWrite]] = []
+        self.requests: list[tuple[str, int]] = []
         self.errors: list[Exception] = []
         self.gate = asyncio.Event()
         self.gate.set()
 
-    async def put_statuses(self, writes: Sequence[StatusWrite], *, timeout_s: float) -> object:
+    async def put_statuses(
+        self, writes: Sequence[StatusWrite], *, writer: str, number: int, timeout_s: float
+    ) -> object:
+        self.requests.append((writer, number))
         await self.gate.wait()
         if self.errors:
             raise self.errors.pop(0)
@@ -82,6 +86,19 @@ async def test_the_last_status_of_a_key_wins_while_the_store_is_away(
     await writer.wait_idle()
     assert store.last == {"c": RunState.FAILED, "d": RunState.RUNNING}
     assert sum(len(batch) for batch in store.batches) == 2
+
+
+async def test_every_call_has_a_higher_number_of_the_same_writer(
+    store: Store, writer: StatusWriter
+) -> None:
+    store.errors = [UnavailableError(Reason.SERVICE_UNREACHABLE, "away")]
+    writer.write(write("c"))
+    await writer.wait_idle()
+    writer.write(write("d"))
+    await writer.wait_idle()
+    assert [number for _, number in store.requests] == [1, 2, 3]
+    assert len({name for name, _ in store.requests}) == 1
+    assert StatusWriter(store)._writer != StatusWriter(store)._writer
 
 
 async def test_what_the_store_refuses_is_dropped(store: Store, writer: StatusWriter) -> None:
