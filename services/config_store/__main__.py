@@ -1,6 +1,7 @@
 """Runs the config store: ``python -m services.config_store``."""
 
 import asyncio
+from functools import partial
 
 from drover.log.kafka.topics import config_topic
 from drover.rpc.log_service import serve_log
@@ -22,7 +23,7 @@ async def serve(settings: ConfigStoreSettings, stopping: asyncio.Event) -> None:
         topic=TOPIC,
         listen=settings.config_store_listen,
         stopping=stopping,
-        wire=wire,
+        wire=partial(wire, versions_max=settings.config_history_versions),
     )
 
 
