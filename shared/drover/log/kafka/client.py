@@ -1,18 +1,58 @@
 """The way to a Kafka cluster: clients with the right settings, and its errors in our terms."""
 
+import asyncio
+import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from drover.errors import DroverError, NotImplementedYetError
+from drover.errors import DroverError, InvalidArgumentError, Reason, UnavailableError, Violation
+from drover.log.kafka import errors
+from drover.log.kafka.told_once import told_once
+from drover.log.log import closed_error
 from drover.log.storage import KafkaStorage
 
 T = TypeVar("T")
 
 DEFAULT_TIMEOUT_S = 5.0
+ADMIN_THREADS = 4
+PREFETCH_KBYTES = 16 << 10
+RECONNECT_MAX_MS = 1_000
+RETRY_S = 0.2
+_REFUSED_FOR_S = 60.0
+
+#: What would break what the logs promise; nobody may set it from outside.
+OWN_SETTINGS = frozenset(
+    {
+        "acks",
+        "request.required.acks",
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "metadata.broker.list",
+        "enable.auto.commit",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "isolation.level",
+        "partitioner",
+        "transactional.id",
+    }
+)
+_SETTING = "DROVER_KAFKA_CONFIG"
+#: as Kafka itself writes topic ids
+_URL_SAFE = str.maketrans("+/", "-_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,27 +80,69 @@ class KafkaClient:
     def __init__(self, storage: KafkaStorage, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.storage = storage
         self.timeout_s = timeout_s
+        self._logger = told_once()
+        self._refused: tuple[KafkaError, float] | None = None
+        self._common: dict[str, Any] = {
+            "reconnect.backoff.max.ms": RECONNECT_MAX_MS,
+            "topic.metadata.refresh.fast.interval.ms": 100,
+            "client.id": f"drover-{storage.group_id}",
+            **storage.client_config,
+            "bootstrap.servers": storage.bootstrap_servers,
+            "error_cb": self._on_error,
+        }
+        self._check_settings()
+        # nobody polls it all the time, and what it would log waits for that
+        self._admin = self._made(lambda: AdminClient({**self._common, "log_level": 0}))
+        self._threads = ThreadPoolExecutor(ADMIN_THREADS, thread_name_prefix="kafka admin")
+        self._closed = False
 
     def producer(self, settings: Mapping[str, object]) -> Producer:
         """A producer; ``settings`` come on top. Use it on one thread, away from the event loop."""
-        raise NotImplementedYetError("Kafka")
+        own = {
+            "acks": "all",
+            "enable.idempotence": True,
+            "partitioner": "murmur2_random",
+            "linger.ms": 0,
+            "logger": self._logger,
+        }
+        return self._made(lambda: Producer({**self._common, **own, **settings}))
 
     def consumer(self, settings: Mapping[str, object]) -> Consumer:
         """A consumer that reads committed records, commits nothing and joins no group."""
-        raise NotImplementedYetError("Kafka")
+        own = {
+            "group.id": self.storage.group_id,
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+            "logger": self._logger,
+        }
+        defaults = {"queued.max.messages.kbytes": PREFETCH_KBYTES, "fetch.error.backoff.ms": 100}
+        return self._made(lambda: Consumer({**defaults, **self._common, **own, **settings}))
 
     @property
     def admin(self) -> AdminClient:
         """The admin client; its futures block, so wait for them inside ``run``."""
-        raise NotImplementedYetError("Kafka")
+        return self._admin
 
-    async def run(self, work: Callable[[], T], *, doing: str) -> T:
+    async def run(self, work: Callable[[], T], *, doing: str, topic: str = "") -> T:
         """Run a blocking call on a thread; ``doing`` says in messages what it was for.
 
         Raises:
             DroverError: What ``translated`` makes of a KafkaException.
         """
-        raise NotImplementedYetError("Kafka")
+        if self._closed:
+            raise closed_error()
+        loop = asyncio.get_running_loop()
+        try:
+            result = await loop.run_in_executor(self._threads, self._polled, work)
+        except KafkaException as error:
+            raise self.translated(error, doing=doing, topic=topic) from error
+        except TimeoutError as error:
+            raise self._no_answer(doing) from error
+        self._refused = None
+        return result
 
     def translated(
         self, error: KafkaException | KafkaError, *, doing: str, topic: str = ""
@@ -69,10 +151,19 @@ class KafkaClient:
 
         UnavailableError STORAGE_UNAVAILABLE for what passes by, InvalidArgumentError TOO_LARGE for
         a record over the limits, FailedPreconditionError STALE_WRITER_EPOCH for a producer that
-        was fenced and STORAGE_MISCONFIGURED for what an operator has to mend (a topic that is not
-        there, no authorisation), DataLossError LOG_CORRUPT for records that are gone.
+        was fenced, NON_EMPTY_GROUP for offsets of a group that has members, and
+        STORAGE_MISCONFIGURED for what an operator has to mend (a topic that is not there, no
+        authorisation), DataLossError LOG_CORRUPT for records that are gone.
         """
-        raise NotImplementedYetError("Kafka")
+        what = error.args[0] if isinstance(error, KafkaException) else error
+        assert isinstance(what, KafkaError)
+        brokers = self.storage.bootstrap_servers
+        meant = errors.as_error(what, doing=doing, topic=topic, brokers=brokers)
+        if isinstance(meant, UnavailableError) and self._refused is not None:
+            refusal, since_s = self._refused
+            if time.monotonic() - since_s < _REFUSED_FOR_S:
+                return errors.as_error(refusal, doing=doing, topic=topic, brokers=brokers)
+        return meant
 
     async def describe_topic(self, topic: str) -> TopicState | None:
         """The topic; None if there is none. It is not made by asking.
@@ -81,7 +172,24 @@ class KafkaClient:
             UnavailableError: STORAGE_UNAVAILABLE.
             FailedPreconditionError: STORAGE_MISCONFIGURED, not authorised.
         """
-        raise NotImplementedYetError("Kafka")
+        return await self.run(
+            lambda: self.describe_topic_now(topic),
+            doing=f"the topic {topic} cannot be looked at",
+            topic=topic,
+        )
+
+    def describe_topic_now(self, topic: str) -> TopicState | None:
+        """As ``describe_topic``, for threads; raises KafkaException and TimeoutError."""
+        collection = TopicCollection([topic])
+        asked = self._admin.describe_topics(collection, request_timeout=self.timeout_s)
+        try:
+            described = self.waited(asked[topic])
+        except KafkaException as error:
+            if error.args[0].code() in errors.UNKNOWN_TOPIC:
+                return None
+            raise
+        topic_id = str(described.topic_id).translate(_URL_SAFE)
+        return TopicState(topic, topic_id, len(described.partitions))
 
     async def stable_offsets(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """The last stable offset of each partition: below it no transaction is open.
@@ -90,7 +198,100 @@ class KafkaClient:
             UnavailableError: STORAGE_UNAVAILABLE.
             FailedPreconditionError: STORAGE_MISCONFIGURED, no such topic, not authorised.
         """
-        raise NotImplementedYetError("Kafka")
+        return await self._offsets(topic, partitions, OffsetSpec.latest())
+
+    async def first_offsets(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        """Where each partition begins: above 0 when its oldest records were deleted.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE.
+            FailedPreconditionError: STORAGE_MISCONFIGURED, no such topic, not authorised.
+        """
+        return await self._offsets(topic, partitions, OffsetSpec.earliest())
 
     async def close(self) -> None:
         """Release the threads; idempotent. Readers and writers are closed by who made them."""
+        self._closed = True
+        await asyncio.to_thread(self._threads.shutdown)
+
+    def waited(self, future: "Future[T]") -> T:
+        """The result of one of the admin client's futures; raises KafkaException, TimeoutError."""
+        return future.result(timeout=self.timeout_s + 1)
+
+    async def _offsets(
+        self, topic: str, partitions: Collection[int], spec: OffsetSpec
+    ) -> dict[int, int]:
+        give_up_s = time.monotonic() + self.timeout_s
+
+        def ask() -> dict[int, int]:
+            return self._offsets_now(topic, partitions, spec)
+
+        while True:
+            try:
+                return await self.run(
+                    ask, doing=f"the end of the topic {topic} cannot be found", topic=topic
+                )
+            except UnavailableError:
+                if time.monotonic() >= give_up_s:
+                    await self._check_partitions(topic, partitions)
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    def first_offsets_now(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        """As ``first_offsets``, for threads; raises KafkaException and TimeoutError."""
+        return self._offsets_now(topic, partitions, OffsetSpec.earliest())
+
+    def _offsets_now(
+        self, topic: str, partitions: Collection[int], spec: OffsetSpec
+    ) -> dict[int, int]:
+        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+        asked = self._admin.list_offsets(
+            wanted,
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=self.timeout_s,
+        )
+        return {place.partition: self.waited(asked[place]).offset for place in wanted}
+
+    async def _check_partitions(self, topic: str, partitions: Collection[int]) -> None:
+        """Tell partitions that do not exist from brokers that have just come back."""
+        state = await self.describe_topic(topic)
+        if state is None or state.partition_count <= max(partitions):
+            count = 0 if state is None else state.partition_count
+            raise errors.misconfigured(
+                f"the topic {topic} has {count} partitions on {self.storage.bootstrap_servers}, and"
+                f" partition {max(partitions)} is needed. Was it removed? Start again to make it",
+                {"topic": topic, "brokers": self.storage.bootstrap_servers},
+            )
+
+    def _polled(self, work: Callable[[], T]) -> T:
+        try:
+            return work()
+        finally:
+            self._admin.poll(0)  # what was told beside it, such as that nobody may log in
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in errors.REFUSED:
+            self._refused = error, time.monotonic()
+
+    def _no_answer(self, doing: str) -> DroverError:
+        return self.translated(KafkaError(KafkaError._TIMED_OUT), doing=doing)
+
+    def _made(self, make: Callable[[], T]) -> T:
+        try:
+            return make()
+        except KafkaException as error:
+            what = error.args[0].str()
+            raise InvalidArgumentError(
+                Reason.INVALID_CONFIG,
+                f"{_SETTING}: {what}",
+                violations=[Violation(_SETTING, what)],
+            ) from error
+
+    def _check_settings(self) -> None:
+        violations = [
+            Violation(_SETTING, f"{name} is set by Drover itself; leave it out")
+            for name in sorted(self.storage.client_config)
+            if name in OWN_SETTINGS
+        ]
+        if violations:
+            raise InvalidArgumentError.listing(violations, reason=Reason.INVALID_CONFIG)

@@ -1,17 +1,37 @@
 """A log that lives in a topic."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
+from uuid import uuid4
+
+import structlog
 
 from drover.clock import Clock
-from drover.errors import NotImplementedYetError
+from drover.errors import (
+    DataLossError,
+    FailedPreconditionError,
+    InternalError,
+    Reason,
+    UnavailableError,
+)
+from drover.log.claims import WriterClaim, check_epoch, next_claim
+from drover.log.connect_json import UnreadableRecordError
+from drover.log.kafka import codec, errors
 from drover.log.kafka.client import KafkaClient
-from drover.log.kafka.control import ControlTopic
-from drover.log.log import LogRecord, StoredRecord
+from drover.log.kafka.control import CONTROL_PARTITION, ControlTopic
+from drover.log.kafka.reader import TRANSACTION_TIMEOUT_S, TopicReader, read_to_end
+from drover.log.kafka.records import EARLIEST, Place, Produced, ReadBatch
+from drover.log.kafka.stable import StableOffsets
+from drover.log.kafka.writer import PlainWriter, TransactionalWriter
+from drover.log.log import LogRecord, StoredRecord, closed_error
 from drover.model.ids import Term
 
-REQUEST_ID_HEADER = "drover-request-id"
-AUTHOR_HEADER = "drover-author"
+_logger = structlog.get_logger(__name__)
+
+CLAIM_TRIES = 3
+_SCAN_GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +49,14 @@ class KafkaLogSpec:
     followed: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Frontier:
+    """How far a log of several partitions was read, and how many records that were."""
+
+    positions: Mapping[int, int]
+    count: int = 0
+
+
 class KafkaLog:
     """A ``Log`` in some partitions of a topic. Make it with ``open``.
 
@@ -41,6 +69,39 @@ class KafkaLog:
         The brokers compact the topic, by its settings; ``compact`` does nothing.
     """
 
+    def __init__(
+        self,
+        client: KafkaClient,
+        control: ControlTopic,
+        spec: KafkaLogSpec,
+        clock: Clock,
+        *,
+        partitions: Sequence[int],
+        topic_id: str,
+    ) -> None:
+        self._client = client
+        self._control = control
+        self._topic = spec.topic
+        self._partitions = tuple(partitions)
+        #: where there is only one; then offsets are its own
+        self._partition = partitions[0] if len(partitions) == 1 else None
+        self._log_id = topic_id if self._partition is not None else uuid4().hex
+        self._claim_key = codec.claim_key(spec.topic, partitions[0])
+        self._clock = clock
+        self._writer: TransactionalWriter | None = None
+        if spec.transactional_id:
+            self._writer = TransactionalWriter(client, spec.transactional_id)
+        self._plain: PlainWriter | None = None
+        self._standing = WriterClaim()
+        self._order = asyncio.Lock()
+        self._written: dict[int, int] = {}
+        self._stable = StableOffsets(client, spec.topic, self._partitions)
+        self._frontier = _Frontier(dict.fromkeys(partitions, EARLIEST))
+        self._pending_count = 0
+        self._none_pending = asyncio.Event()
+        self._none_pending.set()
+        self._closed = False
+
     @classmethod
     async def open(
         cls, client: KafkaClient, control: ControlTopic, spec: KafkaLogSpec, clock: Clock
@@ -51,44 +112,253 @@ class KafkaLog:
             FailedPreconditionError: STORAGE_MISCONFIGURED, no such topic or partition.
             UnavailableError: STORAGE_UNAVAILABLE.
         """
-        raise NotImplementedYetError("Kafka")
+        state = await client.describe_topic(spec.topic)
+        count = 0 if state is None else state.partition_count
+        partitions = range(count) if spec.partitions is None else spec.partitions
+        if state is None or max(partitions) >= count:
+            raise errors.misconfigured(
+                f"the topic {spec.topic} on {client.storage.bootstrap_servers} has {count}"
+                " partitions, and a log needs one that is not there",
+                {"topic": spec.topic},
+            )
+        firsts = await client.first_offsets(spec.topic, partitions)
+        for partition, offset in firsts.items():
+            if offset > 0:
+                _logger.warning(
+                    "the oldest records of a log were deleted",
+                    topic=spec.topic,
+                    partition=partition,
+                    first_offset=offset,
+                )
+        kind = FollowedKafkaLog if spec.followed else KafkaLog
+        return kind(client, control, spec, clock, partitions=partitions, topic_id=state.topic_id)
 
     @property
     def log_id(self) -> str:
         """Names the sequence that offsets count in: the topic's own id where there is one
         partition, a new one for each opened log where there are several.
         """
-        raise NotImplementedYetError("Kafka")
+        return self._log_id
 
     async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
         """Append; durable when it returns the offset after the last record."""
-        raise NotImplementedYetError("Kafka")
+        async with self._pending():
+            if not records:
+                if epoch is not None:
+                    check_epoch(self._standing, epoch)
+                return await self._end_offset()
+            produced = [self._produced(record) for record in records]
+            if epoch is None:
+                places = await self._plain_writer().write(produced)
+            else:
+                places = await self._write_privileged(produced, epoch)
+            for partition, offset in places:
+                self._written[partition] = max(self._written.get(partition, 0), offset + 1)
+            return await self._end_of(places)
 
     async def read(self, start_offset: int = 0) -> AsyncIterator[Sequence[StoredRecord]]:
         """Every record from ``start_offset`` to the present end.
 
         With several partitions only from 0, which begins to count anew.
         """
-        raise NotImplementedYetError("Kafka")
-        yield
+        self._check_open()
+        self._frontier = _Frontier(self._starts_at(start_offset))
+        batches = read_to_end(
+            self._client, self._topic, self._frontier.positions, at_least=self._written
+        )
+        async with aclosing(self._stored(batches)) as stored:
+            async for batch in stored:
+                self._check_open()
+                yield batch
 
     async def end_offset(self) -> int:
         """The last record's offset + 1 of what was written anywhere before the call."""
-        raise NotImplementedYetError("Kafka")
+        self._check_open()
+        return await self._end_offset()
 
     async def claim(self, owner: str, term: Term) -> int:
         """Make ``owner`` the privileged writer; returns its epoch."""
-        raise NotImplementedYetError("Kafka")
+        async with self._pending(), self._order:
+            writer = self._writer
+            if writer is None:
+                raise InternalError(f"the log in {self._topic} has no transactional id")
+            for _ in range(CLAIM_TRIES):
+                standing = await self._read_claim()
+                if next_claim(standing, owner, term) == self._standing and writer.begun:
+                    return self._standing.epoch
+                await writer.begin()
+                claim = next_claim(await self._read_claim(), owner, term)
+                try:
+                    await writer.write([self._claim_record(claim)])
+                except FailedPreconditionError as error:
+                    if error.reason is not Reason.STALE_WRITER_EPOCH:
+                        raise
+                else:
+                    self._standing = claim
+                    return claim.epoch
+            raise UnavailableError(
+                Reason.STORAGE_UNAVAILABLE,
+                f"several processes claim the log in {self._topic} at once; try again in a moment",
+            )
 
     async def compact(
         self, *, keep_offsets: Collection[int] = (), below_offset: int | None = None
     ) -> int:
         """Nothing: the brokers compact."""
-        raise NotImplementedYetError("Kafka")
+        self._check_open()
+        return 0
 
     async def close(self) -> None:
         """Finish the appends under way; idempotent. The client and control topic stay open."""
-        raise NotImplementedYetError("Kafka")
+        self._closed = True
+        await self._none_pending.wait()
+        if self._writer is not None:
+            await self._writer.close()
+        if self._plain is not None:
+            await self._plain.close()
+
+    # writing
+
+    def _produced(self, record: LogRecord) -> Produced:
+        return codec.to_produced(
+            record, topic=self._topic, partition=self._partition, now_ms=self._clock.now_ms()
+        )
+
+    def _plain_writer(self) -> PlainWriter:
+        if self._plain is None:
+            self._plain = PlainWriter(self._client, self._topic)
+        return self._plain
+
+    async def _write_privileged(self, produced: Sequence[Produced], epoch: int) -> list[Place]:
+        # in the order of the calls, so that a claim in between fences those after it
+        async with self._order:
+            check_epoch(self._standing, epoch)
+            assert self._writer is not None, "who has claimed has a writer"
+            written = self._writer.submit(produced)
+        try:
+            return await written
+        except FailedPreconditionError as error:
+            if error.reason is not Reason.STALE_WRITER_EPOCH:
+                raise
+            raise await self._fenced(epoch, error) from error
+
+    async def _fenced(self, epoch: int, error: FailedPreconditionError) -> FailedPreconditionError:
+        """Who has fenced this writer, as far as can be told."""
+        try:
+            standing = await self._read_claim()
+            check_epoch(standing, epoch)
+        except FailedPreconditionError as by_claim:
+            return by_claim
+        except (UnavailableError, DataLossError):
+            return error
+        return FailedPreconditionError(
+            error.reason,
+            f"the log in {self._topic}: {error.message}. {standing.owner} still has the claim, and"
+            " can claim again with the same term",
+            metadata={**error.metadata, "currentEpoch": str(standing.epoch)},
+        )
+
+    async def _read_claim(self) -> WriterClaim:
+        await self._control.refresh()
+        value = self._control.value(self._claim_key)
+        if value is None:
+            return WriterClaim()
+        try:
+            return codec.parse_claim(value)
+        except UnreadableRecordError as error:
+            raise DataLossError(
+                Reason.LOG_CORRUPT,
+                f"the claim {self._claim_key!r} in the topic {self._control.topic} cannot be read"
+                f" ({error}); write a tombstone there to begin anew",
+                metadata={"topic": self._control.topic, "partition": str(CONTROL_PARTITION)},
+            ) from error
+
+    def _claim_record(self, claim: WriterClaim) -> Produced:
+        return Produced(
+            self._control.topic,
+            self._claim_key.encode(),
+            codec.dump_claim(claim),
+            partition=CONTROL_PARTITION,
+        )
+
+    async def _end_of(self, places: Sequence[Place]) -> int:
+        """The end offset for whom has written to ``places``."""
+        if self._partition is None:
+            raise InternalError("several partitions are appended to while they are followed")
+        return places[-1][1] + 1
+
+    # reading
+
+    def _starts_at(self, offset: int) -> dict[int, int]:
+        if self._partition is not None:
+            return {self._partition: offset or EARLIEST}
+        if offset != 0:
+            raise InternalError("several partitions are read from their beginning")
+        return dict.fromkeys(self._partitions, EARLIEST)
+
+    async def _stored(
+        self, batches: AsyncGenerator[ReadBatch, None]
+    ) -> AsyncGenerator[list[StoredRecord], None]:
+        """Batches as a log brings them; the frontier moves along."""
+        async with aclosing(batches):
+            async for batch in batches:
+                before = self._frontier.count
+                self._frontier = _Frontier(
+                    {**self._frontier.positions, **batch.positions}, before + len(batch.records)
+                )
+                if batch.records:
+                    counts = self._partition is None
+                    yield codec.to_stored(batch.records, before if counts else None)
+
+    async def _end_offset(self) -> int:
+        if self._partition is None:
+            return self._frontier.count
+        return await self._scan_for_end(self._partition)
+
+    async def _ends(self) -> dict[int, int]:
+        """Up to where there may be records at present, those written here included."""
+        ends = await self._client.stable_offsets(self._topic, self._partitions)
+        return {
+            partition: max(end, self._written.get(partition, 0)) for partition, end in ends.items()
+        }
+
+    async def _scan_for_end(self, partition: int) -> int:
+        """The offset after the last record, found from behind: markers may follow it."""
+        end = (await self._ends())[partition]
+        first = (await self._client.first_offsets(self._topic, [partition]))[partition]
+        start, length = end, 1
+        while start > first:
+            start, length = max(end - length, first), length * _SCAN_GROWTH
+            found = 0
+            tried = read_to_end(
+                self._client, self._topic, {partition: start}, at_least={partition: end}
+            )
+            async with aclosing(tried) as batches:
+                async for batch in batches:
+                    if batch.records:
+                        found = batch.records[-1].offset + 1
+            if found:
+                return found
+        return 0
+
+    # being closed
+
+    @asynccontextmanager
+    async def _pending(self) -> AsyncGenerator[None, None]:
+        """Something that ``close`` waits for; all of it ends by itself."""
+        self._check_open()
+        self._pending_count += 1
+        self._none_pending.clear()
+        try:
+            yield
+        finally:
+            self._pending_count -= 1
+            if self._pending_count == 0:
+                self._none_pending.set()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise closed_error()
 
 
 class FollowedKafkaLog(KafkaLog):
@@ -99,10 +369,62 @@ class FollowedKafkaLog(KafkaLog):
     what it returns then is an offset by which its records were brought.
     """
 
+    _reader: TopicReader | None = None
+    _reader_base = 0
+
     async def tail(self, start_offset: int) -> AsyncIterator[Sequence[StoredRecord]]:
         """Every record from ``start_offset`` on, as it comes; ends when closed.
 
         With several partitions it goes on where ``read`` or the tail before has ended.
         """
-        raise NotImplementedYetError("Kafka")
-        yield
+        self._check_open()
+        if self._reader is not None:
+            raise InternalError(f"the log in {self._topic} is followed twice")
+        if self._partition is not None:
+            self._frontier = _Frontier({self._partition: start_offset or EARLIEST})
+        elif start_offset != self._frontier.count:
+            raise InternalError(
+                f"a tail of several partitions goes on at {self._frontier.count}, where reading"
+                f" ended, not at {start_offset}"
+            )
+        reader = TopicReader(self._client, self._topic, self._frontier.positions)
+        self._reader, self._reader_base = reader, start_offset
+        try:
+            async with aclosing(self._stored(reader.batches())) as stored:
+                async for batch in stored:
+                    yield batch
+        finally:
+            reader.stop()
+            self._reader = None
+
+    async def close(self) -> None:
+        """Finish the appends under way; idempotent. The client and control topic stay open."""
+        await super().close()
+        if self._reader is not None:
+            await self._reader.close()
+
+    async def _end_of(self, places: Sequence[Place]) -> int:
+        ends: dict[int, int] = {}
+        for partition, offset in places:
+            ends[partition] = max(ends.get(partition, 0), offset + 1)
+        patience_s = self._client.timeout_s + TRANSACTION_TIMEOUT_S
+        reader = self._reader
+        if reader is not None:
+            await reader.progress.reach(ends, patience_s)
+            if self._partition is None:
+                return self._reader_base + reader.progress.record_count
+        elif self._partition is None:
+            raise InternalError(f"several partitions ({self._topic}) are written while followed")
+        else:
+            await self._stable.reach(ends, patience_s)
+        return places[-1][1] + 1
+
+    async def _end_offset(self) -> int:
+        reader = self._reader
+        if reader is None:
+            return await super()._end_offset()
+        ends = {partition: end for partition, end in (await self._ends()).items() if end > 0}
+        await reader.progress.reach(ends, self._client.timeout_s + TRANSACTION_TIMEOUT_S)
+        if self._partition is None:
+            return self._reader_base + reader.progress.record_count
+        return max(self._reader_base, reader.progress.ends.get(self._partition, 0))

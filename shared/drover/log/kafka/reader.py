@@ -1,27 +1,46 @@
 """Reading partitions of a topic: from a start to the last stable offset, and on."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import cast
 
-from drover.errors import NotImplementedYetError
+import structlog
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from drover.errors import DroverError
+from drover.log.kafka import errors
 from drover.log.kafka.client import KafkaClient
-from drover.log.kafka.records import KafkaRecord
+from drover.log.kafka.progress import Progress
+from drover.log.kafka.records import EARLIEST, Headers, KafkaRecord, ReadBatch
+from drover.log.log import closed_error
 
-EARLIEST = -2
-"""As a start: the first record that is there."""
+_logger = structlog.get_logger(__name__)
+
+READ_BATCH_RECORDS = 500
+MAX_WAITING_BATCHES = 4
+POLL_S = 0.2
+TOPIC_CHECK_S = 10.0
+FETCH_WAIT_MS = 50
+"""The end is told once a fetch came back empty: so long somebody may wait who reads to the end."""
+FETCH_WAIT_TO_END_MS = 10
+TOPIC_GONE_LOOKS = 3
+TRANSACTION_TIMEOUT_S = 10.0
+"""So long a dead writer's open transaction holds readers up at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReadBatch:
-    """Records in the order of each partition, and the position of every partition after them.
+@dataclass(slots=True)
+class _Fetched:
+    """What one look at the consumer brought."""
 
-    A position is the next offset that is asked for. At the end of a partition it reaches the last
-    stable offset, beyond transaction markers, which are no records; so a batch may be empty and
-    tell of an end alone.
-    """
-
-    records: Sequence[KafkaRecord]
-    positions: Mapping[int, int]
+    records: list[KafkaRecord] = field(default_factory=list)
+    moved: dict[int, int] = field(default_factory=dict)
+    #: something may be wrong with the topic
+    suspicious: bool = False
 
 
 class TopicReader:
@@ -33,32 +52,245 @@ class TopicReader:
         client: The way to the brokers.
         topic: Which topic.
         starts: Where to begin in each partition to read: an offset, or ``EARLIEST``.
+        fetch_wait_ms: How long the brokers let a fetch wait that finds nothing.
+
+    Attributes:
+        progress: How far reading is; ``batches`` may be behind it.
     """
 
-    def __init__(self, client: KafkaClient, topic: str, starts: Mapping[int, int]) -> None:
-        raise NotImplementedYetError("Kafka")
+    def __init__(
+        self,
+        client: KafkaClient,
+        topic: str,
+        starts: Mapping[int, int],
+        *,
+        fetch_wait_ms: int = FETCH_WAIT_MS,
+    ) -> None:
+        self.progress = Progress(starts)
+        self._client = client
+        self._topic = topic
+        self._starts = dict(starts)
+        self._fetch_wait_ms = fetch_wait_ms
+        self._loop = asyncio.get_running_loop()
+        self._batches: asyncio.Queue[ReadBatch | DroverError | None] = asyncio.Queue()
+        self._room = threading.Semaphore(MAX_WAITING_BATCHES)
+        self._stopping = threading.Event()
+        self._topic_id = ""
+        self._thread = threading.Thread(target=self._run, name=f"kafka {topic} reader", daemon=True)
+        self._thread.start()
 
-    def batches(self) -> AsyncIterator[ReadBatch]:
+    async def batches(self) -> AsyncGenerator[ReadBatch, None]:
         """What comes, without end, in batches of at most 500 records; ends when closed.
 
         Raises:
-            DataLossError: LOG_CORRUPT, records that were not read are gone: the topic was truncated,
-                or deleted and made again. With topic, partition and offset.
+            DataLossError: LOG_CORRUPT, records that were not read are gone: the topic was
+                truncated, or deleted and made again. With topic, partition and offset.
             FailedPreconditionError: STORAGE_MISCONFIGURED, no such topic or not authorised.
         """
-        raise NotImplementedYetError("Kafka")
+        while True:
+            batch = await self._batches.get()
+            if batch is None:
+                return
+            if isinstance(batch, DroverError):
+                raise batch
+            self._room.release()
+            yield batch
 
     async def close(self) -> None:
         """Stop reading; idempotent."""
+        self.stop()
+        await asyncio.to_thread(self._thread.join)
+
+    def stop(self) -> None:
+        """Stop reading some time soon; idempotent."""
+        self._stopping.set()
+        self._room.release()
+        self.progress.fail(closed_error())
+
+    # on the reader's thread
+
+    def _run(self) -> None:
+        ending: DroverError | None = None
+        try:
+            consumer = self._client.consumer({"fetch.wait.max.ms": self._fetch_wait_ms})
+            try:
+                self._read(consumer)
+            finally:
+                consumer.close()
+        except KafkaException as error:
+            ending = self._translated(error.args[0])
+        except DroverError as error:
+            ending = error
+        except Exception:
+            _logger.exception("defect in a reader of Kafka", topic=self._topic)
+            ending = closed_error()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._end, ending)
+
+    def _read(self, consumer: Consumer) -> None:
+        positions = self._first_positions()
+        consumer.assign(
+            [TopicPartition(self._topic, partition, at) for partition, at in positions.items()]
+        )
+        checked_s = -TOPIC_CHECK_S
+        while not self._stopping.is_set():
+            first = consumer.poll(POLL_S)
+            fetched = _Fetched()
+            if first is not None:
+                self._take(first, positions, fetched)
+                for message in consumer.consume(READ_BATCH_RECORDS - 1, timeout=0):
+                    self._take(message, positions, fetched)
+            is_due = time.monotonic() - checked_s >= TOPIC_CHECK_S
+            if fetched.suspicious or (is_due and (first is None or not self._topic_id)):
+                self._check_topic(positions)
+                checked_s = time.monotonic()
+            positions.update(fetched.moved)
+            if fetched.moved:
+                self._hand_over(ReadBatch(fetched.records, dict(positions)))
+
+    def _first_positions(self) -> dict[int, int]:
+        """Where to begin. The consumer could find the earliest offsets itself, half a second later
+        if it has no connection yet.
+        """
+        earliest = [partition for partition, at in self._starts.items() if at == EARLIEST]
+        found: dict[int, int] = {}
+        if earliest:
+            with contextlib.suppress(KafkaException, TimeoutError):
+                found = self._client.first_offsets_now(self._topic, earliest)
+        return {**self._starts, **found}
+
+    def _take(self, message: Message, positions: Mapping[int, int], fetched: _Fetched) -> None:
+        error = message.error()
+        partition, offset = message.partition(), message.offset()
+        if error is None:
+            assert partition is not None
+            assert offset is not None
+            _, timestamp_ms = message.timestamp()
+            fetched.records.append(
+                KafkaRecord(
+                    partition,
+                    offset,
+                    timestamp_ms,
+                    message.key(),
+                    message.value(),
+                    cast("Headers", tuple(message.headers() or ())),
+                )
+            )
+            fetched.moved[partition] = offset + 1
+        elif error.code() == KafkaError._PARTITION_EOF:
+            assert partition is not None
+            assert offset is not None
+            fetched.moved[partition] = offset
+        elif error.code() in errors.LOST or error.code() in errors.CORRUPT:
+            at = fetched.moved.get(partition or 0, positions.get(partition or 0, 0))
+            self._check_topic(positions)
+            raise errors.lost_records(self._topic, partition or 0, at, error.str())
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise self._translated(error)
+        else:
+            # connections come back; whether the topic is still the same one is looked at
+            fetched.suspicious |= error.code() in errors.UNKNOWN_TOPIC
+
+    def _check_topic(self, positions: Mapping[int, int]) -> None:
+        """See whether it is still the topic that was begun with; nothing if nobody answers."""
+        partition, position = next(iter(positions.items()))
+        for _ in range(TOPIC_GONE_LOOKS):
+            try:
+                state = self._client.describe_topic_now(self._topic)
+            except (KafkaException, TimeoutError):
+                return
+            if state is not None:
+                if self._topic_id and state.topic_id != self._topic_id:
+                    what = "the topic was deleted and made again"
+                    raise errors.lost_records(self._topic, partition, position, what)
+                self._topic_id = state.topic_id
+                return
+            # a broker that has just come back may not know it yet
+            if self._stopping.wait(POLL_S):
+                return
+        if self._topic_id:
+            what = "the topic was deleted"
+            raise errors.lost_records(self._topic, partition, position, what)
+        raise self._translated(KafkaError(KafkaError._UNKNOWN_TOPIC))
+
+    def _hand_over(self, batch: ReadBatch) -> None:
+        self._room.acquire()
+        if not self._stopping.is_set():
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._publish, batch)
+
+    def _translated(self, error: KafkaError) -> DroverError:
+        doing = f"the topic {self._topic} cannot be read"
+        return self._client.translated(error, doing=doing, topic=self._topic)
+
+    # on the event loop
+
+    def _publish(self, batch: ReadBatch) -> None:
+        self.progress.advance(batch)
+        self._batches.put_nowait(batch)
+
+    def _end(self, error: DroverError | None) -> None:
+        self._batches.put_nowait(error)
+        self.progress.fail(error or closed_error())
 
 
-def read_to_end(
-    client: KafkaClient, topic: str, starts: Mapping[int, int]
-) -> AsyncIterator[ReadBatch]:
+async def read_to_end(
+    client: KafkaClient,
+    topic: str,
+    starts: Mapping[int, int],
+    *,
+    at_least: Mapping[int, int] | None = None,
+) -> AsyncGenerator[ReadBatch, None]:
     """What is there from ``starts`` to the last stable offsets of this moment.
+
+    Args:
+        client: The way to the brokers.
+        topic: Which topic.
+        starts: Where to begin in each partition to read: an offset, or ``EARLIEST``.
+        at_least: Read up to these offsets, which are known to be written, though they may not be
+            stable yet.
 
     Raises:
         UnavailableError: STORAGE_UNAVAILABLE, nothing came for the client's timeout.
         DataLossError, FailedPreconditionError: As ``TopicReader.batches``.
     """
-    raise NotImplementedYetError("Kafka")
+    ends = await client.stable_offsets(topic, starts)
+    for partition, offset in (at_least or {}).items():
+        ends[partition] = max(ends[partition], offset)
+    wanted = {partition: end for partition, end in ends.items() if starts[partition] < end > 0}
+    if not wanted:
+        return
+    patience_s = client.timeout_s + (TRANSACTION_TIMEOUT_S if at_least else 0)
+    starts = {partition: starts[partition] for partition in wanted}
+    reader = TopicReader(client, topic, starts, fetch_wait_ms=FETCH_WAIT_TO_END_MS)
+    try:
+        async with aclosing(reader.batches()) as batches:
+            behind = True
+            while behind:
+                batch = await _next(batches, client, topic, patience_s)
+                positions = batch.positions
+                behind = any(positions[partition] < end for partition, end in wanted.items())
+                yield _cut(batch, wanted)
+    finally:
+        reader.stop()
+
+
+async def _next(
+    batches: AsyncGenerator[ReadBatch, None], client: KafkaClient, topic: str, patience_s: float
+) -> ReadBatch:
+    try:
+        return await asyncio.wait_for(anext(batches), patience_s)
+    except TimeoutError as error:
+        timed_out = KafkaError(KafkaError._TIMED_OUT)
+        doing = f"the topic {topic} cannot be read"
+        raise client.translated(timed_out, doing=doing, topic=topic) from error
+
+
+def _cut(batch: ReadBatch, ends: Mapping[int, int]) -> ReadBatch:
+    """The batch without what came after ``ends`` were found."""
+    if all(position <= ends[partition] for partition, position in batch.positions.items()):
+        return batch
+    return ReadBatch(
+        [record for record in batch.records if record.offset < ends[record.partition]],
+        {partition: min(at, ends[partition]) for partition, at in batch.positions.items()},
+    )

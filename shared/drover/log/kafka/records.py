@@ -1,6 +1,13 @@
 """What is written to topics and read from them."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+EARLIEST = -2
+"""As a place to start reading: the first record that is there."""
+
+Place = tuple[int, int]
+"""Partition and offset of a record that was written."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -39,9 +46,15 @@ class KafkaRecord:
     value: bytes | None
     headers: Headers = ()
 
-    def header(self, name: str) -> str:
-        """The text of the last header of that name; empty if there is none."""
-        for key, value in reversed(self.headers):
-            if key == name:
-                return (value or b"").decode(errors="replace")
-        return ""
+
+@dataclass(frozen=True, slots=True)
+class ReadBatch:
+    """Records in the order of each partition, and the position of every partition after them.
+
+    A position is the next offset that is asked for. At the end of a partition it reaches the last
+    stable offset, beyond transaction markers, which are no records; so a batch may be empty and
+    tell of an end alone.
+    """
+
+    records: Sequence[KafkaRecord]
+    positions: Mapping[int, int]

@@ -1,13 +1,29 @@
 """Writing: in transactions that fence, and plainly."""
 
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
-from drover.errors import NotImplementedYetError
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from drover.errors import (
+    DroverError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    Reason,
+    UnavailableError,
+)
 from drover.log.kafka.client import KafkaClient
-from drover.log.kafka.records import GroupPosition, Produced
+from drover.log.kafka.jobs import Answer, Job, JobThread
+from drover.log.kafka.reader import TRANSACTION_TIMEOUT_S
+from drover.log.kafka.records import GroupPosition, Place, Produced
 
-Place = tuple[int, int]
-"""Partition and offset of a record that was written."""
+ABORT_S = 1.0
+COMMIT_AT_LEAST_S = 2.0
+MAX_KEPT_GROUPS = 1_000
 
 
 class TransactionalWriter:
@@ -18,11 +34,18 @@ class TransactionalWriter:
 
     def __init__(self, client: KafkaClient, transactional_id: str) -> None:
         self.transactional_id = transactional_id
+        self._client = client
+        self._producer: Producer | None = None
+        self._must_abort = False
+        self._groups: OrderedDict[str, Any] = OrderedDict()
+        self._thread = JobThread(
+            f"kafka {transactional_id}", do=self._do, idle=self._idle, end=self._drop
+        )
 
     @property
     def begun(self) -> bool:
-        """Whether it may write, as far as is known here; a fenced writer learns of it by writing."""
-        raise NotImplementedYetError("Kafka")
+        """Whether it may write, as far as is known here; who is fenced learns of it by writing."""
+        return self._producer is not None
 
     async def begin(self) -> None:
         """Become the only writer of this transactional id; may be repeated at any time.
@@ -34,7 +57,7 @@ class TransactionalWriter:
             UnavailableError: STORAGE_UNAVAILABLE, it is no writer now.
             FailedPreconditionError: STORAGE_MISCONFIGURED, not authorised.
         """
-        raise NotImplementedYetError("Kafka")
+        await self._thread.submit(begins=True)
 
     async def write(
         self, records: Sequence[Produced], positions: Sequence[GroupPosition] = ()
@@ -45,15 +68,178 @@ class TransactionalWriter:
 
         Raises:
             FailedPreconditionError: STALE_WRITER_EPOCH, another one has begun, or this one has not;
-                after an unknown outcome too. Begin again and read to the end.
+                after an unknown outcome too. Begin again and read to the end. NON_EMPTY_GROUP,
+                somebody consumes with the group id of a position.
             UnavailableError: STORAGE_UNAVAILABLE. Nothing was written, unless the metadata's
                 ``outcome`` is ``unknown``: then every later write fails with STALE_WRITER_EPOCH.
             InvalidArgumentError: TOO_LARGE, nothing was written.
+            ResourceExhaustedError: QUEUE_FULL.
         """
-        raise NotImplementedYetError("Kafka")
+        return await self.submit(records, positions)
+
+    def submit(
+        self, records: Sequence[Produced], positions: Sequence[GroupPosition] = ()
+    ) -> "asyncio.Future[list[Place]]":
+        """As ``write``, but queued when it returns: later calls come after it.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE, closed.
+            ResourceExhaustedError: QUEUE_FULL.
+        """
+        return self._thread.submit(records, positions)
 
     async def close(self) -> None:
         """Finish the writes under way and end; idempotent."""
+        await asyncio.to_thread(self._thread.stop)
+
+    # on the writer's thread
+
+    def _do(self, jobs: Sequence[Job]) -> Sequence[Answer]:
+        if jobs[0].begins:
+            return [self._begin()]
+        refusal = self._commit(jobs)
+        if refusal is None or len(jobs) == 1 or not _is_ones_own(refusal):
+            return [refusal] * len(jobs)
+        return [self._commit([job]) for job in jobs]
+
+    def _begin(self) -> Answer:
+        self._drop()
+        doing = f"{self.transactional_id} cannot become a writer"
+        try:
+            producer = self._client.producer(
+                {
+                    "transactional.id": self.transactional_id,
+                    "transaction.timeout.ms": int(1_000 * TRANSACTION_TIMEOUT_S),
+                }
+            )
+            # with a connection it need not wait for its next try, half a second later
+            if producer.cluster_id(self._client.timeout_s) is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            # the first one ever has the brokers make a topic of their own
+            _insist(producer.init_transactions, 2 * self._client.timeout_s)
+        except KafkaException as error:
+            return self._client.translated(error, doing=doing)
+        except DroverError as error:
+            return error
+        self._producer = producer
+        return None
+
+    def _commit(self, jobs: Sequence[Job]) -> Answer:
+        """All of ``jobs`` in one transaction: None, or why nothing was written."""
+        producer = self._producer
+        if producer is None:
+            return self._fenced()
+        deadline_s = time.monotonic() + self._client.timeout_s
+        topic = ""
+        try:
+            if self._must_abort:
+                self._abort(producer, self._client.timeout_s)
+            producer.begin_transaction()
+            self._must_abort = True
+            for job in jobs:
+                topic = job.records[0].topic if job.records else ""
+                job.produce(producer)
+            topic = ""
+            self._add_positions(producer, jobs, deadline_s)
+            producer.flush(max(0.0, deadline_s - time.monotonic()))
+            failed = next((job for job in jobs if job.error is not None), None)
+            if failed is not None and failed.error is not None:
+                topic = failed.failed_topic
+                raise KafkaException(failed.error)
+            if any(job.missing_count for job in jobs):
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        except KafkaException as error:
+            return self._give_up(producer, error, topic)
+        return self._end_transaction(
+            producer, max(COMMIT_AT_LEAST_S, deadline_s - time.monotonic())
+        )
+
+    def _add_positions(self, producer: Producer, jobs: Sequence[Job], deadline_s: float) -> None:
+        by_group: dict[str, list[TopicPartition]] = {}
+        for job in jobs:
+            for each in job.positions:
+                place = TopicPartition(each.topic, each.partition, each.offset, each.metadata)
+                by_group.setdefault(each.group_id, []).append(place)
+        for group_id, places in by_group.items():
+            left_s = max(ABORT_S, deadline_s - time.monotonic())
+            producer.send_offsets_to_transaction(places, self._group(group_id), left_s)
+
+    def _group(self, group_id: str) -> Any:
+        """What names a group to the producer: only a consumer can make it."""
+        group = self._groups.pop(group_id, None)
+        if group is None:
+            consumer = self._client.consumer({"group.id": group_id})
+            group = consumer.consumer_group_metadata()
+            consumer.close()
+        self._groups[group_id] = group
+        if len(self._groups) > MAX_KEPT_GROUPS:
+            self._groups.popitem(last=False)
+        return group
+
+    def _end_transaction(self, producer: Producer, timeout_s: float) -> Answer:
+        try:
+            _insist(producer.commit_transaction, timeout_s)
+        except KafkaException as error:
+            what = error.args[0]
+            if what.retriable():
+                self._drop()
+                return self._unknown(error)
+            return self._give_up(producer, error, "")
+        self._must_abort = False
+        return None
+
+    def _give_up(self, producer: Producer, error: KafkaException, topic: str) -> DroverError:
+        """End the transaction without its records; a writer that is fenced is none any more."""
+        meant = self._translated(error, topic)
+        if error.args[0].fatal() or meant.reason is Reason.STALE_WRITER_EPOCH:
+            self._drop()
+            return meant
+        try:
+            self._abort(producer, ABORT_S)
+        except KafkaException as while_aborting:
+            # it will never be committed; whether it can be aborted is seen at the next write
+            if not while_aborting.args[0].retriable():
+                self._drop()
+        return meant
+
+    def _abort(self, producer: Producer, timeout_s: float) -> None:
+        _insist(producer.abort_transaction, timeout_s)
+        self._must_abort = False
+
+    def _drop(self) -> None:
+        """Be no writer any more. What was not committed never will be."""
+        producer, self._producer = self._producer, None
+        self._must_abort = False
+        if producer is not None:
+            with contextlib.suppress(KafkaException, RuntimeError):
+                producer.purge()
+                producer.poll(0)
+
+    def _idle(self) -> None:
+        if self._producer is not None:
+            self._producer.poll(0)
+
+    def _translated(self, error: KafkaException, topic: str) -> DroverError:
+        doing = f"nothing was written by {self.transactional_id}"
+        meant = self._client.translated(error, doing=doing, topic=topic)
+        return self._fenced() if meant.reason is Reason.STALE_WRITER_EPOCH else meant
+
+    def _fenced(self) -> DroverError:
+        return FailedPreconditionError(
+            Reason.STALE_WRITER_EPOCH,
+            f"{self.transactional_id} is written by another process, or is not being written since"
+            " the outcome of a write was never heard: begin again",
+            metadata={"transactionalId": self.transactional_id},
+        )
+
+    def _unknown(self, error: KafkaException) -> DroverError:
+        doing = f"whether {self.transactional_id} has written is not known, the brokers are silent"
+        meant = self._client.translated(error, doing=doing)
+        return UnavailableError(
+            Reason.STORAGE_UNAVAILABLE,
+            meant.message,
+            metadata={**meant.metadata, "outcome": "unknown"},
+        )
 
 
 class PlainWriter:
@@ -62,8 +248,10 @@ class PlainWriter:
     Fences nobody and is fenced by nobody.
     """
 
-    def __init__(self, client: KafkaClient) -> None:
-        raise NotImplementedYetError("Kafka")
+    def __init__(self, client: KafkaClient, name: str = "plain writer") -> None:
+        self._client = client
+        self._producer: Producer | None = None
+        self._thread = JobThread(f"kafka {name}", do=self._do, idle=self._idle, end=self._drop)
 
     async def write(self, records: Sequence[Produced]) -> list[Place]:
         """Write the records in order; durable when it returns the place of each.
@@ -73,8 +261,76 @@ class PlainWriter:
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
             InvalidArgumentError: TOO_LARGE, nothing was written as far as can be told before.
+            ResourceExhaustedError: QUEUE_FULL.
         """
-        raise NotImplementedYetError("Kafka")
+        return await self._thread.submit(records)
 
     async def close(self) -> None:
         """Finish the writes under way and end; idempotent."""
+        await asyncio.to_thread(self._thread.stop)
+
+    # on the writer's thread
+
+    def _do(self, jobs: Sequence[Job]) -> Sequence[Answer]:
+        try:
+            producer = self._made()
+        except DroverError as error:
+            return [error] * len(jobs)
+        answers: list[Answer] = []
+        for job in jobs:
+            try:
+                job.produce(producer)
+                answers.append(None)
+            except KafkaException as error:
+                answers.append(self._translated(error, job.records[0].topic))
+        # messages time out, but not while their request is under way
+        left_count = producer.flush(self._client.timeout_s + ABORT_S)
+        if left_count:
+            producer.purge()
+            producer.flush(ABORT_S)
+        must_drop = left_count > 0
+        for index, job in enumerate(jobs):
+            if job.error is not None and answers[index] is None:
+                answers[index] = self._translated(KafkaException(job.error), job.failed_topic)
+            must_drop |= job.error is not None and job.error.fatal()
+        if must_drop:
+            self._drop()
+        return answers
+
+    def _made(self) -> Producer:
+        if self._producer is None:
+            timeout_ms = int(1_000 * self._client.timeout_s)
+            self._producer = self._client.producer({"message.timeout.ms": timeout_ms})
+        return self._producer
+
+    def _drop(self) -> None:
+        self._producer = None
+
+    def _idle(self) -> None:
+        if self._producer is not None:
+            self._producer.poll(0)
+
+    def _translated(self, error: KafkaException, topic: str) -> DroverError:
+        return self._client.translated(
+            error, doing=f"records for the topic {topic} may not be written", topic=topic
+        )
+
+
+def _is_ones_own(error: DroverError) -> bool:
+    """Whether it may be one job's fault, and not that of all that share its transaction."""
+    if isinstance(error, InvalidArgumentError):
+        return True
+    return error.reason in (Reason.STORAGE_MISCONFIGURED, Reason.NON_EMPTY_GROUP)
+
+
+def _insist(call: Any, timeout_s: float) -> None:
+    """Repeat a transactional call as long as Kafka says that it may be; raises KafkaException."""
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        left_s = deadline_s - time.monotonic()
+        try:
+            call(max(left_s, 0.001))
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() >= deadline_s:
+                raise

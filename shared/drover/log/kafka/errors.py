@@ -1,0 +1,145 @@
+"""What Kafka's errors mean for a caller."""
+
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from drover.errors import (
+    DataLossError,
+    DroverError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    Reason,
+    UnavailableError,
+)
+
+TOO_LARGE: Final = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE})
+FENCED: Final = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
+UNKNOWN_TOPIC: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+    }
+)
+#: The credentials or certificates are not good; clients hear of it beside what they wait for.
+REFUSED: Final = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    }
+)
+FORBIDDEN: Final = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+LIVE_GROUP: Final = frozenset(
+    {
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.STALE_MEMBER_EPOCH,
+    }
+)
+LOST: Final = frozenset(
+    {
+        KafkaError._AUTO_OFFSET_RESET,
+        KafkaError._LOG_TRUNCATION,
+        KafkaError.OFFSET_OUT_OF_RANGE,
+    }
+)
+CORRUPT: Final = frozenset({KafkaError._BAD_MSG, KafkaError.INVALID_MSG})
+_WRONG_SETTINGS: Final = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
+)
+_BAD_RECORD: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
+
+
+def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> DroverError:
+    """The error for a caller; see ``KafkaClient.translated``."""
+    code = error.code()
+    where = f"{doing}: {error.str()}"
+    metadata = {"kafkaError": error.name(), "brokers": brokers}
+    if topic:
+        metadata["topic"] = topic
+    if code in TOO_LARGE:
+        return InvalidArgumentError(
+            Reason.TOO_LARGE,
+            f"{where}. Make the record smaller, or raise max.message.bytes of the topic {topic} and"
+            " message.max.bytes in DROVER_KAFKA_CONFIG",
+            metadata=metadata,
+        )
+    if code in _BAD_RECORD:
+        return InvalidArgumentError(Reason.INVALID_REQUEST, where, metadata=metadata)
+    if code in FENCED:
+        return FailedPreconditionError(
+            Reason.STALE_WRITER_EPOCH, f"{where}: another writer took over", metadata=metadata
+        )
+    if code in LIVE_GROUP:
+        return FailedPreconditionError(
+            Reason.NON_EMPTY_GROUP,
+            f"{where}. The consumer group has live members; stop them first",
+            metadata=metadata,
+        )
+    if code in LOST or code in CORRUPT:
+        return DataLossError(Reason.LOG_CORRUPT, where, metadata=metadata)
+    if code in REFUSED:
+        return misconfigured(
+            f"{doing}: the brokers {brokers} do not let this user in ({error.str()}). Check the"
+            " security settings in DROVER_KAFKA_CONFIG",
+            metadata,
+        )
+    if code in FORBIDDEN:
+        return misconfigured(
+            f"{where}. Give the user of DROVER_KAFKA_CONFIG an ACL for it", metadata
+        )
+    if code in UNKNOWN_TOPIC:
+        return misconfigured(
+            f"{where}. Does the topic {topic} exist, with this partition?", metadata
+        )
+    if code in _WRONG_SETTINGS:
+        return misconfigured(where, metadata)
+    return UnavailableError(
+        Reason.STORAGE_UNAVAILABLE,
+        f"{where} (brokers {brokers}). Try again once they answer; check that they run and can be"
+        " reached from here",
+        metadata=metadata,
+    )
+
+
+def misconfigured(message: str, metadata: dict[str, str]) -> FailedPreconditionError:
+    """The error for what an operator has to mend."""
+    return FailedPreconditionError(Reason.STORAGE_MISCONFIGURED, message, metadata=metadata)
+
+
+def lost_records(topic: str, partition: int, offset: int, what: str) -> DataLossError:
+    """The error for records that are gone from under a reader."""
+    return DataLossError(
+        Reason.LOG_CORRUPT,
+        f"partition {partition} of the topic {topic} cannot be read from offset {offset}: {what}."
+        " Start again to read what is there now, or restore the topic",
+        metadata={"topic": topic, "partition": str(partition), "offset": str(offset)},
+    )

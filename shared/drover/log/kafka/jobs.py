@@ -1,0 +1,204 @@
+"""Writes that wait for the thread that does them, several at a time."""
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import structlog
+from confluent_kafka import KafkaError, Message, Producer
+
+from drover.errors import DroverError, InternalError, Reason, ResourceExhaustedError
+from drover.log.kafka.records import GroupPosition, Place, Produced
+from drover.log.log import closed_error
+
+_logger = structlog.get_logger(__name__)
+
+GROUP_MAX_JOBS = 512
+GROUP_MAX_BYTES = 8 << 20
+MAX_WAITING_JOBS = 10_000
+IDLE_S = 1.0
+_QUEUE_FULL_POLL_S = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A write, or without anything to write the wish to begin."""
+
+    loop: asyncio.AbstractEventLoop
+    done: "asyncio.Future[list[Place]]"
+    records: Sequence[Produced] = ()
+    positions: Sequence[GroupPosition] = ()
+    begins: bool = False
+    places: list[Place] = field(default_factory=list)
+    error: KafkaError | None = None
+    failed_topic: str = ""
+    missing_count: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Of keys and values."""
+        return sum(len(each.key) + len(each.value or b"") for each in self.records)
+
+    def produce(self, producer: Producer) -> None:
+        """Hand the records to ``producer``; the rest is told as they are delivered.
+
+        Raises:
+            KafkaException: A record cannot be taken, such as one that is too large.
+        """
+        self.places = [(-1, -1)] * len(self.records)
+        self.missing_count = 0
+        self.error = None
+        for index, record in enumerate(self.records):
+            while True:
+                try:
+                    producer.produce(
+                        record.topic,
+                        value=record.value,
+                        key=record.key,
+                        partition=-1 if record.partition is None else record.partition,
+                        on_delivery=partial(self._delivered, index),
+                        timestamp=record.timestamp_ms or 0,
+                        headers=list(record.headers),
+                    )
+                    self.missing_count += 1
+                    break
+                except BufferError:  # its queue is full, but empties: messages time out
+                    producer.poll(_QUEUE_FULL_POLL_S)
+
+    def _delivered(self, index: int, error: KafkaError | None, message: Message) -> None:
+        self.missing_count -= 1
+        if error is not None:
+            if self.error is None:
+                self.error, self.failed_topic = error, message.topic() or ""
+            return
+        partition, offset = message.partition(), message.offset()
+        assert partition is not None
+        assert offset is not None
+        self.places[index] = partition, offset
+
+
+Answer = DroverError | None
+
+
+class JobThread:
+    """A thread that does jobs in the order in which they were submitted.
+
+    Args:
+        name: The thread's.
+        do: Does a group of writes, or one job that begins; returns an answer for each.
+        idle: Called now and then while there is nothing to do.
+        end: Called at the end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        do: Callable[[Sequence[Job]], Sequence[Answer]],
+        idle: Callable[[], None],
+        end: Callable[[], None],
+    ) -> None:
+        self._do = do
+        self._idle = idle
+        self._end = end
+        self._jobs: deque[Job] = deque()
+        self._ready = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(
+        self,
+        records: Sequence[Produced] = (),
+        positions: Sequence[GroupPosition] = (),
+        *,
+        begins: bool = False,
+    ) -> "asyncio.Future[list[Place]]":
+        """Queue a job; the future has the place of each record.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE, stopped.
+            ResourceExhaustedError: QUEUE_FULL.
+        """
+        loop = asyncio.get_running_loop()
+        job = Job(loop, loop.create_future(), records, positions, begins)
+        with self._ready:
+            if self._stopping:
+                raise closed_error()
+            if len(self._jobs) >= MAX_WAITING_JOBS:
+                raise ResourceExhaustedError(
+                    Reason.QUEUE_FULL,
+                    f"{MAX_WAITING_JOBS} writes wait for Kafka; slow down and try again",
+                )
+            self._jobs.append(job)
+            self._ready.notify()
+        return job.done
+
+    def stop(self) -> None:
+        """Take no more jobs and finish those that are queued; waits for that, idempotent."""
+        with self._ready:
+            self._stopping = True
+            self._ready.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while True:
+            group = self._next_group()
+            if group is None:
+                break
+            if not group:
+                self._idle()
+                continue
+            try:
+                answers = self._do(group)
+            except Exception:
+                _logger.exception("defect in a writer to Kafka")
+                answers = [InternalError("a writer to Kafka has a defect; its log has it")] * len(
+                    group
+                )
+            _deliver(group, answers)
+        self._end()
+
+    def _next_group(self) -> list[Job] | None:
+        """Wait for jobs; none when it is time to be idle, None when it is time to stop."""
+        with self._ready:
+            if not self._jobs and not self._stopping:
+                self._ready.wait(IDLE_S)
+            if not self._jobs:
+                return None if self._stopping else []
+            group = [self._jobs.popleft()]
+            size_bytes = group[0].size_bytes
+            while (
+                not group[0].begins
+                and self._jobs
+                and not self._jobs[0].begins
+                and len(group) < GROUP_MAX_JOBS
+                and size_bytes < GROUP_MAX_BYTES
+            ):
+                group.append(self._jobs.popleft())
+                size_bytes += group[-1].size_bytes
+            return group
+
+
+def _deliver(jobs: Sequence[Job], answers: Sequence[Answer]) -> None:
+    """Answer the callers, with one wake-up per event loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Answer]]] = {}
+    for job, answer in zip(jobs, answers, strict=True):
+        by_loop.setdefault(job.loop, []).append((job, answer))
+    for loop, settled in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_settle, settled)
+
+
+def _settle(settled: Sequence[tuple[Job, Answer]]) -> None:
+    for job, answer in settled:
+        if job.done.done():
+            continue  # the caller has gone
+        if answer is None:
+            job.done.set_result(job.places)
+        else:
+            job.done.set_exception(answer)
