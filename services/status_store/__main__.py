@@ -2,18 +2,23 @@
 
 import asyncio
 
+from drover.log.kafka.topics import status_topic
 from drover.rpc.log_service import serve_log
 from drover.rpc.service import run_service
+from drover.rpc.topic_service import TopicPlace
 from services.status_store.server import SERVICE, wire
 from services.status_store.settings import StatusStoreSettings
+
+TOPIC = TopicPlace(status_topic)
 
 
 async def serve(settings: StatusStoreSettings, stopping: asyncio.Event) -> None:
     """Serve until ``stopping`` is set."""
     await serve_log(
         name=SERVICE,
-        storage_url=settings.storage_url,
+        storage=settings.storage(),
         file_name="status.db",
+        topic=TOPIC,
         listen=settings.status_store_listen,
         stopping=stopping,
         wire=wire,

@@ -1,21 +1,22 @@
-"""Serving a machine whose log is one file of the embedded storage directory."""
+"""Serving a machine whose log is a file of the embedded storage, or a topic of Kafka."""
 
 import asyncio
 import gc
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
 
-from drover.clock import Clock, SystemClock
+from drover.clock import SystemClock
 from drover.log.connect_json import UnreadableRecordError
-from drover.log.directory import DataDirectory, storage_directory
-from drover.log.log import Log, StoredRecord
+from drover.log.directory import DataDirectory
+from drover.log.log import StoredRecord
 from drover.log.sqlite import SqliteLog
+from drover.log.storage import KafkaStorage, Storage
 from drover.rpc.server import RpcServer
+from drover.rpc.topic_service import DRAIN_GRACE_S, TopicPlace, Wire, serve_topic
 from drover.runtime.runtime import Runtime
-
-DRAIN_GRACE_S = 5.0
 
 RecordT = TypeVar("RecordT")
 
@@ -25,45 +26,54 @@ _log = structlog.get_logger("drover.rpc")
 async def serve_log(
     *,
     name: str,
-    storage_url: str,
+    storage: Storage,
     file_name: str,
+    topic: TopicPlace,
     listen: str,
     stopping: asyncio.Event,
-    wire: Callable[[Log, Clock, RpcServer], Runtime[Any]],
+    wire: Wire,
 ) -> None:
     """Serve until ``stopping`` is set, then drain; health is NOT_SERVING while the log is read.
 
     Args:
         name: The service, such as "config-store"; also names its lock in the directory.
-        storage_url: Where the directory is.
-        file_name: The log's file in it.
+        storage: Where the cluster keeps everything.
+        file_name: The log's file in an embedded storage.
+        topic: The log's topic on Kafka.
         listen: host:port.
         stopping: Set when the process should end.
         wire: Makes the runtime and adds its servicer to the server.
 
     Raises:
-        DroverError: The storage cannot be used, or belongs to another process.
+        DroverError: The storage cannot be used, or belongs to others.
         ListenError: The address cannot be listened on.
     """
-    directory = DataDirectory(storage_directory(storage_url))
+    if isinstance(storage, KafkaStorage):
+        await serve_topic(storage, topic, listen=listen, stopping=stopping, wire=wire, load=_load)
+        return
+    directory = DataDirectory(storage.directory)
     directory.prepare()
     with directory.lock(name):
-        clock = SystemClock()
-        log = await SqliteLog.open(directory.path / file_name, clock)
+        await _serve_file(directory.path / file_name, listen, stopping, wire)
+
+
+async def _serve_file(path: Path, listen: str, stopping: asyncio.Event, wire: Wire) -> None:
+    clock = SystemClock()
+    log = await SqliteLog.open(path, clock)
+    try:
+        server = RpcServer(listen=listen, internal=True)
+        runtime = wire(log, clock, server)
         try:
-            server = RpcServer(listen=listen, internal=True)
-            runtime = wire(log, clock, server)
-            try:
-                await server.start()
-                if await load(runtime, stopping):
-                    await server.set_serving(True)
-                    _log.info("serving")
-                    await stopping.wait()
-            finally:
-                await server.drain(DRAIN_GRACE_S)
-                await runtime.close()
+            await server.start()
+            if await load(runtime, stopping):
+                await server.set_serving(True)
+                _log.info("serving")
+                await stopping.wait()
         finally:
-            await log.close()
+            await server.drain(DRAIN_GRACE_S)
+            await runtime.close()
+    finally:
+        await log.close()
 
 
 async def load(runtime: Runtime[Any], stopping: asyncio.Event) -> bool:

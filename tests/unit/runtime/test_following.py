@@ -267,6 +267,7 @@ async def test_a_fenced_writer_is_refused_and_goes_on_following(replicas: Pair) 
 
 async def test_closing_finishes_the_append_and_tells_what_became_of_it(replicas: Pair) -> None:
     one, two = replicas
+    watcher = one.runtime.watch("lines", 10)
     one.log.hold_appends()
     writing, queued = await start(one.put("a"), one.put("b"))
     [closing] = await start(one.runtime.close())
@@ -276,6 +277,7 @@ async def test_closing_finishes_the_append_and_tells_what_became_of_it(replicas:
     assert await writing == "wrote a"
     with raises_reason(Reason.DRAINING):
         await queued
+    assert watcher.take_ready(10) == ["x", "a"]
     assert one.machine.lines == ["x", "a"]
     await two.put("y")
     await two.has("x", "a", "y")

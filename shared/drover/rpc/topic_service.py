@@ -1,0 +1,142 @@
+"""Serving a machine whose log is a topic of Kafka: before its brokers are there, and without them.
+
+The service listens from its start. While it cannot reach its topics, or reads its log, calls get
+LOADING; later reads and watches go on being answered whether the brokers are there or not, and
+writes fail with STORAGE_UNAVAILABLE.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import structlog
+
+from drover.clock import Clock, SystemClock
+from drover.errors import DroverError, InternalError, Reason
+from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.control import ControlTopic
+from drover.log.kafka.log import FollowedKafkaLog, KafkaLog, KafkaLogSpec
+from drover.log.kafka.topics import TopicSpec, ensure_topics
+from drover.log.log import Log
+from drover.log.storage import KafkaStorage
+from drover.rpc.late_log import LateLog
+from drover.rpc.server import RpcServer
+from drover.rpc.storage_health import StorageHealth
+from drover.runtime.runtime import Runtime
+
+RETRY_FIRST_S = 0.5
+RETRY_MAX_S = 5.0
+DRAIN_GRACE_S = 5.0
+
+T = TypeVar("T")
+
+Wire = Callable[[Log, Clock, RpcServer], Runtime[Any]]
+
+_log = structlog.get_logger("drover.rpc")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlace:
+    """The topic of a service's log, and the transactional id of its privileged writer, if any."""
+
+    topic: Callable[[KafkaStorage], TopicSpec]
+    transactional_id: Callable[[KafkaStorage], str] = lambda storage: ""
+
+
+async def serve_topic(
+    storage: KafkaStorage,
+    place: TopicPlace,
+    *,
+    listen: str,
+    stopping: asyncio.Event,
+    wire: Wire,
+    load: Callable[[Runtime[Any]], Awaitable[None]],
+) -> None:
+    """Serve until ``stopping`` is set, then drain.
+
+    Args:
+        storage: Which brokers and topics.
+        place: Where the log is.
+        listen: host:port.
+        stopping: Set when the process should end.
+        wire: Makes the runtime and adds its servicer to the server.
+        load: Loads the runtime.
+
+    Raises:
+        InvalidArgumentError: INVALID_CONFIG, the settings of Kafka's clients are wrong.
+        DroverError: A topic is wrong or belongs to another cluster, the log cannot be read or
+            followed.
+        ListenError: The address cannot be listened on.
+    """
+    topic = place.topic(storage)
+    async with AsyncExitStack() as stack:
+        client = KafkaClient(storage)
+        stack.push_async_callback(client.close)
+        late = await stack.enter_async_context(AsyncExitStack())
+        server = RpcServer(listen=listen, internal=True)
+        health = StorageHealth(server, client, topic.name)
+        log = LateLog(health.written)
+        stack.push_async_callback(log.close)
+        clock = SystemClock()
+        runtime = wire(log, clock, server)
+        stack.push_async_callback(runtime.close)
+        stack.push_async_callback(server.drain, DRAIN_GRACE_S)
+        await server.start()
+        await server.set_storage_serving(False)
+        spec = KafkaLogSpec(topic=topic.name, transactional_id=place.transactional_id(storage))
+
+        async def serve() -> None:
+            await _once_reached(lambda: ensure_topics(client, [topic]), health)
+            control = await _once_reached(lambda: ControlTopic.open(client), health)
+            late.push_async_callback(control.close)
+            await _once_reached(lambda: control.check_cluster(storage.group_id, None), health)
+            opened = await _once_reached(
+                lambda: KafkaLog.open(client, control, spec, clock), health
+            )
+            log.arrived(_followed(opened))
+            await _once_reached(lambda: load(runtime), health)
+            await server.set_serving(True)
+            _log.info("serving")
+            watching = asyncio.create_task(health.watch())
+            try:
+                raise await runtime.wait_until_failed()
+            finally:
+                watching.cancel()
+                await asyncio.wait([watching])
+
+        await _unless_stopped(serve(), stopping)
+
+
+async def _once_reached(step: Callable[[], Awaitable[T]], health: StorageHealth) -> T:
+    """The result of ``step``, which is tried until the brokers are there for it."""
+    pause_s = RETRY_FIRST_S
+    while True:
+        try:
+            return await step()
+        except DroverError as error:
+            if error.reason is not Reason.STORAGE_UNAVAILABLE:
+                raise
+            await health.away(error)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, RETRY_MAX_S)
+
+
+async def _unless_stopped(serving: Awaitable[None], stopping: asyncio.Event) -> None:
+    task = asyncio.ensure_future(serving)
+    stopped = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+    finally:
+        task.cancel()
+        stopped.cancel()
+        await asyncio.wait({task, stopped})
+
+
+def _followed(log: KafkaLog) -> FollowedKafkaLog:
+    if not isinstance(log, FollowedKafkaLog):
+        raise InternalError("a store's log has to be followed")
+    return log
