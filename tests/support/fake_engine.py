@@ -124,6 +124,12 @@ class FakeEngine:
         report.task.connector, report.task.task = task.connector, task.task
         self._on_report(pb.EngineReport(task_failed=report))
 
+    def use_topics(self, task: TaskId, *topics: str) -> None:
+        """Say that records of topics were moved."""
+        entry = pb.TaskProgress.Entry(run_id=self.running_tasks[task], topics=topics)
+        entry.task.connector, entry.task.task = task.connector, task.task
+        self._on_report(pb.EngineReport(task_progress=pb.TaskProgress(entries=[entry])))
+
     def commit(self, task: TaskId, partition_json: str, offset_json: str) -> int:
         """Ask for a commit; returns its call id, under which the result will be."""
         call_id = next(self._call_ids)

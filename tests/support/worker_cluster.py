@@ -114,6 +114,7 @@ class WorkerCluster:
     def __init__(self, directory: Path) -> None:
         self._storage_url = f"sqlite://{directory}"
         coordinator, config_store, status_store = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        self.config_store_address = config_store
         self._addresses = {
             "coordinator_address": coordinator,
             "config_store_address": config_store,
