@@ -34,8 +34,8 @@ MAX_WAITING_JOBS = 10_000
 DELETE_BATCH_RECORDS = 1_000
 READER_THREADS = 2
 
-_COLUMNS = "offset, timestamp_ms, key, value, request_id, checksum, previous"
-_INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_COLUMNS = "offset, timestamp_ms, key, value, request_id, author, checksum, previous"
+_INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _SELECT_FROM = f"SELECT {_COLUMNS} FROM record WHERE offset >= ? ORDER BY offset"
 _SELECT_END = "SELECT coalesce(max(offset) + 1, 0) FROM record"
 _SELECT_SUPERSEDED = """
@@ -272,7 +272,11 @@ class SqliteLog:
             connection.executemany(
                 _INSERT,
                 [
-                    file.to_row(offset, now_ms, record)
+                    file.to_row(
+                        offset,
+                        now_ms if record.timestamp_ms is None else record.timestamp_ms,
+                        record,
+                    )
                     for offset, record in enumerate(records, first)
                 ],
             )

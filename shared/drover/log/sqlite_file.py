@@ -14,7 +14,7 @@ from drover.log.end_mark import End, mark_path, read_mark
 from drover.log.log import LogRecord, StoredRecord
 from drover.model.ids import Term
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 APPLICATION_ID = 0x44524F56  # "DROV", so that another program's database is not taken for a log
 BUSY_TIMEOUT_S = 5.0
 WAL_SIZE_LIMIT_BYTES = 64 << 20
@@ -27,7 +27,8 @@ _SCHEMA = f"""
         value BLOB,
         request_id TEXT NOT NULL,
         checksum INTEGER NOT NULL,
-        previous INTEGER NOT NULL
+        previous INTEGER NOT NULL,
+        author TEXT NOT NULL DEFAULT ''
     );
     CREATE TABLE claim (
         id INTEGER PRIMARY KEY CHECK (id = 0),
@@ -40,8 +41,10 @@ _SCHEMA = f"""
     PRAGMA user_version = {SCHEMA_VERSION};
 """
 
-#: Version 1 had no links. The records that it has now are taken to be all.
-_LINK_RECORDS = """
+#: How a file of each earlier version becomes one of the next.
+_MIGRATIONS = {
+    # it had no links; the records that it has now are taken to be all
+    1: """
     BEGIN IMMEDIATE;
     ALTER TABLE record ADD COLUMN previous INTEGER NOT NULL DEFAULT -1;
     UPDATE record SET previous = coalesce(
@@ -49,7 +52,15 @@ _LINK_RECORDS = """
     );
     PRAGMA user_version = 2;
     COMMIT;
-"""
+    """,
+    # nobody had asked who wrote
+    2: """
+    BEGIN IMMEDIATE;
+    ALTER TABLE record ADD COLUMN author TEXT NOT NULL DEFAULT '';
+    PRAGMA user_version = 3;
+    COMMIT;
+    """,
+}
 
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 _PRIMARY_CODE = 0xFF
@@ -57,7 +68,7 @@ _PRIMARY_CODE = 0xFF
 #: The ``previous`` of a log's first record.
 NO_RECORD = -1
 
-Row = tuple[int, int, bytes, bytes | None, str, int, int]
+Row = tuple[int, int, bytes, bytes | None, str, str, int, int]
 
 
 def open_log_file(path: Path) -> sqlite3.Connection:
@@ -79,8 +90,8 @@ def open_log_file(path: Path) -> sqlite3.Connection:
         try:
             _check(connection, path, is_whole=is_whole)
             connection.execute("PRAGMA journal_mode = WAL")
-            if _pragma(connection, "user_version") == 1:
-                connection.executescript(_LINK_RECORDS)
+            while (migration := _MIGRATIONS.get(_version(connection))) is not None:
+                connection.executescript(migration)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT_BYTES}")
             # opens the WAL now and keeps it: no reader is ever the last one, who would remove it
@@ -132,8 +143,8 @@ def _check(connection: sqlite3.Connection, path: Path, *, is_whole: bool) -> Non
     application_id = _pragma(connection, "application_id")
     if application_id != APPLICATION_ID:
         raise corrupt(path, "it is a database, but not a log of Drover's")
-    version = _pragma(connection, "user_version")
-    if not isinstance(version, int) or version > SCHEMA_VERSION:
+    version = _version(connection)
+    if version > SCHEMA_VERSION:
         raise DataLossError(
             Reason.LOG_CORRUPT,
             f"{path} was written by a newer Drover (format {version}, this one reads up to"
@@ -154,6 +165,12 @@ def _pragma(connection: sqlite3.Connection, pragma: str) -> object:
     row = connection.execute(f"PRAGMA {pragma}").fetchone()
     value: object = row[0]
     return value
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    version = _pragma(connection, "user_version")
+    assert isinstance(version, int)
+    return version
 
 
 def corrupt(path: Path, what: str) -> DataLossError:
@@ -196,23 +213,28 @@ def translated(error: sqlite3.Error | OSError, path: Path) -> DroverError:
     )
 
 
-def checksum(
-    offset: int, timestamp_ms: int, key: bytes, value: bytes | None, request_id: str
-) -> int:
-    """A CRC-32 over all of a record, so that a flipped bit anywhere in it is found."""
+def checksum(offset: int, timestamp_ms: int, record: LogRecord) -> int:
+    """A CRC-32 over all of a record, so that a flipped bit anywhere in it is found.
+
+    One without an author has that of version 2, which knew none.
+    """
+    key, value, author = record.key, record.value, record.author
     lengths = struct.pack(
         "<qqqq", offset, timestamp_ms, len(key), -1 if value is None else len(value)
     )
     crc = zlib.crc32(key, zlib.crc32(lengths))
     crc = zlib.crc32(value or b"", crc)
-    return zlib.crc32(request_id.encode(errors="surrogatepass"), crc)
+    crc = zlib.crc32(record.request_id.encode(errors="surrogatepass"), crc)
+    if not author:
+        return crc
+    return zlib.crc32(b"\0" + author.encode(errors="surrogatepass"), crc)
 
 
 def to_row(offset: int, timestamp_ms: int, record: LogRecord) -> Row:
     """A record as the table keeps it, when it is appended."""
-    key, value, request_id = record.key, record.value, record.request_id
-    crc = checksum(offset, timestamp_ms, key, value, request_id)
-    return offset, timestamp_ms, key, value, request_id, crc, offset - 1
+    crc = checksum(offset, timestamp_ms, record)
+    key, value, request_id, author = record.key, record.value, record.request_id, record.author
+    return offset, timestamp_ms, key, value, request_id, author, crc, offset - 1
 
 
 def from_row(row: Row, path: Path) -> StoredRecord:
@@ -221,14 +243,15 @@ def from_row(row: Row, path: Path) -> StoredRecord:
     Raises:
         DataLossError: LOG_CORRUPT, its checksum is wrong.
     """
-    offset, timestamp_ms, key, value, request_id, crc, _ = row
+    offset, timestamp_ms, key, value, request_id, author, crc, _ = row
+    record = LogRecord(key, value, request_id, author)
     try:
-        intact = checksum(offset, timestamp_ms, key, value, request_id) == crc
+        intact = checksum(offset, timestamp_ms, record) == crc
     except (TypeError, AttributeError, struct.error):  # a flipped bit changed a column's type
         intact = False
     if not intact:
         raise corrupt(path, f"the checksum of the record at offset {offset} is wrong")
-    return StoredRecord(offset, timestamp_ms, LogRecord(key, value, request_id))
+    return StoredRecord(offset, timestamp_ms, record)
 
 
 def check_link(row: Row, before: int, path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from drover.log.log import KEPT_RECORD_COUNT, Log, LogRecord
 from drover.log.sqlite import SqliteLog
 from drover.model.ids import Term
 from drover.testing import ManualClock, MemoryLog, latest_values, raises_reason, read_all
+from tests.support.kafka.logs import LogOnKafka
 
 
 @dataclass
@@ -21,28 +23,66 @@ class Place:
     log: Log
     clock: ManualClock
     reopen: Callable[[], Awaitable[Log]]
+    large_bytes: int = 3 << 20
+
+
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[Place]:
+    clock = ManualClock()
+    memory = MemoryLog(clock)
+
+    async def reopen() -> Log:
+        return memory.crash()
+
+    yield Place(memory, clock, reopen)
+
+
+@asynccontextmanager
+async def on_sqlite(path: Path) -> AsyncIterator[Place]:
+    clock = ManualClock()
+    opened = [await SqliteLog.open(path, clock)]
+
+    async def reopen() -> Log:
+        await opened[-1].close()
+        opened.append(await SqliteLog.open(path, clock))
+        return opened[-1]
+
+    yield Place(opened[0], clock, reopen)
+    await opened[-1].close()
+
+
+@asynccontextmanager
+async def on_kafka(bootstrap: str, topic_prefix: str) -> AsyncIterator[Place]:
+    clock = ManualClock()
+    async with LogOnKafka.opened(bootstrap, topic_prefix, clock) as kafka:
+
+        async def reopen() -> Log:
+            await kafka.log.close()
+            return await kafka.open()
+
+        # a broker takes records of up to 1 MiB, unless it is told otherwise
+        yield Place(kafka.log, clock, reopen, large_bytes=1_000_000)
+
+
+@pytest.fixture(params=["memory", "sqlite", pytest.param("kafka", marks=pytest.mark.kafka)])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    if request.param == "memory":
+        opening = in_memory()
+    elif request.param == "sqlite":
+        opening = on_sqlite(tmp_path / "log.db")
+    else:
+        bootstrap = request.getfixturevalue("kafka").bootstrap
+        opening = on_kafka(bootstrap, request.getfixturevalue("topic_prefix"))
+    async with opening as opened:
+        yield opened
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
-    clock = ManualClock()
-    if request.param == "memory":
-        memory = MemoryLog(clock)
-
-        async def reopen_memory() -> Log:
-            return memory.crash()
-
-        yield Place(memory, clock, reopen_memory)
-        return
-    opened = [await SqliteLog.open(tmp_path / "log.db", clock)]
-
-    async def reopen_sqlite() -> Log:
-        await opened[-1].close()
-        opened.append(await SqliteLog.open(tmp_path / "log.db", clock))
-        return opened[-1]
-
-    yield Place(opened[0], clock, reopen_sqlite)
-    await opened[-1].close()
+async def compacting(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """The logs that compact themselves; a topic is compacted by its brokers."""
+    opening = in_memory() if request.param == "memory" else on_sqlite(tmp_path / "log.db")
+    async with opening as opened:
+        yield opened
 
 
 def record(key: str, value: str | None = "v", request_id: str = "") -> LogRecord:
@@ -72,13 +112,20 @@ async def test_records_are_read_as_they_were_written(place: Place) -> None:
         LogRecord(b"", b"", ""),
         LogRecord(b"\x00\xff", b"\x00" * 3, "request-ü"),
         LogRecord(b"k", None, "r"),
-        LogRecord(b"big", bytes(3 << 20), "r"),
+        LogRecord(b"big", bytes(place.large_bytes), "r", "someone-ü"),
     ]
     await place.log.append(written)
     stored = await read_all(place.log)
     assert [one.record for one in stored] == written
     assert [one.offset for one in stored] == [0, 1, 2, 3]
     assert {one.timestamp_ms for one in stored} == {place.clock.now_ms()}
+
+
+async def test_a_record_may_bring_its_own_time(place: Place) -> None:
+    await place.log.append([LogRecord(b"k", b"v", timestamp_ms=1_234), record("k")])
+    stored = await read_all(place.log)
+    assert [one.timestamp_ms for one in stored] == [1_234, place.clock.now_ms()]
+    assert [one.record.timestamp_ms for one in stored] == [None, None]
 
 
 async def test_reading_starts_where_it_is_told(place: Place) -> None:
@@ -101,7 +148,18 @@ async def test_reading_sees_the_log_as_it_was_at_its_start(place: Place) -> None
     reading = place.log.read()
     seen = list(await anext(reading))
     await place.log.append([record(f"later-{index}") for index in range(2_000)])
-    assert await place.log.compact() == 1_501
+    async for batch in reading:
+        seen.extend(batch)
+    assert [one.offset for one in seen] == list(range(1_501))
+
+
+async def test_reading_does_not_see_compaction(compacting: Place) -> None:
+    await compacting.log.append([record("gone", str(index)) for index in range(1_500)])
+    await compacting.log.append([record("gone", None)])
+    reading = compacting.log.read()
+    seen = list(await anext(reading))
+    await compacting.log.append([record(f"later-{index}") for index in range(2_000)])
+    assert await compacting.log.compact() == 1_501
     async for batch in reading:
         seen.extend(batch)
     assert [one.offset for one in seen] == list(range(1_501))
@@ -132,7 +190,8 @@ async def test_a_later_claim_fences_the_earlier_one(place: Place) -> None:
     with raises_reason(Reason.STALE_WRITER_EPOCH, "w2"):
         await place.log.append([record("a")], first)
     assert await place.log.append([record("a")], second) == 1
-    assert await place.log.append([record("b")]) == 2  # unprivileged
+    end = await place.log.append([record("b")])  # unprivileged
+    assert end == await place.log.end_offset() == (await read_all(place.log))[-1].offset + 1
 
 
 async def test_an_epoch_that_was_never_claimed_is_refused(place: Place) -> None:
@@ -159,75 +218,86 @@ async def test_a_stale_claim_is_refused(place: Place, owner: str, term: Term) ->
     assert await place.log.append([record("a")], epoch) == 1
 
 
-async def test_compaction_keeps_the_last_of_each_key(place: Place) -> None:
-    await place.log.append([record("k", str(index)) for index in range(50)])
-    await place.log.append([record("only")])
-    await place.log.append([record(f"new-{index}") for index in range(KEPT_RECORD_COUNT)])
-    before = await latest_values(place.log)
-    assert await place.log.compact() == 49
-    assert await latest_values(place.log) == before
-    assert [one.offset for one in await read_all(place.log)][:3] == [49, 50, 51]
-    assert await place.log.end_offset() == 51 + KEPT_RECORD_COUNT
+async def test_compaction_keeps_the_last_of_each_key(compacting: Place) -> None:
+    await compacting.log.append([record("k", str(index)) for index in range(50)])
+    await compacting.log.append([record("only")])
+    await compacting.log.append([record(f"new-{index}") for index in range(KEPT_RECORD_COUNT)])
+    before = await latest_values(compacting.log)
+    assert await compacting.log.compact() == 49
+    assert await latest_values(compacting.log) == before
+    assert [one.offset for one in await read_all(compacting.log)][:3] == [49, 50, 51]
+    assert await compacting.log.end_offset() == 51 + KEPT_RECORD_COUNT
 
 
-async def test_compaction_leaves_the_newest_records_alone(place: Place) -> None:
-    await place.log.append([record("k", str(index)) for index in range(KEPT_RECORD_COUNT)])
-    assert await place.log.compact() == 0
-    await place.log.append([record("k")])
-    assert await place.log.compact() == 1
+async def test_compaction_leaves_the_newest_records_alone(compacting: Place) -> None:
+    await compacting.log.append([record("k", str(index)) for index in range(KEPT_RECORD_COUNT)])
+    assert await compacting.log.compact() == 0
+    await compacting.log.append([record("k")])
+    assert await compacting.log.compact() == 1
 
 
-async def test_a_tombstone_goes_when_it_is_old_itself(place: Place) -> None:
-    await place.log.append([record("k", "old"), record("k", None)])
-    await place.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT - 1)])
-    assert await place.log.compact() == 1
-    assert (await read_all(place.log))[0].record == record("k", None)
-    await place.log.append([record("x")])
-    assert await place.log.compact() == 1
-    assert b"k" not in {one.record.key for one in await read_all(place.log)}
+async def test_a_tombstone_goes_when_it_is_old_itself(compacting: Place) -> None:
+    await compacting.log.append([record("k", "old"), record("k", None)])
+    await compacting.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT - 1)])
+    assert await compacting.log.compact() == 1
+    assert (await read_all(compacting.log))[0].record == record("k", None)
+    await compacting.log.append([record("x")])
+    assert await compacting.log.compact() == 1
+    assert b"k" not in {one.record.key for one in await read_all(compacting.log)}
 
 
-async def test_compaction_spares_the_offsets_it_is_told(place: Place) -> None:
-    await place.log.append([record("k", str(index)) for index in range(2_000)])
-    assert await place.log.compact(keep_offsets={3, 7}) == 998
-    assert [one.offset for one in await read_all(place.log)][:3] == [3, 7, 1_000]
+async def test_compaction_spares_the_offsets_it_is_told(compacting: Place) -> None:
+    await compacting.log.append([record("k", str(index)) for index in range(2_000)])
+    assert await compacting.log.compact(keep_offsets={3, 7}) == 998
+    assert [one.offset for one in await read_all(compacting.log)][:3] == [3, 7, 1_000]
 
 
-async def test_a_tombstone_stays_while_a_record_before_it_is_spared(place: Place) -> None:
-    await place.log.append([record("k", "spared"), record("k", None), record("l", None)])
-    await place.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT)])
-    assert await place.log.compact(keep_offsets={0}) == 0
-    assert b"k" not in await latest_values(place.log)
-    assert await place.log.compact() == 3
+async def test_a_tombstone_stays_while_a_record_before_it_is_spared(compacting: Place) -> None:
+    await compacting.log.append([record("k", "spared"), record("k", None), record("l", None)])
+    await compacting.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT)])
+    assert await compacting.log.compact(keep_offsets={0}) == 0
+    assert b"k" not in await latest_values(compacting.log)
+    assert await compacting.log.compact() == 3
 
 
-async def test_compaction_leaves_out_what_it_is_told_to_ignore(place: Place) -> None:
-    await place.log.append([record("k", "1"), record("k", "2"), record("k", "3")])
-    await place.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT)])
-    assert await place.log.compact(below_offset=2) == 1
-    assert [one.offset for one in await read_all(place.log)][:2] == [1, 2]
+async def test_compaction_leaves_out_what_it_is_told_to_ignore(compacting: Place) -> None:
+    await compacting.log.append([record("k", "1"), record("k", "2"), record("k", "3")])
+    await compacting.log.append([record(str(index)) for index in range(KEPT_RECORD_COUNT)])
+    assert await compacting.log.compact(below_offset=2) == 1
+    assert [one.offset for one in await read_all(compacting.log)][:2] == [1, 2]
 
 
-async def test_compacting_twice_removes_nothing_more(place: Place) -> None:
-    await place.log.append([record("k", str(index)) for index in range(3_000)])
-    assert await place.log.compact() == 2_000
-    assert await place.log.compact() == 0
+async def test_compacting_twice_removes_nothing_more(compacting: Place) -> None:
+    await compacting.log.append([record("k", str(index)) for index in range(3_000)])
+    assert await compacting.log.compact() == 2_000
+    assert await compacting.log.compact() == 0
 
 
-async def test_appends_go_on_during_compaction(place: Place) -> None:
-    await place.log.append([record(str(index % 100)) for index in range(20_000)])
+async def test_appends_go_on_during_compaction(compacting: Place) -> None:
+    await compacting.log.append([record(str(index % 100)) for index in range(20_000)])
     removed, *ends = await asyncio.gather(
-        place.log.compact(), *(place.log.append([record(f"n-{index}")]) for index in range(200))
+        compacting.log.compact(),
+        *(compacting.log.append([record(f"n-{index}")]) for index in range(200)),
     )
     assert removed >= 18_900
     assert sorted(ends) == list(range(20_001, 20_201))
 
 
-async def test_offsets_go_on_after_compaction_and_restart(place: Place) -> None:
-    await place.log.append([record("k", str(index)) for index in range(3_000)])
-    await place.log.compact()
-    log = await place.reopen()
+async def test_offsets_go_on_after_compaction_and_restart(compacting: Place) -> None:
+    await compacting.log.append([record("k", str(index)) for index in range(3_000)])
+    await compacting.log.compact()
+    log = await compacting.reopen()
     assert await log.append([record("k")]) == 3_001
+
+
+async def test_compaction_loses_no_key(place: Place) -> None:
+    """Who compacts differs: a log on Kafka leaves it to the brokers and removes nothing itself."""
+    await place.log.append([record(str(index % 7), str(index)) for index in range(1_100)])
+    before = await latest_values(place.log)
+    held_count = len(await read_all(place.log))
+    removed_count = await place.log.compact()
+    assert removed_count == held_count - len(await read_all(place.log))
+    assert await latest_values(place.log) == before
 
 
 async def test_concurrent_appends_stay_whole(place: Place) -> None:

@@ -137,6 +137,7 @@ async def test_a_flipped_bit_in_a_value_is_found_on_reading(path: Path) -> None:
         "timestamp_ms = timestamp_ms + 1",
         "timestamp_ms = 'soon'",
         "request_id = 'another'",
+        "author = 'another'",
         "request_id = x'ff'",
         "offset = 77",
         "checksum = checksum + 1",

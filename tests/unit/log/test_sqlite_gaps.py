@@ -127,12 +127,27 @@ async def test_compaction_leaves_no_gaps(
         await read_whole(path)
 
 
-# version 1
+# earlier versions
 
-VERSION_1 = """
+VERSION_2 = """
+    ALTER TABLE record DROP COLUMN author;
+    PRAGMA user_version = 2;
+"""
+VERSION_1 = f"""
+    {VERSION_2}
     ALTER TABLE record DROP COLUMN previous;
     PRAGMA user_version = 1;
 """
+
+
+async def test_a_log_of_version_2_is_opened_and_has_authors_from_then_on(path: Path) -> None:
+    await filled(path)
+    execute(path, VERSION_2)
+    log = await open_log(path)
+    assert await log.append([LogRecord(b"k", b"v", "r", "me")]) == 11
+    assert [each.record.author for each in await read_all(log)] == [""] * 10 + ["me"]
+    await log.close()
+    assert await read_whole(path) == 11
 
 
 async def test_a_log_of_version_1_is_opened_and_linked(path: Path) -> None:

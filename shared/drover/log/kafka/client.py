@@ -30,6 +30,8 @@ DEFAULT_TIMEOUT_S = 5.0
 ADMIN_THREADS = 4
 PREFETCH_KBYTES = 16 << 10
 RECONNECT_MAX_MS = 1_000
+BROKERS_MAX_BYTES = 1_048_588
+"""The largest batch that brokers take, unless they are told otherwise."""
 RETRY_S = 0.2
 _REFUSED_FOR_S = 60.0
 
@@ -105,7 +107,8 @@ class KafkaClient:
             "linger.ms": 0,
             "logger": self._logger,
         }
-        return self._made(lambda: Producer({**self._common, **own, **settings}))
+        defaults = {"message.max.bytes": BROKERS_MAX_BYTES}
+        return self._made(lambda: Producer({**defaults, **self._common, **own, **settings}))
 
     def consumer(self, settings: Mapping[str, object]) -> Consumer:
         """A consumer that reads committed records, commits nothing and joins no group."""

@@ -113,8 +113,11 @@ class ControlTopic:
         finally:
             await writer.close()
 
-    async def refresh(self) -> None:
+    async def refresh(self, at_least: int = 0) -> None:
         """Return once everything is known that was written before the call.
+
+        Args:
+            at_least: The offset after what the caller has written, which may not be stable yet.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE.
@@ -122,8 +125,9 @@ class ControlTopic:
             FailedPreconditionError: STORAGE_MISCONFIGURED.
         """
         ends = await self._client.stable_offsets(self.topic, [CONTROL_PARTITION])
-        if ends[CONTROL_PARTITION] > 0:
-            await self._progress.reach(ends, self._client.timeout_s)
+        end = max(at_least, ends[CONTROL_PARTITION])
+        if end > 0:
+            await self._progress.reach({CONTROL_PARTITION: end}, self._client.timeout_s)
 
     def value(self, key: str) -> bytes | None:
         """The newest value of ``key`` as of the last look; None if there is none."""

@@ -1,0 +1,80 @@
+"""Logs in topics of their own, for tests."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from drover.clock import Clock, SystemClock
+from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.control import ControlTopic
+from drover.log.kafka.log import KafkaLog, KafkaLogSpec
+from drover.log.kafka.topics import config_topic, ensure_topics
+from drover.log.storage import KafkaStorage, KafkaTopics
+
+
+def storage_on(
+    bootstrap: str, prefix: str, client_config: Mapping[str, str] | None = None
+) -> KafkaStorage:
+    """A cluster's storage whose names begin with ``prefix``."""
+    return KafkaStorage(
+        bootstrap_servers=bootstrap,
+        group_id=f"{prefix}cluster",
+        topics=KafkaTopics(
+            config=f"{prefix}configs",
+            offset=f"{prefix}offsets",
+            status=f"{prefix}statuses",
+            control=f"{prefix}control",
+        ),
+        client_config=client_config or {},
+    )
+
+
+@dataclass
+class LogOnKafka:
+    """A process's way to a log in the config topic. Several of one prefix share it."""
+
+    client: KafkaClient
+    control: ControlTopic
+    clock: Clock
+    spec: KafkaLogSpec
+    logs: list[KafkaLog] = field(default_factory=list)
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls,
+        bootstrap: str,
+        prefix: str,
+        clock: Clock | None = None,
+        *,
+        spec: KafkaLogSpec | None = None,
+        client_config: Mapping[str, str] | None = None,
+        timeout_s: float = 5.0,
+    ) -> AsyncIterator["LogOnKafka"]:
+        """Makes the topics if they are missing, and opens the log."""
+        storage = storage_on(bootstrap, prefix, client_config)
+        client = KafkaClient(storage, timeout_s=timeout_s)
+        spec = spec or KafkaLogSpec(
+            topic=storage.topics.config, transactional_id=f"connect-cluster-{storage.group_id}"
+        )
+        await ensure_topics(client, [config_topic(storage)])
+        control = await ControlTopic.open(client)
+        on_kafka = cls(client, control, clock or SystemClock(), spec)
+        try:
+            await on_kafka.open()
+            yield on_kafka
+        finally:
+            for log in on_kafka.logs:
+                await log.close()
+            await control.close()
+            await client.close()
+
+    @property
+    def log(self) -> KafkaLog:
+        """The log that was opened last."""
+        return self.logs[-1]
+
+    async def open(self) -> KafkaLog:
+        """Open the log, once more."""
+        self.logs.append(await KafkaLog.open(self.client, self.control, self.spec, self.clock))
+        return self.log
