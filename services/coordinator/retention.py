@@ -6,7 +6,7 @@ import contextlib
 import structlog
 
 from drover.errors import DroverError
-from services.coordinator.offsets import OffsetStore
+from services.coordinator.embedded_offsets import EmbeddedOffsets
 
 INTERVAL_S = 60.0
 #: Between two steps, so that engines, which wait for the same file, get their turns.
@@ -29,7 +29,7 @@ class RetentionTimer:
 
     def __init__(
         self,
-        offsets: OffsetStore,
+        offsets: EmbeddedOffsets,
         *,
         retention_ms: int | None,
         retention_bytes: int | None,

@@ -37,6 +37,7 @@ from drover.codec.group_offsets import (
     encode_group_offset_page,
 )
 from drover.errors import DroverError, NotImplementedYetError
+from drover.model.claims import ClaimRequest
 from drover.model.group import GroupPage
 from drover.rpc.interceptors import ended_by_server, remaining_s
 from services.coordinator.bounds import check_counts, fit
@@ -71,6 +72,7 @@ from services.coordinator.core.validate import (
     check_group,
     check_list,
     check_states,
+    check_tasks_group,
 )
 from services.coordinator.offsets import OffsetStore
 from services.coordinator.shards import GroupRuntime, Shards
@@ -91,6 +93,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         shards: Where each group is served.
         offsets: Claims and committed offsets.
         clock: The shards'.
+        tasks_group: The only group whose members have tasks; any group's if it is empty.
     """
 
     def __init__(
@@ -98,7 +101,10 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         shards: Shards,
         offsets: OffsetStore,
         clock: Clock,
+        *,
+        tasks_group: str = "",
     ) -> None:
+        self._tasks_group = tasks_group
         self._shards = shards
         self._offsets = offsets
         self._clock = clock
@@ -256,17 +262,20 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self._shards.runtime(request.group_id)
         task = decode_task_id(request.task)
         _raise(check_claim(request.group_id, request.member_id, task, request.request_id))
+        _raise(check_tasks_group(request.group_id, self._tasks_group))
         await self._submit(
             CheckMember(
                 next(self._call_ids), request.group_id, request.member_id, request.generation
             )
         )
         term = await self._offsets.claim(
-            task,
-            generation=request.generation,
-            owner=request.member_id,
-            request_id=request.request_id,
-            task_config_generation=request.task_config_generation,
+            ClaimRequest(
+                task,
+                request.generation,
+                request.member_id,
+                request.request_id,
+                request.task_config_generation,
+            )
         )
         return pb.ClaimTaskResponse(claim=encode_term(term))
 
@@ -278,6 +287,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self._shards.runtime(request.group_id)
         tasks = [decode_task_offsets(each) for each in request.tasks]
         _raise(check_commit(request.group_id, [each.task for each in tasks]))
+        _raise(check_tasks_group(request.group_id, self._tasks_group))
         results = await self._offsets.commit(tasks)
         return pb.CommitOffsetsResponse(results=[encode_commit_result(each) for each in results])
 
@@ -287,6 +297,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         """A connector's offsets, by page."""
         self._shards.runtime(request.group_id)
         _raise(check_fetch(request.group_id, request.connector))
+        _raise(check_tasks_group(request.group_id, self._tasks_group))
         page, token = await self._offsets.fetch(request.connector, request.page_token)
         return pb.FetchOffsetsResponse(
             offsets=[encode_offset(each) for each in page], next_page_token=token

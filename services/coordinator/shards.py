@@ -1,15 +1,13 @@
 """The shards that this process serves: each a log, a machine and a runtime of its own."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 from drover.clock import Clock
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.log.log import Log
-from drover.log.sqlite import SqliteLog
 from drover.model.group import shard_of
 from drover.model.ids import Term
 from drover.runtime.runtime import Runtime
@@ -18,7 +16,6 @@ from services.coordinator.core.ownership import Standing
 from services.coordinator.core.settings import GroupSettings
 from services.coordinator.core.values import LogValue
 from services.coordinator.records import decode_record, encode_record
-from services.coordinator.shards_setup import shard_path
 
 GroupRuntime = Runtime[LogValue]
 
@@ -50,7 +47,7 @@ class Alone:
 
     def owner_of(self, shard: int, now_ms: int) -> str | None:
         """This one."""
-        return self.address
+        return self.address or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +63,20 @@ class Fencing:
     lost: Callable[[], object]
 
 
+class Companion(Protocol):
+    """What is loaded and unloaded with a shard, beside its groups."""
+
+    async def load(self, shard: int, fencing: Fencing) -> None:
+        """Claim and read what it keeps for the shard.
+
+        Raises:
+            DroverError: As ``Shards.open``.
+        """
+
+    async def unload(self, shard: int, why: DroverError | None) -> None:
+        """End the calls of the shard with ``why``, by default DRAINING; idempotent."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Shard:
     log: Log
@@ -76,27 +87,30 @@ class Shards:
     """Loads, finds and unloads shards; who decides which is told by ``roles``.
 
     Args:
-        directory: Where the logs are; ``open_shards`` has made them.
+        open_log: Opens the log of a shard.
         shard_count: How many there are, of this process or not.
         settings: Bounds and delays of groups.
         clock: The runtimes'.
-        roles: Asked at every call.
+        roles: Asked at every call; may be replaced.
+        companion: Loaded with shards that are claimed.
     """
 
     def __init__(
         self,
-        directory: Path,
+        open_log: Callable[[int], Awaitable[Log]],
         *,
         shard_count: int,
         settings: GroupSettings,
         clock: Clock,
         roles: Roles,
+        companion: Companion | None = None,
     ) -> None:
-        self._directory = directory
+        self.roles = roles
+        self._open_log = open_log
         self._shard_count = shard_count
         self._settings = settings
         self._clock = clock
-        self._roles = roles
+        self._companion = companion
         self._shards: dict[int, _Shard] = {}
 
     # --- routing -----------------------------------------------------------------------------
@@ -109,7 +123,7 @@ class Shards:
             UnavailableError: COORDINATOR_LOAD_IN_PROGRESS.
         """
         shard = shard_of(group_id, self._shard_count)
-        standing = self._roles.standing(shard, self._clock.now_ms())
+        standing = self.roles.standing(shard, self._clock.now_ms())
         if standing is Standing.SERVING:
             return self._shards[shard].runtime
         if standing is Standing.LOADING:
@@ -119,7 +133,7 @@ class Shards:
     def is_loading(self, group_id: str) -> bool:
         """Whether a group is of this coordinator, which still reads its log."""
         shard = shard_of(group_id, self._shard_count)
-        return self._roles.standing(shard, self._clock.now_ms()) is Standing.LOADING
+        return self.roles.standing(shard, self._clock.now_ms()) is Standing.LOADING
 
     def owned(self) -> list[GroupRuntime]:
         """The runtimes of every shard of this coordinator.
@@ -138,7 +152,7 @@ class Shards:
 
     def _standings(self) -> dict[int, Standing]:
         now_ms = self._clock.now_ms()
-        return {each: self._roles.standing(each, now_ms) for each in range(self._shard_count)}
+        return {each: self.roles.standing(each, now_ms) for each in range(self._shard_count)}
 
     def _served(self) -> list[GroupRuntime]:
         standings = self._standings().items()
@@ -151,7 +165,7 @@ class Shards:
             UnavailableError: COORDINATOR_NOT_AVAILABLE, none does at present.
         """
         shard = shard_of(group_id, self._shard_count)
-        owner = self._roles.owner_of(shard, self._clock.now_ms())
+        owner = self.roles.owner_of(shard, self._clock.now_ms())
         if owner is None:
             raise UnavailableError(
                 Reason.COORDINATOR_NOT_AVAILABLE,
@@ -170,9 +184,11 @@ class Shards:
             DataLossError: LOG_CORRUPT.
             UnavailableError: STORAGE_UNAVAILABLE.
         """
-        log = await SqliteLog.open(shard_path(self._directory, shard), self._clock)
+        log = await self._open_log(shard)
         try:
             runtime = await self._make(shard, log, fencing)
+            if self._companion is not None and fencing is not None:
+                await self._companion.load(shard, fencing)
         except BaseException:
             await log.close()
             raise
@@ -181,6 +197,8 @@ class Shards:
 
     async def close(self, shard: int, why: DroverError | None = None) -> None:
         """End a shard's calls and watches with ``why``, by default DRAINING, and close its log."""
+        if self._companion is not None:
+            await self._companion.unload(shard, why)
         found = self._shards.get(shard)
         if found is not None:
             await found.runtime.close(why)
@@ -210,7 +228,7 @@ class Shards:
             return make()
 
         def refusal() -> DroverError | None:
-            standing = self._roles.standing(shard, self._clock.now_ms())
+            standing = self.roles.standing(shard, self._clock.now_ms())
             return self._elsewhere(shard) if standing is Standing.ELSEWHERE else None
 
         def on_fenced() -> DroverError:
@@ -223,8 +241,8 @@ class Shards:
     def _elsewhere(self, shard: int) -> DroverError:
         now_ms = self._clock.now_ms()
         owner = None  # a shard that was just lost looks like this one's own still
-        if self._roles.standing(shard, now_ms) is Standing.ELSEWHERE:
-            owner = self._roles.owner_of(shard, now_ms)
+        if self.roles.standing(shard, now_ms) is Standing.ELSEWHERE:
+            owner = self.roles.owner_of(shard, now_ms)
         where = f"{owner} does" if owner else "ask FindCoordinator"
         return FailedPreconditionError(
             Reason.NOT_COORDINATOR,

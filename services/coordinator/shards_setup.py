@@ -16,12 +16,15 @@ import structlog
 from google.protobuf.message import DecodeError
 
 from drover.api.storage.v1 import group_record_pb2 as pb
+from drover.clock import Clock
 from drover.errors import DataLossError, InvalidArgumentError, Reason, Violation
 from drover.log import sqlite_file
 from drover.log.directory import DataDirectory
 from drover.log.end_mark import mark_path
+from drover.log.log import Log
+from drover.log.sqlite import SqliteLog
 from drover.model.group import shard_of
-from services.coordinator.leases import FILE_NAME, LeaseFile
+from services.coordinator.lease_file import FILE_NAME, LeaseFile
 
 #: The one log that earlier versions kept, and what it is called once it was taken over.
 OLD_LOG = "groups.db"
@@ -38,6 +41,16 @@ _log = structlog.get_logger("drover.coordinator")
 def shard_path(directory: Path, shard: int) -> Path:
     """The log of a shard."""
     return directory / f"groups-{shard}.db"
+
+
+async def open_shard_log(directory: Path, clock: Clock, shard: int) -> Log:
+    """The log of a shard, which ``open_shards`` has made.
+
+    Raises:
+        DataLossError: LOG_CORRUPT.
+        UnavailableError: STORAGE_UNAVAILABLE.
+    """
+    return await SqliteLog.open(shard_path(directory, shard), clock)
 
 
 def open_shards(directory: DataDirectory, shard_count: int) -> LeaseFile:

@@ -1,7 +1,7 @@
 """Carries out what ``core.ownership`` decides: looks at the leases, loads and unloads shards."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ import structlog
 
 from drover.clock import Clock
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from services.coordinator.core.lease_table import Identity
 from services.coordinator.core.ownership import (
     Event,
     Load,
@@ -22,7 +23,7 @@ from services.coordinator.core.ownership import (
     UnloadDone,
     Write,
 )
-from services.coordinator.leases import Identity, SharedLeases
+from services.coordinator.leases import SharedLeases
 from services.coordinator.shards import Fencing, Shards
 
 #: What is decided is written without a pause, so many times in a row at most.
@@ -43,6 +44,7 @@ class Sharing:
         who: This run of this coordinator.
         clock: The machine's.
         settings: The machine's.
+        on_storage: Called with whether the table can be used, at first and when that changes.
     """
 
     def __init__(
@@ -54,7 +56,10 @@ class Sharing:
         who: Identity,
         clock: Clock,
         settings: OwnershipSettings,
+        on_storage: Callable[[bool], Awaitable[None]] | None = None,
     ) -> None:
+        self._on_storage = on_storage
+        self._reached: bool | None = None
         self._machine = machine
         self._leases = leases
         self._shards = shards
@@ -91,26 +96,36 @@ class Sharing:
 
     async def _run(self) -> None:
         hasty_count = 0
-        failing = False
         while True:
             self._wake.clear()
             writes, self._writes = self._writes, []
             try:
                 seen = await self._leases.exchange(writes)
             except UnavailableError as error:
-                if not failing:
-                    _log.warning("the leases cannot be renewed", error=error.message)
-                failing = True
+                await self._note_storage(error)
             else:
-                failing = False
+                await self._note_storage(None)
                 self._step(seen)
                 if self._machine.retired and not self._writes:
                     return
-            if self._writes and not failing and hasty_count < HASTE_MAX:
+            if self._writes and self._reached and hasty_count < HASTE_MAX:
                 hasty_count += 1
                 continue
             hasty_count = 0
             await self._pause()
+
+    async def _note_storage(self, error: UnavailableError | None) -> None:
+        """Tell once that the leases cannot be renewed, and once that they can be again."""
+        reached = error is None
+        if reached is self._reached:
+            return
+        if error is not None:
+            _log.warning("the leases cannot be renewed", error=error.message)
+        elif self._reached is False:
+            _log.info("the leases can be renewed again")
+        self._reached = reached
+        if self._on_storage is not None:
+            await self._on_storage(reached)
 
     async def _pause(self) -> None:
         try:

@@ -151,6 +151,17 @@ def check_fetch(group_id: str, connector: str) -> InvalidArgumentError | None:
     return _error("FetchOffsets", faults)
 
 
+def check_tasks_group(group_id: str, tasks_group: str) -> InvalidArgumentError | None:
+    """Tasks are of the workers' group, if there is one only: others know nothing of their claims.
+
+    ``tasks_group`` is empty if any group may have tasks.
+    """
+    if tasks_group and group_id != tasks_group:
+        what = f"must be {tasks_group!r}, the workers' group (DROVER_GROUP_ID), not {group_id!r}"
+        return InvalidArgumentError.listing([Violation("group_id", what)])
+    return None
+
+
 def check_group_commit(event: CommitGroupOffsets) -> InvalidArgumentError | None:
     """Positions of a group; the size of their metadata is judged one by one."""
     faults = _group_id_faults(event.group_id, may_be_empty=True)

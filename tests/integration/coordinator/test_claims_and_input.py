@@ -33,9 +33,10 @@ from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.rpc.server import RpcServer
 from drover.rpc.status import from_rpc_error
 from services.coordinator.core.settings import GroupSettings
-from services.coordinator.offsets import OffsetStore
+from services.coordinator.embedded_offsets import EmbeddedOffsets
 from services.coordinator.server import SERVICE_NAME, CoordinatorServicer
 from services.coordinator.shards import Alone, Shards
+from services.coordinator.shards_setup import open_shard_log
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 
 TASK = TaskId("flights", 0)
@@ -316,9 +317,15 @@ async def test_the_service_lives_after_all_that(stub: Stub, member: GroupMember)
 
 async def test_while_the_log_is_read_nothing_is_served(tmp_path: Path) -> None:
     clock = SystemClock()
-    offsets = OffsetStore(await asyncio.to_thread(EmbeddedStore, tmp_path / "data.db"))
+    offsets = EmbeddedOffsets(await asyncio.to_thread(EmbeddedStore, tmp_path / "data.db"))
     alone = Alone()
-    shards = Shards(tmp_path, shard_count=1, settings=GroupSettings(), clock=clock, roles=alone)
+    shards = Shards(
+        partial(open_shard_log, tmp_path, clock),
+        shard_count=1,
+        settings=GroupSettings(),
+        clock=clock,
+        roles=alone,
+    )
     await shards.open(0)
     server = RpcServer(listen="127.0.0.1:0", internal=True)
     servicer = CoordinatorServicer(shards, offsets, clock)

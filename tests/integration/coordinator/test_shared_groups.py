@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from drover.model.offsets import GroupOffset
 from drover.rpc.status import from_rpc_error
 from drover.runtime.runtime import Runtime
 from services.coordinator.core.ownership import TableSeen, Write
-from services.coordinator.leases import SharedLeases
+from services.coordinator.lease_file import FileLeases
 from tests.support.coordinator_pair import SHARDS, Coordinators, FollowingMember, group_of
 from tests.support.group_members import CALL_S, GROUP, GroupMember, form_group
 from tests.support.waiting import wait_until_async
@@ -288,14 +288,16 @@ async def test_an_owner_that_cannot_renew_stops_answering_by_its_own_clock(
     reachable = asyncio.Event()
     reachable.set()
     cut_off: list[str] = []
-    exchange = SharedLeases.exchange
+    exchange = FileLeases.exchange
 
-    async def slow_exchange(leases: SharedLeases, writes: Iterable[Write]) -> TableSeen:
+    async def slow_exchange(
+        leases: FileLeases, writes: Sequence[Write], started_ms: int
+    ) -> TableSeen:
         if leases._who.address in cut_off:
             await reachable.wait()
-        return await exchange(leases, writes)
+        return await exchange(leases, writes, started_ms)
 
-    monkeypatch.setattr(SharedLeases, "exchange", slow_exchange)
+    monkeypatch.setattr(FileLeases, "exchange", slow_exchange)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(pair.stop)
         stack.callback(reachable.set)

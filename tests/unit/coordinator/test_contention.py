@@ -15,10 +15,11 @@ from drover.dataplane.payload import encode
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import StagedBlob
 from drover.errors import Reason, UnavailableError
+from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
-from services.coordinator import offsets as offsets_module
-from services.coordinator.offsets import OffsetStore
+from services.coordinator import shared_writes
+from services.coordinator.embedded_offsets import EmbeddedOffsets
 from services.coordinator.retention import RetentionTimer
 from tests.support.waiting import wait_until_async
 
@@ -73,7 +74,7 @@ class Engine:
 class Members:
     """Claims and commits through the coordinator's front, each one after the other."""
 
-    def __init__(self, offsets: OffsetStore) -> None:
+    def __init__(self, offsets: EmbeddedOffsets) -> None:
         self.done: Counter[str] = Counter()
         self.refused: Counter[tuple[str, Reason]] = Counter()
         self._offsets = offsets
@@ -94,13 +95,7 @@ class Members:
         while True:
             number += 1
             task = TaskId("sink", number % 5)
-            call = self._offsets.claim(
-                task,
-                generation=1,
-                owner="m",
-                request_id=str(number),
-                task_config_generation=number // 100,
-            )
+            call = self._offsets.claim(ClaimRequest(task, 1, "m", str(number), number // 100))
             term = await self._count("claim", call)
             if term is not None:
                 self._terms[task] = term
@@ -141,7 +136,7 @@ async def test_whoever_has_to_wait_too_long_hears_unavailable_and_nothing_is_los
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dataplane_retention, "BATCHES_AT_ONCE", 3)
-    offsets = OffsetStore(store)
+    offsets = EmbeddedOffsets(store)
     timer = RetentionTimer(
         offsets, retention_ms=None, retention_bytes=50, interval_s=0.05, pause_s=0.001
     )
@@ -201,7 +196,7 @@ async def test_whoever_has_to_wait_too_long_hears_unavailable_and_nothing_is_los
 async def test_a_call_whose_turn_comes_too_late_is_refused(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offsets = OffsetStore(store)
+    offsets = EmbeddedOffsets(store)
     gate, entered = threading.Event(), threading.Event()
 
     def slow() -> bool:
@@ -211,12 +206,8 @@ async def test_a_call_whose_turn_comes_too_late_is_refused(
     monkeypatch.setattr(store, "give_space_back", slow)
     blocking = asyncio.create_task(offsets.give_space_back())
     await wait_until_async(entered.is_set)
-    monkeypatch.setattr(offsets_module, "WAIT_MAX_S", 0.0)
-    late = asyncio.create_task(
-        offsets.claim(
-            TaskId("c", 0), generation=1, owner="m", request_id="r", task_config_generation=0
-        )
-    )
+    monkeypatch.setattr(shared_writes, "WAIT_MAX_S", 0.0)
+    late = asyncio.create_task(offsets.claim(ClaimRequest(TaskId("c", 0), 1, "m", "r", 0)))
     await asyncio.sleep(0)
     gate.set()
     with pytest.raises(UnavailableError, match="try again"):
@@ -229,7 +220,7 @@ async def test_a_call_whose_turn_comes_too_late_is_refused(
 async def test_a_call_given_up_before_its_turn_is_not_carried_out(
     store: EmbeddedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    offsets = OffsetStore(store)
+    offsets = EmbeddedOffsets(store)
     gate, entered = threading.Event(), threading.Event()
 
     def slow() -> bool:
@@ -239,11 +230,7 @@ async def test_a_call_given_up_before_its_turn_is_not_carried_out(
     monkeypatch.setattr(store, "give_space_back", slow)
     blocking = asyncio.create_task(offsets.give_space_back())
     await wait_until_async(entered.is_set)
-    given_up = asyncio.create_task(
-        offsets.claim(
-            TaskId("c", 0), generation=1, owner="m", request_id="r", task_config_generation=0
-        )
-    )
+    given_up = asyncio.create_task(offsets.claim(ClaimRequest(TaskId("c", 0), 1, "m", "r", 0)))
     await asyncio.sleep(0)
     given_up.cancel()
     await asyncio.wait([given_up])

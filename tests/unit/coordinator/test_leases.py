@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,79 +11,53 @@ import pytest
 from drover.errors import Reason
 from drover.log.directory import DataDirectory
 from drover.testing import ManualClock, raises_reason
-from services.coordinator import leases
+from services.coordinator import lease_file
+from services.coordinator.core.lease_table import Identity, LeaseTable, carried_out
 from services.coordinator.core.ownership import (
     Beat,
     Claim,
     Lease,
     Peer,
-    Release,
     Renew,
-    Retire,
-    Write,
 )
-from services.coordinator.leases import Identity, LeaseFile, SharedLeases, lock_address, lock_name
-from tests.support.lease_table import MemoryLeaseTable
-
-A = Identity("a:1", "run a", 3_000)
-B = Identity("b:1", "run b")
+from services.coordinator.lease_file import FileLeases, LeaseFile, lock_address, lock_name
+from services.coordinator.leases import SharedLeases
+from tests.support.lease_courses import COURSES, A, B
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Iterator[LeaseFile]:
-    opened = LeaseFile(tmp_path / leases.FILE_NAME)
+    opened = LeaseFile(tmp_path / lease_file.FILE_NAME)
     opened.begin(2)
     yield opened
     opened.close()
 
 
-#: Each step is one transaction of one coordinator; the file does what the table in memory does.
-COURSES: dict[str, Sequence[tuple[Identity, list[Write]]]] = {
-    "claims and renews": [(A, [Beat(), Claim(0, 1, Lease())]), (A, [Beat(), Renew(0, 1)])],
-    "comes too late with a claim": [(A, [Claim(0, 1, Lease())]), (B, [Claim(0, 1, Lease())])],
-    "takes over what it saw": [
-        (A, [Claim(1, 5, Lease())]),
-        (B, [Claim(1, 6, Lease("a:1", "run a", 5))]),
-    ],
-    "does not take over what moved since": [
-        (A, [Claim(1, 5, Lease())]),
-        (A, [Renew(1, 5)]),
-        (B, [Claim(1, 6, Lease("a:1", "run a", 5))]),
-    ],
-    "releases its own": [(A, [Claim(0, 3, Lease())]), (A, [Release(0, 3)])],
-    "releases nothing of others": [
-        (A, [Claim(0, 3, Lease())]),
-        (B, [Release(0, 3), Renew(0, 3)]),
-        (A, [Release(0, 2), Renew(0, 2)]),
-    ],
-    "is followed by another run of itself": [
-        (A, [Beat(), Beat()]),
-        (Identity("a:1", "later"), [Beat()]),
-        (A, [Retire()]),
-    ],
-    "retires": [(A, [Beat()]), (B, [Beat()]), (A, [Retire()])],
-}
+@pytest.mark.parametrize("course", COURSES)
+def test_a_course_in_the_file(file: LeaseFile, course: str) -> None:
+    for who, writes in COURSES[course].steps:
+        after = file.exchange(who, writes)
+    assert after == COURSES[course].table
+    assert file.exchange(B, []) == COURSES[course].table
 
 
 @pytest.mark.parametrize("course", COURSES)
-def test_the_file_and_the_table_in_memory_do_the_same(file: LeaseFile, course: str) -> None:
-    table = MemoryLeaseTable(2)
-    for who, writes in COURSES[course]:
-        found, peers = file.exchange(who, writes)
-        table.write(who.address, who.incarnation, writes, lease_ms=who.lease_ms)
-        assert found == table.leases
-        assert peers == table.peers
+def test_a_course_in_memory(course: str) -> None:
+    table = LeaseTable((Lease(), Lease()))
+    for who, writes in COURSES[course].steps:
+        table = carried_out(table, who, writes)
+    assert table == COURSES[course].table
 
 
 def test_of_many_who_claim_at_once_one_succeeds(tmp_path: Path) -> None:
-    path = tmp_path / leases.FILE_NAME
+    path = tmp_path / lease_file.FILE_NAME
     first = LeaseFile(path)
     first.begin(1)
 
     def claim(number: int) -> Lease:
         own = LeaseFile(path)
         who = Identity(f"{number}:1", "run")
-        ([lease], _) = own.exchange(who, [Claim(0, 1, Lease())])
+        [lease] = own.exchange(who, [Claim(0, 1, Lease())]).leases
         own.close()
         return lease
 
@@ -95,7 +69,7 @@ def test_of_many_who_claim_at_once_one_succeeds(tmp_path: Path) -> None:
 
 
 def test_what_was_written_is_there_after_it_was_opened_again(tmp_path: Path) -> None:
-    path = tmp_path / leases.FILE_NAME
+    path = tmp_path / lease_file.FILE_NAME
     file = LeaseFile(path)
     assert file.shard_count is None
     file.begin(3)
@@ -103,22 +77,22 @@ def test_what_was_written_is_there_after_it_was_opened_again(tmp_path: Path) -> 
     file.close()
     again = LeaseFile(path)
     assert again.shard_count == 3
-    assert again.exchange(B, []) == (
-        [Lease(), Lease(), Lease("a:1", "run a", 7)],
+    assert again.exchange(B, []) == LeaseTable(
+        (Lease(), Lease(), Lease("a:1", "run a", 7)),
         {"a:1": Peer("run a", 1, 3_000)},
     )
     again.close()
 
 
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
-    path = tmp_path / leases.FILE_NAME
+    path = tmp_path / lease_file.FILE_NAME
     path.write_bytes(b"no database at all, but long enough to be read as one" * 100)
     with raises_reason(Reason.LOG_CORRUPT, str(path), "is damaged", "no group is lost"):
         LeaseFile(path)
 
 
 def test_damage_within_the_file_is_found_at_the_start(tmp_path: Path) -> None:
-    path = tmp_path / leases.FILE_NAME
+    path = tmp_path / lease_file.FILE_NAME
     file = LeaseFile(path)
     file.begin(200)
     file.close()
@@ -130,7 +104,7 @@ def test_damage_within_the_file_is_found_at_the_start(tmp_path: Path) -> None:
 
 
 def test_a_database_of_somebody_else_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / leases.FILE_NAME
+    path = tmp_path / lease_file.FILE_NAME
     with sqlite3.connect(path) as other:
         other.execute("CREATE TABLE t (x)")
     other.close()
@@ -142,7 +116,7 @@ def test_a_database_of_somebody_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / leases.FILE_NAME
+    path = tmp_path / lease_file.FILE_NAME
     LeaseFile(path).close()
     with sqlite3.connect(path) as newer:
         newer.execute("PRAGMA user_version = 9")
@@ -159,7 +133,7 @@ def test_a_file_that_is_removed_while_it_is_used_is_given_up(
     for each in tmp_path.iterdir():
         each.unlink()
     if replaced:
-        another = LeaseFile(tmp_path / leases.FILE_NAME)
+        another = LeaseFile(tmp_path / lease_file.FILE_NAME)
         another.begin(2)
         another.close()
     with raises_reason(Reason.LOG_CORRUPT, "removed or replaced"):
@@ -168,17 +142,17 @@ def test_a_file_that_is_removed_while_it_is_used_is_given_up(
 
 @pytest.fixture
 async def shared(tmp_path: Path, file: LeaseFile) -> SharedLeases:
-    return SharedLeases(DataDirectory(tmp_path), file, A, ManualClock())
+    return SharedLeases(FileLeases(DataDirectory(tmp_path), file, A), ManualClock())
 
 
 async def test_a_busy_file_is_tried_again_with_the_time_of_the_first_attempt(
     tmp_path: Path, file: LeaseFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
-    shared = SharedLeases(DataDirectory(tmp_path), file, A, clock)
+    shared = SharedLeases(FileLeases(DataDirectory(tmp_path), file, A), clock)
     begun_ms = clock.now_ms()
     file._connection.execute("PRAGMA busy_timeout = 20")
-    with sqlite3.connect(tmp_path / leases.FILE_NAME, isolation_level=None) as busy:
+    with sqlite3.connect(tmp_path / lease_file.FILE_NAME, isolation_level=None) as busy:
         busy.execute("BEGIN IMMEDIATE")
         for _ in range(2):
             with raises_reason(Reason.STORAGE_UNAVAILABLE, "locked"):
@@ -193,7 +167,7 @@ async def test_a_busy_file_is_tried_again_with_the_time_of_the_first_attempt(
 
 
 async def test_a_busy_file_holds_nobody_up(tmp_path: Path, shared: SharedLeases) -> None:
-    with sqlite3.connect(tmp_path / leases.FILE_NAME, isolation_level=None) as busy:
+    with sqlite3.connect(tmp_path / lease_file.FILE_NAME, isolation_level=None) as busy:
         busy.execute("BEGIN IMMEDIATE")
         waiting = asyncio.create_task(shared.exchange([Beat()]))
         for _ in range(20):
@@ -218,7 +192,7 @@ async def test_whose_lock_is_free_has_ended(
 async def test_an_address_is_held_by_one_process_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leases, "LOCK_PAUSE_S", 0)
+    monkeypatch.setattr(lease_file, "LOCK_PAUSE_S", 0)
     directory = DataDirectory(tmp_path)
     held = await lock_address(directory, "a:1")
     with raises_reason(Reason.STORAGE_OWNED):

@@ -20,7 +20,8 @@ from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
 from services.coordinator import offsets as offsets_module
-from services.coordinator.offsets import OffsetStore
+from services.coordinator import shared_writes
+from services.coordinator.embedded_offsets import EmbeddedOffsets
 from tests.support.waiting import wait_until_async
 
 TASK = TaskId("c", 0)
@@ -53,21 +54,15 @@ async def store(tmp_path: Path) -> GatedStore:
 
 
 @pytest.fixture
-async def offsets(store: GatedStore) -> AsyncIterator[OffsetStore]:
-    front = OffsetStore(store)
+async def offsets(store: GatedStore) -> AsyncIterator[EmbeddedOffsets]:
+    front = EmbeddedOffsets(store)
     yield front
     store.gate.set()
     await front.close()
 
 
-async def claim(offsets: OffsetStore, task: TaskId = TASK, generation: int = 1) -> Term:
-    return await offsets.claim(
-        task,
-        generation=generation,
-        owner="m",
-        request_id=f"{task}-{generation}",
-        task_config_generation=0,
-    )
+async def claim(offsets: EmbeddedOffsets, task: TaskId = TASK, generation: int = 1) -> Term:
+    return await offsets.claim(ClaimRequest(task, generation, "m", f"{task}-{generation}", 0))
 
 
 def commit_of(term: Term, position: int, task: TaskId = TASK) -> TaskOffsets:
@@ -75,7 +70,7 @@ def commit_of(term: Term, position: int, task: TaskId = TASK) -> TaskOffsets:
     return TaskOffsets(task, term, (offset,))
 
 
-async def test_a_claim_fences_the_one_before(offsets: OffsetStore) -> None:
+async def test_a_claim_fences_the_one_before(offsets: EmbeddedOffsets) -> None:
     first = await claim(offsets)
     second = await claim(offsets, generation=2)
     assert second > first
@@ -88,14 +83,12 @@ async def test_a_claim_fences_the_one_before(offsets: OffsetStore) -> None:
     assert [each.offset_json for each in page] == ['{"position":2}']
     assert token == ""
     with pytest.raises(FailedPreconditionError) as caught:
-        await offsets.claim(
-            TASK, generation=1, owner="m", request_id="late", task_config_generation=0
-        )
+        await offsets.claim(ClaimRequest(TASK, 1, "m", "late", 0))
     assert caught.value.reason is Reason.STALE_TERM
 
 
 async def test_commits_that_wait_share_a_transaction(
-    offsets: OffsetStore, store: GatedStore
+    offsets: EmbeddedOffsets, store: GatedStore
 ) -> None:
     tasks = [TaskId("c", index) for index in range(6)]
     terms = [await claim(offsets, task) for task in tasks]
@@ -114,7 +107,7 @@ async def test_commits_that_wait_share_a_transaction(
 
 
 async def test_claims_that_wait_share_a_transaction_and_each_has_its_own_answer(
-    offsets: OffsetStore, store: GatedStore
+    offsets: EmbeddedOffsets, store: GatedStore
 ) -> None:
     held = await claim(offsets, TaskId("c", 3), generation=5)
     store.claim_batches.clear()
@@ -140,7 +133,7 @@ async def test_claims_that_wait_share_a_transaction_and_each_has_its_own_answer(
 
 
 async def test_a_claim_that_is_given_up_before_its_turn_fences_nobody(
-    offsets: OffsetStore, store: GatedStore
+    offsets: EmbeddedOffsets, store: GatedStore
 ) -> None:
     held = await claim(offsets)
     store.claim_batches.clear()
@@ -158,15 +151,15 @@ async def test_a_claim_that_is_given_up_before_its_turn_fences_nobody(
 
 
 async def test_a_claim_that_waited_for_too_long_is_unavailable_and_the_next_is_served(
-    offsets: OffsetStore, store: GatedStore, monkeypatch: pytest.MonkeyPatch
+    offsets: EmbeddedOffsets, store: GatedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.gate.clear()
     first = asyncio.create_task(claim(offsets, TaskId("c", 1)))
     await wait_until_async(lambda: store.claim_batches)
-    monkeypatch.setattr(offsets_module, "WAIT_MAX_S", -1.0)
+    monkeypatch.setattr(shared_writes, "WAIT_MAX_S", -1.0)
     late = asyncio.create_task(claim(offsets))
     await asyncio.sleep(0)
-    monkeypatch.setattr(offsets_module, "WAIT_MAX_S", 30.0)
+    monkeypatch.setattr(shared_writes, "WAIT_MAX_S", 30.0)
     store.gate.set()
     assert await first == Term(1, 1)
     with pytest.raises(UnavailableError) as caught:
@@ -176,9 +169,9 @@ async def test_a_claim_that_waited_for_too_long_is_unavailable_and_the_next_is_s
 
 
 async def test_a_transaction_takes_on_so_much_and_no_more(
-    offsets: OffsetStore, store: GatedStore, monkeypatch: pytest.MonkeyPatch
+    offsets: EmbeddedOffsets, store: GatedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offsets_module, "BATCH_MAX_ITEMS", 10)
+    monkeypatch.setattr(shared_writes, "BATCH_MAX_ITEMS", 10)
     term = await claim(offsets)
     store.gate.clear()
     many = [CommittedOffset(f'{{"file":"{index}"}}', "{}") for index in range(20)]
@@ -194,7 +187,7 @@ async def test_a_transaction_takes_on_so_much_and_no_more(
 
 
 async def test_a_caller_that_goes_away_takes_nobody_with_it(
-    offsets: OffsetStore, store: GatedStore
+    offsets: EmbeddedOffsets, store: GatedStore
 ) -> None:
     term = await claim(offsets)
     store.gate.clear()
@@ -208,7 +201,7 @@ async def test_a_caller_that_goes_away_takes_nobody_with_it(
 
 
 async def test_a_busy_store_is_unavailable_and_serves_again(
-    offsets: OffsetStore, store: GatedStore
+    offsets: EmbeddedOffsets, store: GatedStore
 ) -> None:
     term = await claim(offsets)
     other = sqlite3.connect(store.path, isolation_level=None)
@@ -224,7 +217,7 @@ async def test_a_busy_store_is_unavailable_and_serves_again(
 
 
 async def test_pages_hold_every_offset_once(
-    offsets: OffsetStore, monkeypatch: pytest.MonkeyPatch
+    offsets: EmbeddedOffsets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offsets_module, "PAGE_MAX_BYTES", 1_000)
     term = await claim(offsets)
@@ -246,7 +239,7 @@ async def test_pages_hold_every_offset_once(
 
 
 async def test_an_offset_larger_than_a_page_still_comes(
-    offsets: OffsetStore, monkeypatch: pytest.MonkeyPatch
+    offsets: EmbeddedOffsets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offsets_module, "PAGE_MAX_BYTES", 10)
     term = await claim(offsets)
@@ -256,18 +249,18 @@ async def test_an_offset_larger_than_a_page_still_comes(
 
 
 @pytest.mark.parametrize("token", ["x", "[]", "1", '{"a":'])
-async def test_a_token_that_no_page_gave(offsets: OffsetStore, token: str) -> None:
+async def test_a_token_that_no_page_gave(offsets: EmbeddedOffsets, token: str) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
         await offsets.fetch("c", token)
     assert [each.field for each in caught.value.violations] == ["page_token"]
 
 
 async def test_waiting_calls_are_bounded(
-    offsets: OffsetStore, store: GatedStore, monkeypatch: pytest.MonkeyPatch
+    offsets: EmbeddedOffsets, store: GatedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     term = await claim(offsets)
     monkeypatch.setattr(offsets_module, "WAITING_MAX", 2)
-    offsets = OffsetStore(store)
+    offsets = EmbeddedOffsets(store)
     store.gate.clear()
     calls = [asyncio.create_task(offsets.commit([commit_of(term, 1)]))]
     await wait_until_async(lambda: len(store.batches) == 1)

@@ -15,7 +15,7 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.rpc.settings import load_settings
 from drover.testing import ManualClock
-from services.coordinator.offsets import OffsetStore
+from services.coordinator.embedded_offsets import EmbeddedOffsets
 from services.coordinator.retention import RetentionTimer
 from services.coordinator.settings import CoordinatorSettings
 from tests.support.group_members import RunningCoordinator
@@ -35,8 +35,8 @@ def store(tmp_path: Path, clock: ManualClock) -> EmbeddedStore:
 
 
 @pytest.fixture
-async def offsets(store: EmbeddedStore) -> AsyncIterator[OffsetStore]:
-    front = OffsetStore(store)
+async def offsets(store: EmbeddedStore) -> AsyncIterator[EmbeddedOffsets]:
+    front = EmbeddedOffsets(store)
     yield front
     await front.close()
 
@@ -50,7 +50,7 @@ def fill(store: EmbeddedStore, batch_count: int) -> Term:
     return claim
 
 
-def timer(offsets: OffsetStore, **changes: float | None) -> RetentionTimer:
+def timer(offsets: EmbeddedOffsets, **changes: float | None) -> RetentionTimer:
     settings: dict[str, float | None] = {
         "retention_ms": DAY_MS,
         "retention_bytes": None,
@@ -61,7 +61,7 @@ def timer(offsets: OffsetStore, **changes: float | None) -> RetentionTimer:
 
 
 async def test_each_sweep_removes_what_became_too_old(
-    store: EmbeddedStore, offsets: OffsetStore, clock: ManualClock
+    store: EmbeddedStore, offsets: EmbeddedOffsets, clock: ManualClock
 ) -> None:
     fill(store, 3)
     running = timer(offsets)
@@ -77,7 +77,7 @@ async def test_each_sweep_removes_what_became_too_old(
 
 async def test_a_sweep_counts_what_it_removed_over_its_steps(
     store: EmbeddedStore,
-    offsets: OffsetStore,
+    offsets: EmbeddedOffsets,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -93,7 +93,7 @@ async def test_a_sweep_counts_what_it_removed_over_its_steps(
 
 async def test_commits_are_taken_between_the_steps(
     store: EmbeddedStore,
-    offsets: OffsetStore,
+    offsets: EmbeddedOffsets,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -115,7 +115,7 @@ async def test_commits_are_taken_between_the_steps(
 )
 async def test_a_failure_does_not_end_the_timer(
     store: EmbeddedStore,
-    offsets: OffsetStore,
+    offsets: EmbeddedOffsets,
     clock: ManualClock,
     monkeypatch: pytest.MonkeyPatch,
     error: Exception,
@@ -157,7 +157,7 @@ async def test_a_coordinator_removes_what_its_settings_say(
 
 async def test_nothing_is_removed_without_limits(tmp_path: Path) -> None:
     store = EmbeddedStore(tmp_path / "data.db", clock=ManualClock())
-    offsets = OffsetStore(store)
+    offsets = EmbeddedOffsets(store)
     fill(store, 4)
     assert await timer(offsets, retention_ms=None).sweep() == 0
     await offsets.close()

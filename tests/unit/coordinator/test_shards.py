@@ -1,6 +1,7 @@
 """The shards of one process, some of which are still being read."""
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from drover.testing import ManualClock
 from services.coordinator.core.settings import GroupSettings
 from services.coordinator.server import CoordinatorServicer
 from services.coordinator.shards import Alone, Shards
+from services.coordinator.shards_setup import open_shard_log
 
 COUNT = 2
 
@@ -25,8 +27,13 @@ def roles() -> Alone:
 
 @pytest.fixture
 async def shards(tmp_path: Path, roles: Alone) -> AsyncIterator[Shards]:
+    clock = ManualClock()
     made = Shards(
-        tmp_path, shard_count=COUNT, settings=GroupSettings(), clock=ManualClock(), roles=roles
+        partial(open_shard_log, tmp_path, clock),
+        shard_count=COUNT,
+        settings=GroupSettings(),
+        clock=clock,
+        roles=roles,
     )
     for shard in range(COUNT):
         await (await made.open(shard)).load()

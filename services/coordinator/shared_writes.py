@@ -1,0 +1,118 @@
+"""Requests that wait while others are written are written together."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from drover.errors import Reason, ResourceExhaustedError, UnavailableError
+
+#: A call whose turn comes later than this is refused; with the wait for the store itself that is
+#: less than the deadlines of callers.
+WAIT_MAX_S = 5.0
+#: What one write takes on: tasks and offsets are counted alike. It is over in well below a second,
+#: so that nobody else waits for long.
+BATCH_MAX_ITEMS = 10_000
+
+RequestT = TypeVar("RequestT")
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting(Generic[RequestT, AnswerT]):
+    request: RequestT
+    deadline_s: float
+    answer: "asyncio.Future[AnswerT]"
+
+
+class SharedWrites(Generic[RequestT, AnswerT]):
+    """Requests that wait while others are written are written together.
+
+    Args:
+        write: Writes some requests, an answer for each; what it raises is told to all of them.
+        size: How many items a request is, of ``BATCH_MAX_ITEMS``.
+        waiting_max: How many requests may wait.
+        name: For the task that writes.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[Sequence[RequestT]], Awaitable[Sequence[AnswerT]]],
+        *,
+        size: Callable[[RequestT], int],
+        waiting_max: int,
+        name: str,
+    ) -> None:
+        self._write = write
+        self._size = size
+        self._waiting_max = waiting_max
+        self._name = name
+        self._queue: deque[_Waiting[RequestT, AnswerT]] = deque()
+        self._writer: asyncio.Task[None] | None = None
+
+    async def submit(self, request: RequestT) -> AnswerT:
+        """Have ``request`` written soon."""
+        check_waiting(len(self._queue), self._waiting_max)
+        answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Waiting(request, time.monotonic() + WAIT_MAX_S, answer))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_all(), name=self._name)
+        return await answer
+
+    async def close(self) -> None:
+        """Wait until everything is written."""
+        if self._writer is not None:
+            await self._writer
+
+    async def _write_all(self) -> None:
+        try:
+            while batch := self._take_batch():
+                try:
+                    answers = await self._write([each.request for each in batch])
+                except Exception as error:  # noqa: BLE001 - it is the callers' to hear
+                    for waiting in batch:
+                        if not waiting.answer.done():
+                            waiting.answer.set_exception(error)
+                    continue
+                for waiting, answer in zip(batch, answers, strict=True):
+                    if not waiting.answer.done():
+                        waiting.answer.set_result(answer)
+        finally:
+            self._writer = None
+
+    def _take_batch(self) -> list[_Waiting[RequestT, AnswerT]]:
+        """The next requests; without those that nobody waits for, or that waited for too long."""
+        batch: list[_Waiting[RequestT, AnswerT]] = []
+        item_count = 0
+        now_s = time.monotonic()
+        while self._queue:
+            waiting = self._queue[0]
+            if waiting.answer.done():
+                self._queue.popleft()
+                continue
+            if now_s > waiting.deadline_s:
+                self._queue.popleft().answer.set_exception(too_late())
+                continue
+            item_count += self._size(waiting.request)
+            if batch and item_count > BATCH_MAX_ITEMS:
+                break
+            batch.append(self._queue.popleft())
+        return batch
+
+
+def check_waiting(count: int, waiting_max: int) -> None:
+    """Refuse one more call; raises ResourceExhaustedError QUEUE_FULL."""
+    if count >= waiting_max:
+        raise ResourceExhaustedError(
+            Reason.QUEUE_FULL, f"{waiting_max} calls wait for the store; try again later"
+        )
+
+
+def too_late() -> UnavailableError:
+    """The answer of a call whose turn did not come in time."""
+    return UnavailableError(
+        Reason.STORAGE_UNAVAILABLE,
+        f"other calls kept the store busy for {WAIT_MAX_S:.0f} s: try again",
+    )
