@@ -168,6 +168,7 @@ class ConnectorRegistry:
             connector=run.connector,
             request_reconfiguration=lambda: self._reconfigure(run),
             fail=lambda error: self._fail(run, error),
+            config_texts=config,
         )
         run.instance.start(context, parsed)
 

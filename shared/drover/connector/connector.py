@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from drover.connector.config_def import ConfigDef
@@ -22,12 +22,13 @@ class ConnectorContext:
     """What a running connector may ask of the worker; its functions may be called on any thread.
 
     ``request_reconfiguration()`` has ``task_configs`` called again, soon. ``fail(error)`` makes the
-    connector FAILED with the error's trace.
+    connector FAILED with the error's trace. ``config_texts`` is the config as it was written.
     """
 
     connector: str
     request_reconfiguration: Callable[[], None] = _ignore
     fail: Callable[[BaseException], None] = _raise
+    config_texts: Mapping[str, str] = field(default_factory=dict)
 
 
 class Connector(ABC):

@@ -10,6 +10,7 @@ from drover.connector.config_def import (
     ConfigValue,
     Importance,
     ParsedConfig,
+    quote,
 )
 from drover.connector.connector import Connector
 from drover.connector.sink import SinkConnector
@@ -44,6 +45,40 @@ def _topics_fault(topics: list[str]) -> str | None:
     if len(set(topics)) < len(topics):
         faults.append("must not name a topic twice")
     return "; ".join(faults) or None
+
+
+#: Converters that leave bytes as they are, and where Kafka Connect has them.
+_RAW_CONVERTERS = {
+    "StringConverter": "org.apache.kafka.connect.storage",
+    "ByteArrayConverter": "org.apache.kafka.connect.converters",
+}
+#: Kafka Connect's default for headers, whose values are bytes here.
+_HEADER_CONVERTERS = {"SimpleHeaderConverter": "org.apache.kafka.connect.storage"}
+
+
+def _converter_check(packages: Mapping[str, str]) -> Check:
+    """Refuses a converter that is not known, for it would make other bytes."""
+    allowed = {
+        name
+        for simple_name, package in packages.items()
+        for name in (simple_name, simple_name.removesuffix("Converter"), f"{package}.{simple_name}")
+    }
+
+    def fault(converter: str) -> str | None:
+        if converter.strip() in allowed:
+            return None
+        return (
+            f"must be {' or '.join(packages)} or left out, not {quote(converter)}: records are "
+            "written and read as the bytes that they are"
+        )
+
+    return Check(fault)
+
+
+def _no_changes_fault(names: list[str]) -> str | None:
+    if not any(names):
+        return None
+    return f"must be empty, as records are not changed on their way here, not {','.join(names)}"
 
 
 #: For a setting of your own that names a topic.
@@ -103,6 +138,38 @@ _COMMON = ConfigDef(
     ),
 )
 
+_CONVERSION = ConfigDef(
+    *(
+        ConfigKey(
+            name,
+            ConfigType.STRING,
+            default=None,
+            importance=Importance.LOW,
+            group="Kafka Connect",
+            documentation="As configs of Kafka Connect have it: StringConverter and "
+            "ByteArrayConverter mean the bytes as they are, as does no converter.",
+            validator=_converter_check(packages),
+        )
+        for name, packages in (
+            ("key.converter", _RAW_CONVERTERS),
+            ("value.converter", _RAW_CONVERTERS),
+            ("header.converter", _RAW_CONVERTERS | _HEADER_CONVERTERS),
+        )
+    ),
+    *(
+        ConfigKey(
+            name,
+            ConfigType.LIST,
+            default=None,
+            importance=Importance.LOW,
+            group="Kafka Connect",
+            documentation="As configs of Kafka Connect have it, where it is empty.",
+            validator=Check(_no_changes_fault),
+        )
+        for name in ("transforms", "predicates")
+    ),
+)
+
 _SOURCE = ConfigDef(
     ConfigKey(
         TOPIC_PARTITIONS,
@@ -141,7 +208,7 @@ def full_config_def(connector_class: type[Connector]) -> ConfigDef:
     A connector that defines a common setting itself replaces it (to forbid several tasks, say).
     """
     kind = _SINK if issubclass(connector_class, SinkConnector) else _SOURCE
-    return _COMMON | kind | connector_class.config_def()
+    return _COMMON | _CONVERSION | kind | connector_class.config_def()
 
 
 def parse_config(connector_class: type[Connector], raw: Mapping[str, str | None]) -> ParsedConfig:

@@ -13,6 +13,7 @@ from drover.connector import (
     ConfigDef,
     ConfigKey,
     ConfigType,
+    ConnectorContext,
     Importance,
     NonEmpty,
     SinkBatch,
@@ -22,6 +23,7 @@ from drover.connector import (
     SinkTaskContext,
     TopicPartition,
 )
+from drover.connectors import kafka_connect
 from drover.connectors.output_file import OutputFile
 from drover.connectors.part_writer import PARTS_DDL, PartWriter
 from drover.connectors.paths import path_fault
@@ -45,12 +47,16 @@ class FileStreamSinkTask(SinkTask):
         self._batch_count = 0
 
     def start(self, context: SinkTaskContext) -> None:
-        """Take the file over and cut it to its committed length."""
-        self._length = committed_length(context.committed)
+        """Take the file over and cut it to its committed length, or go on at its end."""
         self._file = OutputFile(
             context.config[FILE], connector=context.task.connector, term=context.claim
         )
-        self._file.open(self._length)
+        length = committed_length(context.committed)
+        if length is None:
+            length = self._file.open_at_end(described(context.committed))
+        else:
+            self._file.open(length)
+        self._length = length
         _log.info("%s is taken over at %d bytes", self._file.path, self._length)
 
     def write(self, batch: SinkBatch) -> str:
@@ -78,11 +84,21 @@ class FileStreamSink(SinkConnector):
 
     With one partition the file is exactly the topic; with several, order holds within each. The
     file is Drover's: nobody else may write it. It is on a disk that driver and executors share.
+
+    Offsets without the file's length, which Kafka Connect's FileStreamSink or an operator has
+    committed, say that the file is another's work up to there: this connector goes on at the
+    file's end, behind the last line that is whole. A line without its end was not committed, as
+    Kafka Connect commits after it has written, and comes again. After a clean stop of Kafka Connect
+    nothing is lost or doubled; after a kill its lines since the last commit come again, as they do
+    there. Kafka Connect writes "null" where this connector leaves a line empty.
     """
 
     version = "0.1.0"
-    aliases = ("FileStreamSink", "FileStreamSinkConnector")
+    aliases = ("FileStreamSink", "FileStreamSinkConnector", kafka_connect.FILE_STREAM_SINK)
     task_class = FileStreamSinkTask
+
+    def __init__(self) -> None:
+        self._config_texts: Mapping[str, str] = {}
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -110,20 +126,29 @@ class FileStreamSink(SinkConnector):
             ),
         )
 
+    def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
+        """Nothing runs here."""
+        del config
+        self._config_texts = context.config_texts
+
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """One task."""
         del max_tasks
-        return [{}]
+        return [kafka_connect.task_config(self._config_texts) or {}]
 
 
-def committed_length(committed: Mapping[TopicPartition, SinkOffset]) -> int:
+def committed_length(committed: Mapping[TopicPartition, SinkOffset]) -> int | None:
     """How many bytes of the file are committed: the longest that any offset's metadata says.
 
+    None when an offset has no metadata: somebody else has committed it, and written the file.
+
     Raises:
-        ValueError: an offset's metadata does not say.
+        ValueError: an offset's metadata is not this connector's.
     """
     lengths = [0]
     for (topic, partition), offset in committed.items():
+        if not offset.metadata:
+            return None
         try:
             length: Any = json.loads(offset.metadata)["length"]
             if not isinstance(length, int) or length < 0:
@@ -136,3 +161,10 @@ def committed_length(committed: Mapping[TopicPartition, SinkOffset]) -> int:
                 "offsets to write the file anew"
             ) from error
     return max(lengths)
+
+
+def described(committed: Mapping[TopicPartition, SinkOffset]) -> str:
+    """Equal for equal offsets, and for no others."""
+    return json.dumps(
+        [[*key, each.offset, each.metadata] for key, each in sorted(committed.items())]
+    )

@@ -3,7 +3,6 @@
 import glob
 import json
 import logging
-import os
 import stat
 import threading
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ from drover.connector import (
     SourceTaskContext,
     balanced_groups,
 )
+from drover.connectors import kafka_connect
 from drover.connectors.line_files import ByteRange, FileVanishedError, TailedFile
 from drover.connectors.line_reader import LINES_DDL, LineReader
 from drover.connectors.paths import path_fault
@@ -35,7 +35,8 @@ from drover.connectors.paths import path_fault
 FILE = "file"
 TOPIC = "topic"
 RESCAN_INTERVAL_MS = "rescan.interval.ms"
-#: What a task is given: its files, as a JSON list.
+BATCH_SIZE = "batch.size"
+#: What a task is given: its files, as a JSON list. Without it, it has the connector's file.
 TASK_FILES = "task.files"
 
 #: What an executor reads at once.
@@ -51,10 +52,12 @@ class FileStreamSourceTask(SourceTask):
         """Take up each file where its committed offset says."""
         self._context = context
         self._waits_for_files = not glob.has_magic(context.config[FILE])
-        self._files = [
-            TailedFile(path, context.offset({"filename": path}))
-            for path in json.loads(context.config[TASK_FILES])
-        ]
+        paths = (
+            json.loads(context.config[TASK_FILES])
+            if TASK_FILES in context.config
+            else [context.config[FILE]]
+        )
+        self._files = [TailedFile(path, context.offset({"filename": path})) for path in paths]
         self._next_file = 0
 
     def poll(self) -> SourceBatch | None:
@@ -115,14 +118,26 @@ class FileStreamSource(SourceConnector):
     across tasks; it should not match the names that rotation gives.
 
     Each file is a source partition ``{"filename": path}``; its offset has the byte ``position``.
+
+    Kafka Connect's FileStreamSource commits the same, without what tells a file that was replaced,
+    and either goes on where the other has stopped. It counts characters, though (as Java does, in
+    UTF-16 units), and skips as many bytes when it starts: the two are the same for ASCII only.
+    Behind other text its position lies too early, here as there, and the first line that is read
+    from it may be a part of one that was read before. It also ends lines at a lone ``\r``, and
+    takes the ``\r`` of ``\r\n`` away, which stays in the record here.
     """
 
     version = "0.1.0"
-    aliases = ("FileStreamSource", "FileStreamSourceConnector")
+    aliases = (
+        "FileStreamSource",
+        "FileStreamSourceConnector",
+        kafka_connect.FILE_STREAM_SOURCE,
+    )
     task_class = FileStreamSourceTask
 
     def __init__(self) -> None:
         self._config: Mapping[str, Any] = {}
+        self._config_texts: Mapping[str, str] = {}
         self._stopping = threading.Event()
         self._files: list[str] = []
         self._watcher: threading.Thread | None = None
@@ -157,11 +172,22 @@ class FileStreamSource(SourceConnector):
                 documentation="How often a glob is looked at for new files.",
                 validator=InRange(100, 3_600_000),
             ),
+            ConfigKey(
+                BATCH_SIZE,
+                ConfigType.INT,
+                default=2_000,
+                importance=Importance.LOW,
+                group="Kafka Connect",
+                documentation="As configs of Kafka Connect have it; a batch here has "
+                "batch.max.records lines at most.",
+                validator=InRange(1),
+            ),
         )
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """With a glob, begin to watch for new files."""
         self._config = config
+        self._config_texts = context.config_texts
         if glob.has_magic(config[FILE]):
             self._watcher = threading.Thread(
                 target=self._watch, args=(context,), name="file-stream-rescan", daemon=True
@@ -171,6 +197,9 @@ class FileStreamSource(SourceConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """The files dealt out in turn; no task while a glob matches nothing."""
         self._files = matching_files(self._config[FILE])
+        shared_config = kafka_connect.task_config(self._config_texts)
+        if shared_config is not None and not glob.has_magic(self._config[FILE]):
+            return [shared_config]
         count = min(max_tasks, len(self._files))
         return [{TASK_FILES: json.dumps(self._files[index::count])} for index in range(count)]
 
@@ -194,7 +223,7 @@ class FileStreamSource(SourceConnector):
 def matching_files(pattern: str) -> list[str]:
     """The regular files that match a glob, sorted; a path without wildcards is itself."""
     if not glob.has_magic(pattern):
-        return [os.path.normpath(pattern)]
+        return [pattern]  # as it is written, for committed offsets name it so
     found = glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
     return sorted(path for path in found if _is_regular(path))
 

@@ -7,6 +7,9 @@ short critical section that checks the term first, so an owner that lost its cla
 An owner that is stopped inside its critical section keeps its flock. A new owner waits for it for a
 while and then goes around it: it replaces the lock file and ``F`` by copies. The stopped one, once
 it goes on, holds descriptors of files that nobody sees any more.
+
+A file that another program has written is taken over at its end. Where that was is noted beside the
+lock, with the offsets that were committed then: whoever finds the same offsets again begins there.
 """
 
 import errno
@@ -16,9 +19,10 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import Term
@@ -27,6 +31,7 @@ LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.02
 _STATE_BYTES = 4096
 _COPY_BYTES = 8 * 1024 * 1024
+_SEARCH_BYTES = 256 * 1024
 _NO_KERNEL_COPY = (errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF)
 
 
@@ -63,16 +68,22 @@ class OutputFile:
             FailedPreconditionError: STALE_CLAIM, an owner with a higher term has it.
             OutputFileError: it is shorter than its committed length, or is not this connector's.
         """
-        self._make_side_directory()
-        try:
-            lock = self._acquire()
-        except LockTimeoutError:
-            lock = self._go_around(committed_length)
-        try:
-            self._take(lock, committed_length)
-        finally:
-            os.close(lock)
-        self._remove_parts_of_others()
+        self._open(lambda: committed_length, committed=None)
+
+    def open_at_end(self, committed: str) -> int:
+        """Take over a file that another program wrote up to ``committed``; it need not exist.
+
+        What follows its last newline is cut off. Another take-over under the same ``committed``
+        cuts off all that was written since the first one.
+
+        Returns:
+            The length from which to write on.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM, an owner with a higher term has it.
+            OutputFileError: it is another connector's, or shorter than it was.
+        """
+        return self._open(lambda: self._find_end(committed), committed)
 
     def append(self, position: int, parts: Sequence[Path]) -> int:
         """Write the parts, one after the other, from ``position`` on; durable when it returns.
@@ -101,15 +112,65 @@ class OutputFile:
 
     # -- taking over -------------------------------------------------------------------------
 
-    def _take(self, lock: int, committed_length: int) -> None:
+    def _open(self, find_length: Callable[[], int], committed: str | None) -> int:
+        self._make_side_directory()
+        try:
+            lock = self._acquire()
+        except LockTimeoutError:
+            lock = self._go_around(find_length())
+        try:
+            length = find_length()
+            self._take(lock, length, committed)
+        finally:
+            os.close(lock)
+        self._remove_parts_of_others()
+        return length
+
+    def _find_end(self, committed: str) -> int:
+        """Where the file ended when it was first taken over under ``committed``, or ends now."""
+        try:
+            with self.path.open("rb") as file:
+                noted = self._read_note()
+                inode = os.fstat(file.fileno()).st_ino
+                if noted.get("committed") == committed and noted.get("inode") == inode:
+                    return int(noted["length"])
+                return _end_of_last_line(file.fileno())
+        except FileNotFoundError:
+            return 0
+
+    def _read_note(self) -> dict[str, Any]:
+        try:
+            note = json.loads(self._note_path.read_bytes())
+        except (FileNotFoundError, ValueError):
+            return {}
+        return note if isinstance(note, dict) else {}
+
+    def _write_note(self, descriptor: int, committed: str, length: int) -> None:
+        note = {
+            "committed": committed,
+            "inode": os.fstat(descriptor).st_ino,
+            "length": length,
+        }
+        copy = self.side_directory / f"taken-over-{self._term}"
+        with copy.open("w") as file:
+            json.dump(note, file)
+            file.flush()
+            os.fsync(file.fileno())
+        copy.replace(self._note_path)
+        _sync_directory(self.side_directory)
+
+    def _take(self, lock: int, committed_length: int, committed: str | None) -> None:
         owner = _read_state(lock)
         descriptor, created = self._open_or_create(committed_length)
         try:
             if not created:
-                self._check_takeover(owner, os.fstat(descriptor).st_size, committed_length)
+                size = os.fstat(descriptor).st_size
+                self._check_takeover(owner, size, committed_length, foreign=committed is not None)
             # the descriptor is open: whoever goes around this lock from now on leaves it behind
             if not self._holds(lock):
                 raise self._stale(None)
+            if committed is not None:
+                self._write_note(descriptor, committed, committed_length)
             _write_state(lock, self._connector, self._term)
             os.ftruncate(descriptor, committed_length)
             os.fsync(descriptor)
@@ -119,14 +180,14 @@ class OutputFile:
         self._descriptor = descriptor
 
     def _check_takeover(
-        self, owner: tuple[str, Term] | None, size: int, committed_length: int
+        self, owner: tuple[str, Term] | None, size: int, committed_length: int, *, foreign: bool
     ) -> None:
         if size < committed_length:
             raise OutputFileError(
                 f"{self.path} has {size} bytes, but {committed_length} are committed: put the "
                 "missing bytes back, or reset the connector's offsets to write it anew"
             )
-        if owner is None and committed_length == 0 and size > 0:
+        if owner is None and committed_length == 0 and size > 0 and not foreign:
             raise OutputFileError(
                 f"{self.path} exists with {size} bytes that this connector did not write: remove "
                 "it or choose another file"
@@ -205,6 +266,10 @@ class OutputFile:
     @property
     def _lock_path(self) -> Path:
         return self.side_directory / "lock"
+
+    @property
+    def _note_path(self) -> Path:
+        return self.side_directory / "taken-over"
 
     def _make_side_directory(self) -> None:
         if not self.path.parent.is_dir():
@@ -299,6 +364,18 @@ def _write_state(lock: int, connector: str, term: Term) -> None:
     state = {"connector": connector, "generation": term.generation, "sequence": term.sequence}
     os.pwrite(lock, json.dumps(state).encode().ljust(_STATE_BYTES), 0)
     os.fsync(lock)
+
+
+def _end_of_last_line(descriptor: int) -> int:
+    """The position after the last newline; 0 without one."""
+    end = os.fstat(descriptor).st_size
+    while end > 0:
+        begin = max(0, end - _SEARCH_BYTES)
+        found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
 
 
 def _copy_into(part: Path, target: int, position: int) -> int:

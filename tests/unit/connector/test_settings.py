@@ -127,3 +127,46 @@ def test_a_task_sees_its_connectors_config_overlaid_by_its_own() -> None:
     assert (config["high"], config["files"], config["name"]) == (11, "[]", "s")
     with pytest.raises(InvalidArgumentError, match="high"):
         task_config(Source, SOURCE, {"high": "x"})
+
+
+@pytest.mark.parametrize("kind", [Source, Sink])
+@pytest.mark.parametrize(
+    "converter",
+    [
+        "StringConverter",
+        "String",
+        "ByteArrayConverter",
+        "org.apache.kafka.connect.storage.StringConverter",
+        " org.apache.kafka.connect.converters.ByteArrayConverter",
+    ],
+)
+def test_converters_that_leave_bytes_alone_are_fine(
+    kind: type[SourceConnector] | type[SinkConnector], converter: str
+) -> None:
+    raw = {"name": "c", "connector.class": "C", "topics": "t", "high": "1"}
+    converters = dict.fromkeys(("key.converter", "value.converter", "header.converter"), converter)
+    assert fields({**raw, **converters, "transforms": ""}, of=kind) == []
+
+
+@pytest.mark.parametrize("kind", [Source, Sink])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("key.converter", "org.apache.kafka.connect.json.JsonConverter"),
+        ("value.converter", "AvroConverter"),
+        ("value.converter", "org.apache.kafka.connect.storage.SimpleHeaderConverter"),
+        ("value.converter", "com.example.StringConverter"),
+        ("header.converter", "JsonConverter"),
+        ("transforms", "mask,route"),
+        ("predicates", "is-tombstone"),
+    ],
+)
+def test_what_would_make_other_bytes_is_refused_by_name(
+    kind: type[SourceConnector] | type[SinkConnector], name: str, value: str
+) -> None:
+    raw = {"name": "c", "connector.class": "C", "topics": "t", "high": "1", name: value}
+    (violation,) = parse_config(kind, raw).violations
+    assert violation.field == name
+    assert value.split(",")[0] in violation.description
+    with pytest.raises(InvalidArgumentError, match=name):  # nor does a task run under it
+        task_config(kind, raw, {})

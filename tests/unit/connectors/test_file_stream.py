@@ -3,6 +3,7 @@
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -96,6 +97,50 @@ def test_a_new_file_is_told_once(tmp_path: Path) -> None:
     assert not connector._watcher.is_alive()
 
 
+# -- under Kafka Connect's names ------------------------------------------------------------
+
+
+JAVA_SOURCE = "org.apache.kafka.connect.file.FileStreamSourceConnector"
+JAVA_SINK = "org.apache.kafka.connect.file.FileStreamSinkConnector"
+
+
+def task_configs(plugin: type[FileStreamSource | FileStreamSink], raw: dict[str, str]) -> Any:
+    connector = plugin()
+    context = ConnectorContext("s", config_texts=raw)
+    connector.start(context, parse_config(plugin, raw).require_valid())
+    try:
+        return connector.task_configs(9)
+    finally:
+        connector.stop()
+
+
+@pytest.mark.parametrize(
+    ("plugin", "raw", "task_class"),
+    [
+        (
+            FileStreamSource,
+            {**SOURCE, "connector.class": JAVA_SOURCE, "batch.size": "10"},
+            "Source",
+        ),
+        (FileStreamSink, {**SINK, "connector.class": JAVA_SINK}, "Sink"),
+    ],
+)
+def test_under_its_name_in_kafka_connect_a_connector_writes_the_task_config_that_it_would(
+    plugin: type[FileStreamSource | FileStreamSink], raw: dict[str, str], task_class: str
+) -> None:
+    raw = {**raw, "file": "/data/lines.txt"}
+    wanted = {**raw, "task.class": f"org.apache.kafka.connect.file.FileStream{task_class}Task"}
+    assert task_configs(plugin, raw) == [wanted]
+
+
+def test_a_glob_under_that_name_is_dealt_out_as_ever(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    raw = {**SOURCE, "connector.class": JAVA_SOURCE, "file": str(tmp_path / "*.txt")}
+    assert task_configs(FileStreamSource, raw) == [
+        {TASK_FILES: json.dumps([str(tmp_path / "a.txt")])}
+    ]
+
+
 # -- the sink's lengths and lines ------------------------------------------------------------
 
 
@@ -108,7 +153,15 @@ def test_the_committed_length_is_the_longest_that_any_offset_says() -> None:
     assert committed_length(committed) == 70
 
 
-@pytest.mark.parametrize("metadata", ["", "{}", "[]", "7", '{"length": -1}', '{"length": "x"}'])
+def test_an_offset_that_somebody_else_committed_says_no_length() -> None:
+    committed = {
+        TopicPartition("t", 0): SinkOffset(5, '{"length": 70}'),
+        TopicPartition("t", 1): SinkOffset(9),
+    }
+    assert committed_length(committed) is None
+
+
+@pytest.mark.parametrize("metadata", ["{}", "[]", "7", '{"length": -1}', '{"length": "x"}'])
 def test_an_offset_that_does_not_say_the_length_is_told(metadata: str) -> None:
     with pytest.raises(ValueError, match="of t-3 does not say how long the file was"):
         committed_length({TopicPartition("t", 3): SinkOffset(5, metadata)})

@@ -247,3 +247,87 @@ def test_a_starter_stopped_before_its_truncation_cuts_nothing_later(path: Path) 
     process.join(60)
     assert path.read_bytes() == b"committed\nnext\n"
     wait_until(lambda: not process.is_alive())
+
+
+# -- files that another program wrote --------------------------------------------------------
+
+
+def taken_over(path: Path, sequence: int, committed: str = "a") -> tuple[OutputFile, int]:
+    file = owner(path, sequence)
+    return file, file.open_at_end(committed)
+
+
+def test_a_file_of_another_program_goes_on_at_its_end(path: Path) -> None:
+    path.write_bytes(b"one\ntwo\n")
+    file, length = taken_over(path, 1)
+    assert append(file, length, b"three\n") == 14
+    assert path.read_bytes() == b"one\ntwo\nthree\n"
+    file.close()
+
+
+@pytest.mark.parametrize(("content", "kept"), [(b"one\ntw", b"one\n"), (b"on", b""), (b"", b"")])
+def test_a_line_that_is_not_whole_is_cut_off(path: Path, content: bytes, kept: bytes) -> None:
+    path.write_bytes(content)
+    file, length = taken_over(path, 1)
+    assert (path.read_bytes(), length) == (kept, len(kept))
+    file.close()
+
+
+def test_a_long_last_line_is_whole_as_well(path: Path) -> None:
+    content = b"first\n" + b"x" * (3 * output_file._SEARCH_BYTES) + b"\n"
+    path.write_bytes(content + b"y" * (2 * output_file._SEARCH_BYTES))
+    file, length = taken_over(path, 1)
+    assert path.read_bytes() == content
+    assert length == len(content)
+    file.close()
+
+
+def test_a_file_that_is_missing_begins_empty(path: Path) -> None:
+    file, length = taken_over(path, 1)
+    assert length == 0
+    assert path.read_bytes() == b""
+    file.close()
+
+
+def test_what_was_written_since_a_take_over_is_cut_as_long_as_nothing_was_committed(
+    path: Path,
+) -> None:
+    path.write_bytes(b"one\n")
+    first, length = taken_over(path, 1)
+    append(first, length, b"two\n")
+    first.close()
+    second, length = taken_over(path, 2)
+    assert path.read_bytes() == b"one\n"
+    append(second, length, b"two\n")
+    second.close()
+    third, length = taken_over(path, 3, committed="b")  # the other program went on meanwhile
+    assert length == 8
+    third.close()
+
+
+def test_another_file_in_its_place_is_not_cut(path: Path) -> None:
+    path.write_bytes(b"one\n")
+    taken_over(path, 1)[0].close()
+    path.rename(path.with_suffix(".old"))
+    path.write_bytes(b"a file of the same name\n")
+    file, _ = taken_over(path, 2)
+    assert path.read_bytes() == b"a file of the same name\n"
+    file.close()
+
+
+def test_a_file_of_another_connector_is_not_taken_over(path: Path) -> None:
+    opened(path, 1, 0).close()
+    other = owner(path, 9, connector="other")
+    with pytest.raises(OutputFileError, match="belongs to connector 'sink'"):
+        other.open_at_end("a")
+
+
+def test_an_earlier_owner_takes_nothing_over(path: Path) -> None:
+    path.write_bytes(b"one\n")
+    second, length = taken_over(path, 2)
+    append(second, length, b"two\n")
+    with pytest.raises(FailedPreconditionError) as caught:
+        owner(path, 1).open_at_end("a")
+    assert caught.value.reason is Reason.STALE_CLAIM
+    assert path.read_bytes() == b"one\ntwo\n"
+    second.close()

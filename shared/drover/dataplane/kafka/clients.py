@@ -5,16 +5,23 @@ A Python worker of Spark is such a process, and so is the driver.
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from confluent_kafka import KafkaException, TopicPartition
+
+from drover.dataplane.plane import PartitionKey
 from drover.log.kafka.client import KafkaClient
 from drover.log.storage import KafkaStorage
 
 #: Kept while nobody uses them; more than one is used at a time on the driver only.
 _IDLE_MAX = 8
 _CLIENTS_MAX = 4
+
+#: How long a consumer is trusted to know a topic's leaders.
+_TOPIC_KNOWN_S = 60.0
 
 T = TypeVar("T")
 _Key = tuple[int, str, tuple[tuple[str, str], ...]]
@@ -69,3 +76,49 @@ class Pool(Generic[T]):
                 idle.append(item)
         if not keep:
             self._close(item)
+
+
+class RangeConsumer:
+    """A consumer that is sent from one place to the next; for one user at a time."""
+
+    def __init__(self, storage: KafkaStorage, settings: Mapping[str, object]) -> None:
+        self._client = shared_client(storage)
+        self._consumer = self._client.consumer(settings)
+        self._known_until_s: dict[str, float] = {}
+
+    def go_to(self, positions: Mapping[PartitionKey, int]) -> None:
+        """Read these partitions from these offsets on, and no others.
+
+        Raises:
+            DroverError: What KafkaClient.translated says.
+        """
+        now_s = time.monotonic()
+        for topic in sorted({topic for topic, _ in positions}):
+            if self._known_until_s.get(topic, 0.0) <= now_s:
+                # left to itself the client looks for the leaders of a new topic once a second
+                try:
+                    self._consumer.list_topics(topic, timeout=self._client.timeout_s)
+                except KafkaException as error:
+                    raise self._client.translated(
+                        error, doing="find its leaders", topic=topic
+                    ) from error
+                self._known_until_s[topic] = now_s + _TOPIC_KNOWN_S
+        self._consumer.assign([TopicPartition(*key, at) for key, at in positions.items()])
+
+    def take(self, count: int, timeout_s: float) -> list[Any]:
+        """The next messages, as many as are here, ``count`` at most; empty if none comes in time.
+
+        Among them are events: their ``error()`` is not None.
+        """
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return []
+        return [first, *(self._consumer.consume(count - 1, 0) if count > 1 else ())]
+
+    def leave(self) -> None:
+        """Read nothing."""
+        self._consumer.unassign()
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._consumer.close()

@@ -150,6 +150,11 @@ class _Run:
         count = self._partition_counts.get(topic)
         if count is None:
             count = ensure_topic(self._client, topic, self._plan.partition_count)
+            # left to itself the client looks for the leaders of a new topic once a second
+            try:
+                self._producer.list_topics(topic, timeout=self._client.timeout_s)
+            except KafkaException as error:
+                raise self._translated(error, topic) from error
             self._partition_counts[topic] = count
         return count
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, TopicPartition
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
 
-from drover.dataplane.kafka.clients import Pool, shared_client
+from drover.dataplane.kafka.clients import Pool, RangeConsumer, shared_client
 from drover.dataplane.kafka.planning import joined
 from drover.dataplane.payload import HEADERS_TYPE, READ_SCHEMA
 from drover.dataplane.values import ReadRange
@@ -29,17 +29,17 @@ _SETTINGS = {
     "queued.max.messages.kbytes": 16 * 1024,
     "queued.min.messages": 1_000_000,
     # an end behind a transaction marker shows only when a fetch comes back empty
-    "fetch.wait.max.ms": 20,
+    "fetch.wait.max.ms": 10,
     # a second by default, in which a reader that is faster would wait
     "fetch.queue.backoff.ms": 10,
 }
 
 
-def _make_consumer(storage: KafkaStorage) -> Consumer:
-    return shared_client(storage).consumer(_SETTINGS)
+def _make_consumer(storage: KafkaStorage) -> RangeConsumer:
+    return RangeConsumer(storage, _SETTINGS)
 
 
-_consumers = Pool(_make_consumer, lambda consumer: consumer.close())
+_consumers = Pool(_make_consumer, RangeConsumer.close)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class KafkaRangeReader:
                 yield from read_range(self.storage, consumer, each)
 
 
-def read_range(storage: KafkaStorage, consumer: Consumer, wanted: ReadRange) -> Iterator[Any]:
+def read_range(storage: KafkaStorage, consumer: RangeConsumer, wanted: ReadRange) -> Iterator[Any]:
     """The committed records of one range in order, as batches of ``READ_SCHEMA``.
 
     Offsets without a record (transaction markers, aborted and compacted records) are passed over:
@@ -68,18 +68,17 @@ def read_range(storage: KafkaStorage, consumer: Consumer, wanted: ReadRange) -> 
         OutOfRangeError: REVISION_COMPACTED, retention removed the start of the range meanwhile.
         UnavailableError: STORAGE_UNAVAILABLE, nothing came for SILENCE_S.
     """
-    consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start_offset)])
+    consumer.go_to({(wanted.topic, wanted.partition): wanted.start_offset})
     try:
         position = wanted.start_offset
         heard_s = time.monotonic()
         while position < wanted.end_offset:
-            first = consumer.poll(_POLL_S)
-            if first is None:
+            most = min(wanted.end_offset - position, MESSAGES_AT_ONCE)
+            messages = consumer.take(most, _POLL_S)
+            if not messages:
                 _check_silence(wanted, position, heard_s)
                 continue
             heard_s = time.monotonic()
-            most = min(wanted.end_offset - position, MESSAGES_AT_ONCE) - 1
-            messages: list[Any] = [first, *(consumer.consume(most, 0) if most else ())]
             errors = [each.error() for each in messages]
             records = [each for each, error in zip(messages, errors, strict=True) if error is None]
             for message, error in zip(messages, errors, strict=True):
@@ -92,7 +91,7 @@ def read_range(storage: KafkaStorage, consumer: Consumer, wanted: ReadRange) -> 
             if records:
                 yield as_batch(wanted, records)
     finally:
-        consumer.unassign()
+        consumer.leave()
 
 
 def as_batch(wanted: ReadRange, records: Sequence[Any]) -> Any:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import KafkaError
 
-from drover.dataplane.kafka.clients import Pool, shared_client
+from drover.dataplane.kafka.clients import Pool, RangeConsumer
 from drover.dataplane.plane import PartitionKey
 from drover.log.storage import KafkaStorage
 
@@ -29,15 +29,15 @@ _SETTINGS = {
     "enable.partition.eof": True,
     "fetch.message.max.bytes": 64 * 1024,
     "queued.max.messages.kbytes": 1024,
-    "fetch.wait.max.ms": 20,
+    "fetch.wait.max.ms": 10,
 }
 
 
-def _make_consumer(storage: KafkaStorage) -> Consumer:
-    return shared_client(storage).consumer(_SETTINGS)
+def _make_consumer(storage: KafkaStorage) -> RangeConsumer:
+    return RangeConsumer(storage, _SETTINGS)
 
 
-_consumers = Pool(_make_consumer, lambda consumer: consumer.close())
+_consumers = Pool(_make_consumer, RangeConsumer.close)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,10 @@ def _look(
     sizes: dict[PartitionKey, int] = {}
     missing = set(positions)
     with _consumers.borrow(storage) as consumer:
-        consumer.assign([TopicPartition(*key, offset) for key, offset in positions.items()])
+        consumer.go_to(positions)
         deadline_s = time.monotonic() + _PATIENCE_S
         while missing and time.monotonic() < deadline_s:
-            first = consumer.poll(_POLL_S)
-            if first is None:
-                continue
-            messages: list[Any] = [first, *consumer.consume(_MESSAGES, 0)]
-            for message in messages:
+            for message in consumer.take(_MESSAGES, _POLL_S):
                 key = (message.topic(), message.partition())
                 missing.discard(key)
                 if message.error() is None:
@@ -98,7 +94,7 @@ def _look(
                     sizes[key] = sizes.get(key, 0) + _record_bytes(message)
                 elif message.error().code() != KafkaError._PARTITION_EOF:
                     break  # whoever reads the range meets it again, and tells
-        consumer.unassign()
+        consumer.leave()
     return {key: sizes[key] / count for key, count in counts.items()}
 
 
