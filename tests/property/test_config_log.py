@@ -22,7 +22,6 @@ from drover.errors import (
     DroverError,
     FailedPreconditionError,
     NotFoundError,
-    OutOfRangeError,
     UnavailableError,
 )
 from drover.log import memory
@@ -30,13 +29,15 @@ from drover.log.log import LogRecord
 from drover.log.memory import MemoryLog
 from drover.model.config import (
     ConfigMap,
-    ConfigSnapshot,
+    ConfigVersion,
     ConnectorConfigRemoved,
-    ConnectorConfigUpdated,
     ConnectorEntry,
+    HistoryChange,
+    HistoryEntry,
+    RestartRequested,
+    SessionKey,
     TargetState,
     TargetStateChanged,
-    TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId, Term
 from drover.rpc.log_service import skipping_unreadable
@@ -48,12 +49,16 @@ from services.config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
+    PutLoggerLevel,
     PutRestartRequest,
+    PutSessionKey,
     PutTargetState,
     PutTaskConfigs,
+    PutTaskCount,
     WriteAnswer,
 )
 from services.config_store.core.machine import ConfigMachine
+from tests.support.naive_configs import VERSIONS_MAX, Mirror, ModelConnector, ModelHistory
 from tests.support.waiting import wait_until_async
 
 #: names that could be taken for each other's tasks
@@ -61,67 +66,12 @@ NAMES = st.sampled_from(["a", "a-0", "a-0-1"])
 CONFIGS = st.dictionaries(st.sampled_from("kl"), st.sampled_from(["1", "ü"]), max_size=2)
 TASK_CONFIGS = st.lists(CONFIGS, max_size=3)
 STATES = st.sampled_from(TargetState)
-
-
-@dataclasses.dataclass
-class ModelConnector:
-    """What a user would expect of a connector."""
-
-    config: ConfigMap
-    state: TargetState
-    tasks: list[ConfigMap] | None = None
-    applied: ConfigMap | None = None
-
-
-class Mirror:
-    """A watcher: what a worker knows by changes alone."""
-
-    def __init__(self) -> None:
-        self.position = -1
-        self.connectors: dict[str, ConnectorEntry] = {}
-        self.task_configs: dict[str, dict[TaskId, ConfigMap]] = {}
-
-    def follow(self, machine: ConfigMachine) -> None:
-        if self.position < 0:
-            self._take(machine.snapshot())
-        try:
-            events = machine.history.read(self.position)
-        except OutOfRangeError:
-            self._take(machine.snapshot())
-            return
-        for event in events:
-            self._apply(event.change)
-        self.position = machine.end_offset
-
-    def _take(self, snapshot: ConfigSnapshot) -> None:
-        self.position = snapshot.end_offset
-        self.connectors = {
-            name: entry for name, entry in snapshot.connectors.items() if entry.config is not None
-        }
-        self.task_configs = {name: {} for name in self.connectors}
-        for task, config in snapshot.task_configs.items():
-            self.task_configs[task.connector][task] = config
-
-    def _apply(self, change: object) -> None:
-        match change:
-            case ConnectorConfigUpdated(entry):
-                self.connectors[entry.name] = entry
-                self.task_configs.setdefault(entry.name, {})
-            case ConnectorConfigRemoved(name):
-                self.connectors.pop(name, None)
-                self.task_configs.pop(name, None)
-            case TaskConfigsUpdated(entry, task_configs):
-                self.connectors[entry.name] = entry
-                self.task_configs[entry.name] = dict(task_configs)
-            case TargetStateChanged(name, state):
-                self.connectors[name] = dataclasses.replace(
-                    self.connectors[name], target_state=state
-                )
+AUTHORS = st.sampled_from(["", "anna@host", "bén"])
 
 
 def _comparable(entry: ConnectorEntry) -> ConnectorEntry:
-    """Before its first set a connector may know the generation of one it was deleted with."""
-    return entry if entry.task_count >= 0 else dataclasses.replace(entry, task_config_generation=-1)
+    """No event tells that tasks were fenced."""
+    return dataclasses.replace(entry, fenced_task_count=None, fencing_pending=False)
 
 
 class ConfigLogMachine(RuleBasedStateMachine):
@@ -134,8 +84,14 @@ class ConfigLogMachine(RuleBasedStateMachine):
         # compaction may take all but a few records, so that it matters in a short run
         self.patch.setattr(memory, "KEPT_RECORD_COUNT", 5)
         self.ids = itertools.count()
-        self.log = MemoryLog()
+        self.clock = ManualClock()
+        self.log = MemoryLog(self.clock)
         self.model: dict[str, ModelConnector] = {}
+        self.histories: dict[str, ModelHistory] = {}
+        self.fenced: dict[str, int] = {}
+        self.pending: set[str] = set()
+        self.session_key: SessionKey | None = None
+        self.logger_levels: dict[str, str] = {}
         self.mirror = Mirror()
         self.last: tuple[ConfigRequest, WriteAnswer] | None = None
         self.revisions: dict[str, int] = {}
@@ -154,9 +110,20 @@ class ConfigLogMachine(RuleBasedStateMachine):
 
     # writes
 
-    @rule(name=NAMES, config=CONFIGS, initial=st.none() | STATES, revision=st.integers(0, 2))
+    @rule(
+        name=NAMES,
+        config=CONFIGS,
+        initial=st.none() | STATES,
+        revision=st.integers(0, 2),
+        author=AUTHORS,
+    )
     def put_config(
-        self, name: str, config: ConfigMap, initial: TargetState | None, revision: int
+        self,
+        name: str,
+        config: ConfigMap,
+        initial: TargetState | None,
+        revision: int,
+        author: str,
     ) -> None:
         known = self.model.get(name)
         current = self.revisions.get(name, 0)
@@ -165,6 +132,7 @@ class ConfigLogMachine(RuleBasedStateMachine):
             **self._ids(),
             name=name,
             config=config,
+            author=author,
             initial_state=initial if known is None else None,
             expected_revision=expected,
         )
@@ -175,9 +143,9 @@ class ConfigLogMachine(RuleBasedStateMachine):
         answer = self._write(event)
         assert answer.revision > current
 
-    @rule(name=NAMES)
-    def delete(self, name: str) -> None:
-        self._write_existing(DeleteConnector(**self._ids(), name=name), name)
+    @rule(name=NAMES, author=AUTHORS)
+    def delete(self, name: str, author: str) -> None:
+        self._write_existing(DeleteConnector(**self._ids(), name=name, author=author), name)
 
     @rule(name=NAMES, configs=TASK_CONFIGS)
     def put_tasks(self, name: str, configs: list[ConfigMap]) -> None:
@@ -185,11 +153,24 @@ class ConfigLogMachine(RuleBasedStateMachine):
         event = PutTaskConfigs(**self._ids(), connector=name, task_configs=tasks)
         self._write_existing(event, name)
 
-    @rule(name=NAMES, state=STATES)
-    def put_state(self, name: str, state: TargetState) -> None:
-        ids = self._ids()
-        del ids["writer_epoch"]
-        self._write_existing(PutTargetState(**ids, name=name, target_state=state), name)
+    @rule(name=NAMES, state=STATES, author=AUTHORS)
+    def put_state(self, name: str, state: TargetState, author: str) -> None:
+        event = PutTargetState(
+            **self._unprivileged_ids(), name=name, target_state=state, author=author
+        )
+        self._write_existing(event, name)
+
+    @rule(name=NAMES, count=st.integers(0, 3))
+    def tasks_were_fenced(self, name: str, count: int) -> None:
+        self._write_existing(PutTaskCount(**self._ids(), name=name, task_count=count), name)
+
+    @rule(key=st.binary(min_size=1, max_size=3))
+    def put_session_key(self, key: bytes) -> None:
+        self._write(PutSessionKey(**self._ids(), key=key, algorithm="HmacSHA256"))
+
+    @rule(logger=st.sampled_from(["a", "a.b"]), level=st.sampled_from(["INFO", "DEBUG"]))
+    def put_level(self, logger: str, level: str) -> None:
+        self._write(PutLoggerLevel(**self._unprivileged_ids(), logger=logger, level=level))
 
     @rule(name=NAMES, flag=st.booleans())
     def restart(self, name: str, flag: bool) -> None:
@@ -242,16 +223,30 @@ class ConfigLogMachine(RuleBasedStateMachine):
         self._run(self._torn(event, survives))
         if survives:
             end_offset = self.machine.end_offset
-            self._write(dataclasses.replace(event, call_id=f"again-{next(self.ids)}"))
+            self._noted(dataclasses.replace(event, call_id=f"again-{next(self.ids)}"))
             assert self.machine.end_offset == end_offset
 
     @rule()
     def compact(self) -> None:
         self._run(self._compact())
 
-    @rule(key=st.sampled_from([b"nonsense", b"session-key", b"connector-x", b"task-a-\xff"]))
-    def another_program_writes_rubbish(self, key: bytes) -> None:
-        self._run(self.log.append([LogRecord(key, b"rubbish")]))
+    @rule(
+        key=st.sampled_from(
+            [
+                *(
+                    b"nonsense",
+                    b"session-key-2",
+                    b"connector-x",
+                    b"task-a-\xff",
+                    b"logger-cluster-",
+                ),
+                *(b"tasks-fencing-", b"commit-x"),
+            ]
+        ),
+        value=st.sampled_from([b"rubbish", b"{}"]),
+    )
+    def another_program_writes_rubbish(self, key: bytes, value: bytes) -> None:
+        self._run(self.log.append([LogRecord(key, value)]))
         self.last = None
         self._crash()
 
@@ -272,6 +267,9 @@ class ConfigLogMachine(RuleBasedStateMachine):
             assert entry.config == expected.config
             assert entry.target_state is expected.state
             assert entry.config_revision == self.revisions[name]
+            assert entry.task_config_generation == expected.generation
+            assert entry.fenced_task_count == self.fenced.get(name)
+            assert entry.fencing_pending == (name in self.pending)
             assert not entry.inconsistent
             assert entry.applied_config == expected.applied
             assert entry.task_count == (-1 if expected.tasks is None else len(expected.tasks))
@@ -280,6 +278,15 @@ class ConfigLogMachine(RuleBasedStateMachine):
             for name, connector in self.model.items()
             for index, config in enumerate(connector.tasks or ())
         }
+        assert snapshot.session_key == self.session_key
+        assert snapshot.logger_levels == self.logger_levels
+
+    @invariant()
+    def the_history_is_what_was_written_last(self) -> None:
+        if not hasattr(self, "machine"):
+            return
+        for name, history in self.histories.items():
+            assert list(self.machine.connector_history(name)) == history.left()
 
     @invariant()
     def a_watcher_knows_the_same(self) -> None:
@@ -297,6 +304,8 @@ class ConfigLogMachine(RuleBasedStateMachine):
             for tasks in self.mirror.task_configs.values()
             for task, config in tasks.items()
         } == snapshot.task_configs
+        assert self.mirror.session_key == snapshot.session_key
+        assert self.mirror.logger_levels == snapshot.logger_levels
 
     # helpers
 
@@ -311,19 +320,24 @@ class ConfigLogMachine(RuleBasedStateMachine):
             "writer_epoch": self.epoch,
         }
 
+    def _unprivileged_ids(self) -> dict[str, Any]:
+        ids = self._ids()
+        del ids["writer_epoch"]
+        return ids
+
     def _load(self) -> None:
         self._reopen()
         self._run(self.runtime.load())
 
     def _reopen(self) -> None:
         # a small history, so that watchers fall out of it
-        self.machine = ConfigMachine(EventHistory(max_events=8))
+        self.machine = ConfigMachine(EventHistory(max_events=8), versions_max=VERSIONS_MAX)
         self.runtime: Runtime[records.ConfigRecord] = Runtime(
             self.machine,
             self.log,
             encode=lambda record: LogRecord(*records.encode(record)),
             decode=skipping_unreadable(records.decode, records.IGNORED, "test"),
-            clock=ManualClock(),
+            clock=self.clock,
             name="config-store",
         )
 
@@ -353,6 +367,11 @@ class ConfigLogMachine(RuleBasedStateMachine):
         return answer
 
     def _write(self, event: ConfigRequest) -> WriteAnswer:
+        self.clock.advance(1)
+        return self._noted(event)
+
+    def _noted(self, event: ConfigRequest) -> WriteAnswer:
+        """Submit an event that was decided at this very time, perhaps before a crash."""
         answer = self._submit(event)
         assert answer.end_offset == self.machine.end_offset
         self.last = (event, answer)
@@ -367,6 +386,7 @@ class ConfigLogMachine(RuleBasedStateMachine):
             self._write(event)
 
     def _apply(self, event: ConfigRequest, answer: WriteAnswer) -> None:
+        offset = answer.end_offset - 1
         match event:
             case PutConnectorConfig():
                 self.revisions[event.name] = answer.revision
@@ -376,15 +396,39 @@ class ConfigLogMachine(RuleBasedStateMachine):
                     self.model[event.name] = ModelConnector(event.config, state)
                 else:
                     known.config = event.config
+                version = ConfigVersion(answer.revision, event.config)
+                self._remember(event.name, offset, event.author, version)
             case DeleteConnector():
                 del self.model[event.name]
                 del self.revisions[event.name]
+                removal = ConnectorConfigRemoved(event.name)
+                self._remember(event.name, offset - 1, event.author, removal)
             case PutTaskConfigs():
                 connector = self.model[event.connector]
                 connector.tasks = [config for _, config in event.task_configs]
                 connector.applied = connector.config
+                connector.generation = answer.end_offset
+                self.pending.add(event.connector)
             case PutTargetState():
                 self.model[event.name].state = event.target_state
+                change = TargetStateChanged(event.name, event.target_state)
+                self._remember(event.name, offset, event.author, change)
+            case PutRestartRequest():
+                restart = RestartRequested(event.name, event.only_failed, event.include_tasks)
+                self._remember(event.name, offset, event.author, restart)
+            case PutTaskCount():
+                self.fenced[event.name] = event.task_count
+                self.pending.discard(event.name)
+            case PutSessionKey():
+                self.session_key = SessionKey(event.key, event.algorithm, self.clock.now_ms())
+            case PutLoggerLevel():
+                self.logger_levels[event.logger] = event.level
+
+    def _remember(self, name: str, offset: int, author: str, change: HistoryChange) -> None:
+        entry = HistoryEntry(offset, self.clock.now_ms(), author, change)
+        history = self.histories.setdefault(name, ModelHistory())
+        is_version = isinstance(change, ConfigVersion | ConnectorConfigRemoved)
+        (history.versions if is_version else history.others).append(entry)
 
 
 TestConfigLog = ConfigLogMachine.TestCase
