@@ -126,7 +126,7 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
     ) -> pb.GetEndOffsetResponse:
         """The log's end: every write answered before is below it."""
         self._runtime.check_loaded()
-        return pb.GetEndOffsetResponse(end_offset=await self._caught_up())
+        return pb.GetEndOffsetResponse(end_offset=await self._runtime.catch_up())
 
     async def ClaimWriter(
         self, request: pb.ClaimWriterRequest, context: Context
@@ -143,7 +143,7 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
             raise InvalidArgumentError.listing(violations)
         epoch = await self._log.claim(request.owner, term)
         # a fenced leader's last write may be durable but not applied yet
-        end_offset = await self._caught_up()
+        end_offset = await self._runtime.catch_up()
         return pb.ClaimWriterResponse(writer_epoch=epoch, end_offset=end_offset)
 
     async def PutConnectorConfig(
@@ -307,12 +307,6 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
 
     async def _submit(self, event: ConfigRequest) -> WriteAnswer:
         return cast("WriteAnswer", await self._runtime.submit(event, call_id=event.call_id))
-
-    async def _caught_up(self) -> int:
-        """The log's end, whoever wrote last; what is below it is known here when this returns."""
-        end_offset = await self._log.end_offset()
-        await self._runtime.wait_until_applied(end_offset)
-        return end_offset
 
     def _encode_changes(
         self, events: Sequence[ConfigEvent], end_offset: int, created: bool

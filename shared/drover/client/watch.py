@@ -14,6 +14,8 @@ from drover.errors import (
     InvalidArgumentError,
     NotImplementedYetError,
     OutOfRangeError,
+    Reason,
+    UnavailableError,
 )
 
 BACKOFF_FIRST_S = 0.1
@@ -22,16 +24,22 @@ BACKOFF_MAX_S = 1.0
 FIRST_MESSAGE_S = 10.0
 #: Later too: servers send a progress mark every 10 s, so that three are missing.
 SILENCE_S = 30.0
+#: A server that is behind has caught up by then, or else the end of the log is gone.
+OLDER_TRIES = 10
 
 _log = structlog.get_logger("drover.client")
 
 
 class HasEndOffset(Protocol):
-    """A snapshot: the state at ``end_offset``."""
+    """A snapshot: the state at ``end_offset``, in the log named ``log_id``."""
 
     @property
     def end_offset(self) -> int:
         """Where to watch from."""
+
+    @property
+    def log_id(self) -> str:
+        """Names the sequence that offsets count in; empty if there is only one."""
 
 
 class HasOffset(Protocol):
@@ -69,7 +77,9 @@ class WatchableLog(Protocol[SnapshotT_co, EventT_co]):
     async def get_snapshot(self) -> SnapshotT_co:
         """The whole state."""
 
-    def watch(self, start_offset: int) -> AsyncGenerator[EventsRead[EventT_co], None]:
+    def watch(
+        self, start_offset: int, log_id: str = ""
+    ) -> AsyncGenerator[EventsRead[EventT_co], None]:
         """The changes from ``start_offset`` on, until the stream breaks."""
 
 
@@ -79,8 +89,9 @@ async def follow(
     """Follow a log for ever: first a snapshot, then batches of events, each event once.
 
     A break is resumed at the last ``end_offset`` after 0.1 to 1 s; when the history no longer
-    reaches back that far, or the log is another one, a new snapshot comes. Nothing is read ahead:
-    the caller's pace is the stream's. Close or cancel it to stop.
+    reaches back that far, or the log is another one, a new snapshot comes. It is not of an earlier
+    moment, should another server give it that is behind. Nothing is read ahead: the caller's pace
+    is the stream's. Close or cancel it to stop.
 
     Args:
         log: Whom to ask.
@@ -91,14 +102,19 @@ async def follow(
             error ends the loop.
     """
     position: int | None = None
+    seen, log_id = 0, ""
     failures = 0
     while True:
         try:
             if position is None:
                 snapshot = await log.get_snapshot()
-                position = snapshot.end_offset
+                is_same = bool(log_id) and snapshot.log_id == log_id
+                if is_same and snapshot.end_offset < seen and failures < OLDER_TRIES:
+                    raise UnavailableError(Reason.LOADING, f"it is behind: {seen} was seen before")
+                seen = position = snapshot.end_offset
+                log_id = snapshot.log_id
                 yield SnapshotRead(snapshot)
-            async with aclosing(log.watch(position)) as batches:
+            async with aclosing(log.watch(position, log_id)) as batches:
                 batch: EventsRead[EventT] | None = await _next(batches, FIRST_MESSAGE_S)
                 while batch is not None:
                     failures = 0
@@ -108,7 +124,7 @@ async def follow(
                         break
                     events = [event for event in batch.events if event.offset >= position]
                     if events or batch.end_offset > position:
-                        position = batch.end_offset
+                        seen = position = batch.end_offset
                         yield EventsRead(events, position)
                     batch = await _next(batches, SILENCE_S)
         except OutOfRangeError:

@@ -62,7 +62,8 @@ class ChangeFeed(Generic[EventT, MessageT]):
             OutOfRangeError: REVISION_COMPACTED, the history does not reach back that far, or the
                 offset counts in another sequence.
             ResourceExhaustedError: QUEUE_FULL, the client does not keep up.
-            UnavailableError: LOADING or DRAINING.
+            UnavailableError: LOADING or DRAINING; STORAGE_UNAVAILABLE, another server of this log
+                has told more than is known here, and the log cannot be asked.
         """
         if start_offset < 0:
             raise invalid_field("start_offset", "must not be negative")
@@ -72,6 +73,8 @@ class ChangeFeed(Generic[EventT, MessageT]):
                 f"offset {start_offset} is one of the log {log_id!r}, this is"
                 f" {self._runtime.log_id!r}: read a snapshot and watch from its end",
             )
+        if log_id and start_offset > self._history.end_offset:
+            await self._runtime.catch_up()  # another server of the same log was faster
         position, created = start_offset, True
         with self._runtime.watch(APPLIED_CHANNEL, self._max_appends_behind) as watcher:
             due = True

@@ -78,6 +78,7 @@ class Journal(Generic[R]):
         if self._follower is None:
             following = self._follow(self._followed)
             self._follower = asyncio.create_task(following, name=f"{self._name} follower")
+            await asyncio.sleep(0)  # it has begun: the end that is asked for is one that it reaches
         await self._fold.wait_until(await self._log.end_offset())
         return self._fold.end_offset
 

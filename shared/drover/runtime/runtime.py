@@ -183,6 +183,18 @@ class Runtime(Generic[R]):
         self._check_serving()
         await self._journal.wait_until_applied(end_offset)
 
+    async def catch_up(self) -> int:
+        """Wait until everything has taken effect that was written before, by whomever; returns the
+        log's end.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE; else as ``wait_until_applied``.
+        """
+        self._check_serving()
+        end_offset = await self._log.end_offset()
+        await self._journal.wait_until_applied(end_offset)
+        return end_offset
+
     async def wait_until_failed(self) -> DroverError:
         """Wait until a followed log cannot be followed any more; returns why.
 

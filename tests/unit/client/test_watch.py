@@ -25,6 +25,7 @@ class Event:
 @dataclass(frozen=True)
 class Snapshot:
     end_offset: int
+    log_id: str = ""
 
 
 Batch = EventsRead[Event] | Exception | None
@@ -41,6 +42,7 @@ class ScriptedLog:
     snapshots: list[Snapshot | Exception]
     watches: list[list[Batch]]
     starts: list[int] = field(default_factory=list)
+    log_ids: list[str] = field(default_factory=list)
 
     async def get_snapshot(self) -> Snapshot:
         snapshot = self.snapshots.pop(0)
@@ -48,8 +50,11 @@ class ScriptedLog:
             raise snapshot
         return snapshot
 
-    async def watch(self, start_offset: int) -> AsyncGenerator[EventsRead[Event], None]:
+    async def watch(
+        self, start_offset: int, log_id: str = ""
+    ) -> AsyncGenerator[EventsRead[Event], None]:
         self.starts.append(start_offset)
+        self.log_ids.append(log_id)
         for batch in self.watches.pop(0):
             if batch is None:
                 return
@@ -190,3 +195,39 @@ def test_the_backoff_grows_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.undo()
     assert all(0.05 <= watch._backoff_s(1) <= 0.1 for _ in range(200))
     assert all(0.5 <= watch._backoff_s(1000) <= 1.0 for _ in range(200))
+
+
+async def test_a_watch_says_which_log_its_offset_counts_in() -> None:
+    log = ScriptedLog(
+        [Snapshot(5, "one"), Snapshot(2, "other")],
+        [[events(5, end=6), COMPACTED], [events(2, end=3)]],
+    )
+    assert await read(log, 4) == [
+        SnapshotRead(Snapshot(5, "one")),
+        events(5, end=6),
+        SnapshotRead(Snapshot(2, "other")),
+        events(2, end=3),
+    ]
+    assert log.log_ids == ["one", "other"]
+
+
+async def test_a_snapshot_of_an_earlier_moment_is_not_taken() -> None:
+    behind = [Snapshot(4, "one"), Snapshot(5, "one")]
+    log = ScriptedLog(
+        [Snapshot(5, "one"), *behind, Snapshot(6, "one")],
+        [[events(5, end=6), COMPACTED], [events(end=6)]],
+    )
+    assert await read(log, 3) == [
+        SnapshotRead(Snapshot(5, "one")),
+        events(5, end=6),
+        SnapshotRead(Snapshot(6, "one")),
+    ]
+
+
+async def test_a_log_whose_end_is_gone_is_taken_in_the_end() -> None:
+    gone: list[Snapshot | Exception] = [Snapshot(4, "one")] * watch.OLDER_TRIES
+    log = ScriptedLog([Snapshot(5, "one"), *gone], [[COMPACTED], [events(end=4)]])
+    assert await read(log, 2) == [
+        SnapshotRead(Snapshot(5, "one")),
+        SnapshotRead(Snapshot(4, "one")),
+    ]
