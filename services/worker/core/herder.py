@@ -144,7 +144,11 @@ class Herder:
             self.work.restart(self.work.plan_restart(request))
 
     def _clean_up(self, keys: Iterable[StatusKey]) -> None:
-        """Leader: remove the statuses of connectors and tasks that are no more."""
+        """Leader: remove the statuses of connectors and tasks that are no more.
+
+        Looked at again until they are gone: what their last owner, maybe this very worker, still
+        has to say of them can come after the removal, or in its place.
+        """
         if not self.membership.leads:
             return
         view = self.context.view
@@ -153,6 +157,12 @@ class Herder:
             if not exists and key in self.context.statuses and key not in self._removing:
                 self._removing.add(key)
                 self.context.report(key, RunState.DESTROYED)
+                delay_ms = self.context.settings.status_check_ms
+                self.context.set_timer("clean-up", delay_ms, events.CleanUpDue())
+
+    def _clean_up_due(self, event: events.CleanUpDue) -> None:
+        self._removing.clear()
+        self._clean_up(self.context.statuses)
 
     # Views
 
@@ -411,6 +421,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.ClaimWriterDue: lambda h, e: h.writer.claim_due(),
     events.EmptyStoppedDue: lambda h, e: h.stopped.due(),
     events.HealDue: lambda h, e: h.healing.due(e.name),
+    events.CleanUpDue: Herder._clean_up_due,
     events.StatusCheckDue: Herder._status_check_due,
     events.RequestRetryDue: lambda h, e: h.pending.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.pending.expire(e.call_id),

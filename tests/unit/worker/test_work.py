@@ -569,22 +569,3 @@ def test_restarts_wait_for_the_end_of_a_rebalance_and_the_highest_impact_wins(
 def test_a_restart_of_an_unknown_connector_is_ignored(leader: HerderDriver) -> None:
     leader.restart_requested("nobody", only_failed=False, include_tasks=True)
     assert not leader.todo
-
-
-# Statuses of what is no more
-
-
-def test_the_leader_removes_statuses_of_vanished_connectors_and_tasks(
-    leader: HerderDriver,
-) -> None:
-    leader.see_statuses({"gone": RunState.RUNNING, TaskId("c", 7): RunState.UNASSIGNED})
-    assert leader.states()["gone"] == "DESTROYED"
-    assert leader.states()["c-7"] == "DESTROYED"
-    leader.status_log.clear()
-    leader.see_statuses({C0: RunState.RUNNING})
-    assert not leader.status_log
-
-
-def test_a_follower_leaves_statuses_alone(follower: HerderDriver) -> None:
-    follower.see_statuses({"gone": RunState.RUNNING})
-    assert not follower.status_log

@@ -1,0 +1,58 @@
+"""The leader removes statuses of what is no more, until they are gone."""
+
+import pytest
+
+from drover.model.ids import TaskId
+from drover.model.status import RunState
+from tests.support.herder_driver import HerderDriver, entry
+
+C0 = TaskId("c", 0)
+
+
+@pytest.fixture
+def leader(herder: HerderDriver) -> HerderDriver:
+    """Runs connector c with two tasks."""
+    herder.ready(entry("c", tasks=2))
+    herder.settle_as_leader()
+    herder.run_engine()
+    herder.status_log.clear()
+    return herder
+
+
+@pytest.fixture
+def follower(herder: HerderDriver) -> HerderDriver:
+    """Runs a task of c only."""
+    herder.ready(entry("c", tasks=2))
+    herder.settle_as_follower(tasks=[C0])
+    herder.run_engine()
+    herder.status_log.clear()
+    return herder
+
+
+def test_the_leader_removes_statuses_of_vanished_connectors_and_tasks(
+    leader: HerderDriver,
+) -> None:
+    leader.see_statuses({"gone": RunState.RUNNING, TaskId("c", 7): RunState.UNASSIGNED})
+    assert leader.states()["gone"] == "DESTROYED"
+    assert leader.states()["c-7"] == "DESTROYED"
+    leader.status_log.clear()
+    leader.see_statuses({C0: RunState.RUNNING})
+    assert not leader.status_log
+
+
+def test_the_leader_removes_a_status_again_until_it_is_gone(leader: HerderDriver) -> None:
+    leader.see_statuses({"gone": RunState.RUNNING})
+    # what the leader, its last owner, said last took the place of the removal before it was sent
+    leader.status_log.clear()
+    leader.statuses.pop("gone")
+    leader.advance(leader.herder.context.settings.status_check_ms)
+    assert leader.status_log == [("gone", RunState.DESTROYED)]
+    leader.echo_statuses()
+    leader.status_log.clear()
+    leader.advance(10_000)
+    assert not leader.status_log
+
+
+def test_a_follower_leaves_statuses_alone(follower: HerderDriver) -> None:
+    follower.see_statuses({"gone": RunState.RUNNING})
+    assert not follower.status_log
