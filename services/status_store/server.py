@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, cast
 
 import grpc.aio
@@ -10,17 +11,25 @@ import grpc.aio
 from drover.api.status_store.v1 import status_store_service_pb2 as pb
 from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
 from drover.clock import Clock
+from drover.codec.common import decode_timestamp
 from drover.codec.status_store import decode_write, encode_snapshot, encode_watch_responses
-from drover.errors import InvalidArgumentError, NotImplementedYetError, Violation
-from drover.log.log import Log, LogRecord
-from drover.model.status import StatusEvent, StatusWrite
+from drover.errors import InvalidArgumentError, Violation
+from drover.log.log import Log, LogRecord, StoredRecord
+from drover.model.status import StatusChange, StatusWrite
 from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.log_service import skipping_unreadable
 from drover.rpc.server import RpcServer
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from services.status_store.core import records
-from services.status_store.core.events import PutStatuses, WriteOutcome
+from services.status_store.core.events import (
+    DeleteTopicStatuses,
+    Flush,
+    PutStatuses,
+    PutTopicStatuses,
+    StatusCall,
+    WriteOutcome,
+)
 from services.status_store.core.machine import StatusMachine
 from services.status_store.core.records import AnyRecord
 
@@ -48,10 +57,15 @@ def wire(log: Log, clock: Clock, server: RpcServer) -> Runtime[AnyRecord]:
 
 def encode_record(record: AnyRecord) -> LogRecord:
     """A record as the log keeps it."""
-    return LogRecord(*records.encode(record))
+    return LogRecord(*records.encode(record), request_id=records.mark_text(record))
 
 
-decode_record = skipping_unreadable(records.decode, records.IGNORED, SERVICE)
+def decode_record(stored: StoredRecord) -> AnyRecord:
+    """The way back; what cannot be read is told and has no effect."""
+    return records.marked(_decode(stored), stored.record.request_id)
+
+
+_decode = skipping_unreadable(records.decode, records.IGNORED, SERVICE)
 
 
 class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
@@ -67,23 +81,27 @@ class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
         self,
         machine: StatusMachine,
         runtime: Runtime[AnyRecord],
-        feed: ChangeFeed[StatusEvent, pb.WatchStatusesResponse] | None = None,
+        feed: ChangeFeed[StatusChange, pb.WatchStatusesResponse] | None = None,
     ) -> None:
         self._machine = machine
         self._runtime = runtime
         self._feed = feed or ChangeFeed(
             runtime=runtime,
             history=machine.history,
-            encode=encode_changes,
+            encode=self._encode_changes,
         )
 
     async def PutStatuses(
         self, request: pb.PutStatusesRequest, context: Context
     ) -> pb.PutStatusesResponse:
         """Write any number of statuses in one append."""
-        event = PutStatuses(call_id=uuid.uuid4().hex, writes=_decode_writes(request.writes))
-        answer = await self._runtime.submit(event, call_id=event.call_id)
-        outcomes = cast("Sequence[WriteOutcome]", answer)
+        event = PutStatuses(
+            call_id=uuid.uuid4().hex,
+            writes=_decode_writes(request.writes),
+            writer=request.writer,
+            number=request.number,
+        )
+        outcomes = cast("Sequence[WriteOutcome]", await self._submit(event))
         return pb.PutStatusesResponse(
             outcomes=[_OUTCOMES[outcome] for outcome in outcomes],
             end_offset=self._machine.end_offset,
@@ -94,39 +112,56 @@ class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
     ) -> AsyncGenerator[pb.GetSnapshotResponse, None]:
         """Every status, in chunks."""
         self._runtime.check_loaded()
-        for chunk in encode_snapshot(self._machine.snapshot()):
+        snapshot = replace(self._machine.snapshot(), log_id=self._runtime.log_id)
+        for chunk in encode_snapshot(snapshot):
             yield chunk
 
     async def WatchStatuses(
         self, request: pb.WatchStatusesRequest, context: Context
     ) -> AsyncGenerator[pb.WatchStatusesResponse, None]:
         """Every change from an offset on."""
-        async with aclosing(self._feed.watch(request.start_offset)) as messages:
+        async with aclosing(self._feed.watch(request.start_offset, request.log_id)) as messages:
             async for message in messages:
                 yield message
 
     async def PutTopicStatuses(
         self, request: pb.PutTopicStatusesRequest, context: Context
     ) -> pb.PutTopicStatusesResponse:
-        """Not built yet."""
-        raise NotImplementedYetError("PutTopicStatuses")
+        """Write which topics a connector was seen to use."""
+        await self._submit(
+            PutTopicStatuses(
+                call_id=uuid.uuid4().hex,
+                connector=request.connector,
+                topics=request.topics,
+                task=request.task,
+                discovered_ms=decode_timestamp(request.discover_time),
+            )
+        )
+        return pb.PutTopicStatusesResponse()
 
     async def DeleteTopicStatuses(
         self, request: pb.DeleteTopicStatusesRequest, context: Context
     ) -> pb.DeleteTopicStatusesResponse:
-        """Not built yet."""
-        raise NotImplementedYetError("DeleteTopicStatuses")
+        """Forget which topics a connector was seen to use."""
+        await self._submit(
+            DeleteTopicStatuses(call_id=uuid.uuid4().hex, connector=request.connector)
+        )
+        return pb.DeleteTopicStatusesResponse()
 
     async def Flush(self, request: pb.FlushRequest, context: Context) -> pb.FlushResponse:
-        """Not built yet."""
-        raise NotImplementedYetError("Flush")
+        """Wait for what was received before."""
+        await self._submit(Flush(call_id=uuid.uuid4().hex))
+        return pb.FlushResponse()
 
+    async def _submit(self, event: StatusCall) -> object:
+        return await self._runtime.submit(event, call_id=event.call_id)
 
-def encode_changes(
-    events: Sequence[StatusEvent], end_offset: int, created: bool
-) -> Iterable[pb.WatchStatusesResponse]:
-    """Messages of a watch stream."""
-    return encode_watch_responses(events, end_offset, created=created)
+    def _encode_changes(
+        self, events: Sequence[StatusChange], end_offset: int, created: bool
+    ) -> Iterable[pb.WatchStatusesResponse]:
+        return encode_watch_responses(
+            events, end_offset, created=created, log_id=self._runtime.log_id
+        )
 
 
 def _decode_writes(messages: Iterable[pb.StatusWrite]) -> Sequence[StatusWrite]:

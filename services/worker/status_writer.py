@@ -1,8 +1,10 @@
 """Brings statuses to the status store: batched, the last per key, until they are written."""
 
 import asyncio
+import uuid
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Protocol
 
 import structlog
@@ -23,15 +25,23 @@ _log = structlog.get_logger("drover.worker")
 class PutStatuses(Protocol):
     """What the writer needs of the status store."""
 
-    async def put_statuses(self, writes: Sequence[StatusWrite], *, timeout_s: float) -> object:
+    async def put_statuses(
+        self, writes: Sequence[StatusWrite], *, writer: str, number: int, timeout_s: float
+    ) -> object:
         """Write statuses in one append."""
 
 
 class StatusWriter:
-    """Holds at most one waiting write for each key; while the store is away the newest stays."""
+    """Holds at most one waiting write for each key; while the store is away the newest stays.
+
+    One call is made at a time. What a call without an answer may have written is in a later one
+    again, whose higher number makes any copy of the earlier one count for nothing.
+    """
 
     def __init__(self, store: PutStatuses) -> None:
         self._store = store
+        self._writer = uuid.uuid4().hex
+        self._numbers = count(1)
         self._waiting: dict[StatusKey, StatusWrite] = {}
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -61,7 +71,9 @@ class StatusWriter:
             while self._waiting:
                 batch = self._take_batch()
                 try:
-                    await self._store.put_statuses(batch, timeout_s=5.0)
+                    await self._store.put_statuses(
+                        batch, writer=self._writer, number=next(self._numbers), timeout_s=5.0
+                    )
                     backoff_s = _BACKOFF_FIRST_S
                 except InvalidArgumentError as error:
                     _log.error("statuses were refused", count=len(batch), why=error.message)

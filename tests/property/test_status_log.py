@@ -15,14 +15,14 @@ from drover.log import memory
 from drover.log.log import LogRecord
 from drover.log.memory import MemoryLog
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status, StatusKey, StatusWrite
-from drover.rpc.log_service import skipping_unreadable
+from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusWrite
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
 from services.status_store.core import records
 from services.status_store.core.events import PutStatuses, WriteOutcome
 from services.status_store.core.machine import StatusMachine
+from services.status_store.server import decode_record, encode_record
 from tests.support.waiting import wait_until_async
 
 KEYS: st.SearchStrategy[StatusKey] = st.sampled_from(
@@ -155,6 +155,8 @@ class StatusLogMachine(RuleBasedStateMachine):
             self.mirror = dict(self.machine.snapshot().statuses)
             events = []
         for event in events:
+            if not isinstance(event, StatusEvent):
+                continue
             if event.status is None:
                 self.mirror.pop(event.key, None)
             else:
@@ -170,8 +172,8 @@ class StatusLogMachine(RuleBasedStateMachine):
         self.runtime: Runtime[records.AnyRecord] = Runtime(
             self.machine,
             self.log,
-            encode=lambda record: LogRecord(*records.encode(record)),
-            decode=skipping_unreadable(records.decode, records.IGNORED, "test"),
+            encode=encode_record,
+            decode=decode_record,
             clock=ManualClock(),
             name="status-store",
         )

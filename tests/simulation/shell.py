@@ -103,6 +103,8 @@ class StatusWriter:
 
     def __init__(self, worker: "Worker") -> None:
         self._worker = worker
+        self._name = f"{worker.name}-{worker.incarnation}"
+        self._numbers = count(1)
         self._waiting: dict[StatusKey, StatusWrite] = {}
         self._busy = False
         self._backoff_ms = BACKOFF_FIRST_MS
@@ -128,10 +130,9 @@ class StatusWriter:
             return
         self._worker.call(
             "status-store",
-            PutStatuses(call_id="", writes=batch),
+            PutStatuses(call_id="", writes=batch, writer=self._name, number=next(self._numbers)),
             partial(self._written, batch),
             timeout_ms=PUT_TIMEOUT_MS,
-            in_order=True,
         )
 
     def _written(self, batch: Sequence[StatusWrite], result: object) -> None:

@@ -21,6 +21,7 @@ from services.config_store.core.machine import ConfigMachine
 from services.status_store.core import records as status_records
 from services.status_store.core.events import PutStatuses
 from services.status_store.core.machine import StatusMachine
+from services.status_store.server import encode_record as encode_status_record
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network, ServerCall, Stream
 from tests.simulation.process import Process
@@ -184,7 +185,7 @@ class StatusStore(Store[StatusMachine]):
             self,
             self.disk,
             StatusMachine(),
-            encode=lambda record: LogRecord(*status_records.encode(record)),
+            encode=encode_status_record,
             decode=_decode_status,
             notify=self.changed,
             released=lambda event, response: None,
@@ -210,7 +211,8 @@ def _decode_config(stored: StoredRecord) -> config_records.ConfigRecord:
 
 
 def _decode_status(stored: StoredRecord) -> status_records.AnyRecord:
-    return status_records.decode(stored.record.key, stored.record.value)
+    record = status_records.decode(stored.record.key, stored.record.value)
+    return status_records.marked(record, stored.record.request_id)
 
 
 __all__ = [

@@ -219,19 +219,9 @@ class Worker(Process):
         *,
         timeout_ms: int = CALL_TIMEOUT_MS,
         retry: bool = True,
-        in_order: bool = False,
     ) -> None:
         """Call a service or another worker."""
-        Call(
-            self.network,
-            self,
-            server,
-            request,
-            heard,
-            timeout_ms=timeout_ms,
-            retry=retry,
-            in_order=in_order,
-        )
+        Call(self.network, self, server, request, heard, timeout_ms=timeout_ms, retry=retry)
 
     def call_group(
         self,
@@ -240,12 +230,9 @@ class Worker(Process):
         *,
         timeout_ms: int = CALL_TIMEOUT_MS,
         retry: bool = True,
-        in_order: bool = False,
     ) -> None:
         """Call the coordinator that owns the workers' group."""
-        self.following.call(
-            GROUP, request, heard, timeout_ms=timeout_ms, retry=retry, in_order=in_order
-        )
+        self.following.call(GROUP, request, heard, timeout_ms=timeout_ms, retry=retry)
 
     # --- views -------------------------------------------------------------------------------
 

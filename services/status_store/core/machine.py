@@ -1,81 +1,47 @@
 """The status machine: decides which statuses are written to the log, and folds it."""
 
 from collections.abc import Sequence
+from itertools import islice
 
-from drover.machine import Complete, Instruction, Notify, Outcome, Replayed
-from drover.model.ids import TaskId
-from drover.model.status import (
-    RunState,
-    Status,
-    StatusEvent,
-    StatusKey,
-    StatusSnapshot,
-    StatusWrite,
-)
+from drover.machine import AppendFailed, Complete, Instruction, Outcome, Replayed, SetTimer
+from drover.model.status import StatusChange, StatusEvent, StatusSnapshot, TopicKey, TopicStatus
 from drover.runtime.history import EventHistory
-from services.status_store.core.events import PutStatuses, WriteOutcome
-from services.status_store.core.records import AnyRecord, StatusRecord
-from services.status_store.core.status_state import StatusState, is_late_report, is_safe
-from services.status_store.core.validate import check_writes, with_capped_trace
+from services.status_store.core.draft import Draft
+from services.status_store.core.events import (
+    AnswerLost,
+    DeleteTopicStatuses,
+    Flush,
+    HiddenSeen,
+    PutStatuses,
+    PutTopicStatuses,
+    RepeatDue,
+    StatusCall,
+    WriteOutcome,
+)
+from services.status_store.core.records import AnyRecord, StatusRecord, TopicRecord
+from services.status_store.core.status_state import StatusState
+from services.status_store.core.validate import (
+    check_statuses,
+    check_topic_deletion,
+    check_topics,
+)
+from services.status_store.core.writers import Writers
 
-#: Where watchers hear that the log has grown.
-CHANGES_CHANNEL = "statuses"
+#: How long a word may be hidden before it is said again.
+REPEAT_AFTER_MS = 1_000
+REPEAT_COUNT_MAX = 500
 _EVENT_OVERHEAD_BYTES = 300
-
-
-class _Draft:
-    """The writes of one request as they would stand on top of the state."""
-
-    def __init__(self, state: StatusState) -> None:
-        self._state = state
-        self._changed: dict[StatusKey, Status | None] = {}
-        self._changed_tasks: dict[str, set[TaskId]] = {}
-        self.records: list[AnyRecord] = []
-
-    def write(self, write: StatusWrite) -> WriteOutcome:
-        """Decide about one write, in the light of those before it."""
-        status = with_capped_trace(write.status)
-        cached = self._get(status.key)
-        if write.safe and not is_safe(status, cached):
-            return WriteOutcome.SUPERSEDED
-        if status.state is RunState.DESTROYED:
-            self._destroy(status.key)
-        elif is_late_report(status, cached):
-            return WriteOutcome.SUPERSEDED
-        elif status != cached:
-            self._put(status.key, status)
-        return WriteOutcome.WRITTEN
-
-    def _get(self, key: StatusKey) -> Status | None:
-        if key in self._changed:
-            return self._changed[key]
-        return self._state.statuses.get(key)
-
-    def _put(self, key: StatusKey, status: Status | None) -> None:
-        self._changed[key] = status
-        if isinstance(key, TaskId):
-            self._changed_tasks.setdefault(key.connector, set()).add(key)
-        self.records.append(StatusRecord(key, status))
-
-    def _destroy(self, key: StatusKey) -> None:
-        """Tombstones for what is there; a connector's tasks get their own, so that they stay gone
-        when compaction has forgotten the connector's.
-        """
-        keys: list[StatusKey] = [key]
-        if isinstance(key, str):
-            tasks = self._state.tasks(key) | self._changed_tasks.get(key, set())
-            keys = [*sorted(tasks), key]
-        for gone in keys:
-            if self._get(gone) is not None:
-                self._put(gone, None)
+_HIDDEN_SEEN = SetTimer("hidden-seen", 0, HiddenSeen())
 
 
 class StatusMachine:
     """Log-backed machine of the status store: the last word about every connector and task."""
 
-    def __init__(self, history: EventHistory[StatusEvent] | None = None) -> None:
-        self.history = EventHistory[StatusEvent]() if history is None else history
+    def __init__(self, history: EventHistory[StatusChange] | None = None) -> None:
+        self.history = EventHistory[StatusChange]() if history is None else history
         self._state = StatusState()
+        self._writers = Writers()
+        self._repeat_is_due = False
 
     @property
     def end_offset(self) -> int:
@@ -86,36 +52,118 @@ class StatusMachine:
         """Every status at ``end_offset``."""
         return self._state.snapshot(self.end_offset)
 
-    def handle(self, event: PutStatuses, now_ms: int) -> Outcome[AnyRecord]:
-        """Decide about the writes of a request, each in the light of those before it.
+    def handle(
+        self, event: StatusCall | HiddenSeen | RepeatDue | AppendFailed, now_ms: int
+    ) -> Outcome[AnyRecord]:
+        """Decide about a request.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST.
         """
-        check_writes(event.writes)
-        draft = _Draft(self._state)
-        outcomes = tuple(draft.write(write) for write in event.writes)
-        return Outcome(
-            records=draft.records,
-            instructions=[Complete(event.call_id, outcomes), Notify(CHANGES_CHANNEL, None)],
-        )
+        match event:
+            case PutStatuses():
+                return self._put_statuses(event)
+            case PutTopicStatuses():
+                return self._put_topics(event, now_ms)
+            case DeleteTopicStatuses():
+                return self._delete_topics(event)
+            case Flush(call_id=call_id):
+                # requests are decided one after another, each when the one before is applied
+                return Outcome(instructions=[Complete(call_id, None)])
+            case HiddenSeen():
+                return self._arm_repeat(now_ms)
+            case RepeatDue():
+                return self._repeat_hidden(now_ms)
+            case AppendFailed(AnswerLost(writer, number)):
+                self._writers.forget_answer(writer, number)
+                return Outcome()
+            case AppendFailed(HiddenSeen()):
+                return self._arm_repeat(now_ms)
+            case AppendFailed():
+                raise AssertionError(f"nobody asked to hear of {event}")
 
     def replay(self, replayed: Replayed[AnyRecord]) -> Sequence[Instruction]:
         """Apply a durable record."""
-        events = self._state.apply(replayed.offset, replayed.record)
-        size_bytes = sum(
-            _EVENT_OVERHEAD_BYTES + (len(event.status.trace) if event.status else 0)
-            for event in events
+        record = replayed.record
+        changes = self._state.apply(replayed.offset, record)
+        self.history.record_seen(
+            replayed.offset, changes, sum(map(_size_bytes, changes)), replayed.timestamp_ms
         )
-        self.history.record_seen(replayed.offset, events, size_bytes)
-        return ()
+        if isinstance(record, StatusRecord) and record.mark is not None and record.mark.writer:
+            self._writers.seen(record.mark.writer, record.mark.number)
+        return [_HIDDEN_SEEN] if self._state.hidden and not self._repeat_is_due else ()
 
     def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
         """The log has been read to ``end_offset``."""
-        self.history.skip_to(end_offset)
-        return ()
+        self.history.loaded(end_offset, now_ms)
+        return [_HIDDEN_SEEN] if self._state.hidden else ()
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
         self._state.validate()
         self.history.validate()
+
+    def _put_statuses(self, event: PutStatuses) -> Outcome[AnyRecord]:
+        check_statuses(event)
+        writer, number = event.writer, event.number
+        outcomes: Sequence[WriteOutcome] | None = None
+        draft = Draft(self._state, writer, number)
+        if writer and self._writers.is_late(writer, number):
+            outcomes = (WriteOutcome.SUPERSEDED,) * len(event.writes)
+        elif writer:
+            outcomes = self._writers.answered(writer, number)
+        if outcomes is None:
+            outcomes = tuple(draft.write(write) for write in event.writes)
+            if writer:
+                self._writers.decided(writer, number, outcomes)
+        return Outcome(
+            records=draft.records,
+            instructions=[Complete(event.call_id, outcomes)],
+            on_append_failed=AnswerLost(writer, number) if writer else None,
+        )
+
+    def _put_topics(self, event: PutTopicStatuses, now_ms: int) -> Outcome[AnyRecord]:
+        check_topics(event)
+        found: dict[TopicKey, TopicStatus] = {}
+        for topic in event.topics:
+            key = TopicKey(event.connector, topic)
+            known = self._state.topic(key)
+            status = TopicStatus(key, event.task, event.discovered_ms or now_ms)
+            if known is None or (event.discovered_ms and known != status):
+                found[key] = status
+        return Outcome(
+            records=[TopicRecord(key, status) for key, status in found.items()],
+            instructions=[Complete(event.call_id, None)],
+        )
+
+    def _delete_topics(self, event: DeleteTopicStatuses) -> Outcome[AnyRecord]:
+        check_topic_deletion(event)
+        topics = self._state.topics(event.connector)
+        return Outcome(
+            records=[TopicRecord(key, None) for key in topics],
+            instructions=[Complete(event.call_id, None)],
+        )
+
+    def _arm_repeat(self, now_ms: int) -> Outcome[AnyRecord]:
+        self._repeat_is_due = True
+        return Outcome(
+            instructions=[SetTimer("repeat-hidden", now_ms + REPEAT_AFTER_MS, RepeatDue())]
+        )
+
+    def _repeat_hidden(self, now_ms: int) -> Outcome[AnyRecord]:
+        """Say again what is hidden, so that who reads the compacted log comes to the same state."""
+        hidden = list(islice(self._state.hidden, REPEAT_COUNT_MAX))
+        if not hidden:
+            self._repeat_is_due = False
+            return Outcome()
+        records = [self._state.repeated(key) for key in hidden]
+        more = self._arm_repeat(now_ms)
+        return Outcome(
+            records=records, instructions=more.instructions, on_append_failed=HiddenSeen()
+        )
+
+
+def _size_bytes(change: StatusChange) -> int:
+    is_status = isinstance(change, StatusEvent) and change.status is not None
+    trace = change.status.trace if is_status else ""  # type: ignore[union-attr]
+    return _EVENT_OVERHEAD_BYTES + len(trace)

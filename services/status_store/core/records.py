@@ -1,6 +1,11 @@
-"""The records of the status log: JSON as Kafka Connect writes it, keys and values alike."""
+"""The records of the status log: JSON as Kafka Connect writes it, keys and values alike.
 
-from dataclasses import dataclass
+What is Drover's own, the mark of a status, stands beside them as the record's request id, which
+Kafka Connect does not look at.
+"""
+
+import sys
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from drover.log.connect_json import (
@@ -13,13 +18,28 @@ from drover.log.connect_json import (
     parse_object,
     parse_task_id,
 )
-from drover.model.status import RunState, Status, StatusKey
-from services.status_store.core.validate import with_capped_trace
+from drover.model.status import RunState, Status, StatusKey, TopicKey, TopicStatus
+from services.status_store.core.validate import TIME_MAX_MS, with_capped_trace
 
 _CONNECTOR = "status-connector-"
 _TASK = "status-task-"
-#: a kind that belongs to the log but means nothing to this version
 _TOPIC = "status-topic-"
+#: between a topic, in whose name no colon can be, and its connector
+_TOPIC_OF = ":connector-"
+#: the writer of a request that named none
+_NOBODY = "-"
+_SAFE = "safe"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """In which request of which writer a status came, and whether it was ``safe``: to be ignored
+    where it comes too late. Records of other programs have none.
+    """
+
+    writer: str = ""
+    number: int = 0
+    safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +48,23 @@ class StatusRecord:
 
     key: StatusKey
     status: Status | None
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic that a connector uses; None forgets it."""
+
+    key: TopicKey
+    status: TopicStatus | None
 
 
 @dataclass(frozen=True, slots=True)
 class IgnoredRecord:
-    """A record without effect: of a kind that this version has no use for, or unreadable."""
+    """A record without effect: unreadable, and told of where it was read."""
 
 
-AnyRecord = StatusRecord | IgnoredRecord
+AnyRecord = StatusRecord | TopicRecord | IgnoredRecord
 
 IGNORED: Final[AnyRecord] = IgnoredRecord()
 
@@ -44,18 +73,12 @@ def encode(record: AnyRecord) -> tuple[bytes, bytes | None]:
     """Key and value of ``record`` as they stand in the log; a value of None is a tombstone."""
     if isinstance(record, IgnoredRecord):
         raise ValueError("a record without effect is never written")
+    if isinstance(record, TopicRecord):
+        key = f"{_TOPIC}{record.key.topic}{_TOPIC_OF}{record.key.connector}"
+        return key.encode(), None if record.status is None else _topic_value(record.status)
     prefix = _CONNECTOR if isinstance(record.key, str) else _TASK
-    key = f"{prefix}{record.key}".encode()
-    status = record.status
-    if status is None:
-        return key, None
-    value = {
-        "state": status.state.value,
-        "trace": status.trace or None,
-        "worker_id": status.worker_id,
-        "generation": status.generation,
-    }
-    return key, dump(value)
+    value = None if record.status is None else _status_value(record.status)
+    return f"{prefix}{record.key}".encode(), value
 
 
 def decode(key: bytes, value: bytes | None) -> AnyRecord:
@@ -66,12 +89,28 @@ def decode(key: bytes, value: bytes | None) -> AnyRecord:
     """
     text = parse_key(key)
     if text.startswith(_TOPIC):
-        return IGNORED
+        topic_key = _topic_key(text)
+        return TopicRecord(topic_key, None if value is None else _topic(topic_key, value))
     status_key = _status_key(text)
     if value is None:
         return StatusRecord(status_key, None)
     status = _status(status_key, value)
     return StatusRecord(status_key, None if status.state is RunState.DESTROYED else status)
+
+
+def mark_text(record: AnyRecord) -> str:
+    """The mark of ``record`` as the log keeps it, as its request id; empty without a mark."""
+    mark = record.mark if isinstance(record, StatusRecord) else None
+    if mark is None:
+        return ""
+    return "/".join([mark.writer or _NOBODY, str(mark.number), *([_SAFE] if mark.safe else [])])
+
+
+def marked(record: AnyRecord, text: str) -> AnyRecord:
+    """``record`` with the mark that its request id is; without if that is another program's."""
+    if not text or not isinstance(record, StatusRecord):
+        return record
+    return replace(record, mark=_mark(text))
 
 
 def _status_key(text: str) -> StatusKey:
@@ -82,22 +121,82 @@ def _status_key(text: str) -> StatusKey:
     raise UnreadableRecordError("the key is of no known kind")
 
 
+def _status_value(status: Status) -> bytes:
+    return dump(
+        {
+            "state": status.state.value,
+            "trace": status.trace or None,
+            "worker_id": status.worker_id,
+            "generation": status.generation,
+        }
+    )
+
+
 def _status(key: StatusKey, value: bytes) -> Status:
     fields = parse_object(value)
-    state, generation = fields.get("state"), fields.get("generation")
+    state = fields.get("state")
     if not isinstance(state, str) or state not in RunState.__members__:
         raise UnreadableRecordError("the value names no state")
-    if not isinstance(generation, int) or not -INT32_MAX <= generation <= INT32_MAX:
-        raise UnreadableRecordError("the value has no generation")
     return with_capped_trace(
         Status(
             key=key,
             state=RunState(state),
             worker_id=_optional_text(fields, "worker_id"),
-            generation=int(generation),
+            generation=_whole_number(fields, "generation", -INT32_MAX, INT32_MAX),
             trace=_optional_text(fields, "trace"),
         )
     )
+
+
+def _topic_key(text: str) -> TopicKey:
+    topic, separator, connector = text[len(_TOPIC) :].partition(":")
+    found, prefix = separator + connector, _TOPIC_OF
+    if not topic or not found.startswith(prefix) or found == prefix:
+        raise UnreadableRecordError("the key names no topic of a connector")
+    return TopicKey(found[len(prefix) :], topic)
+
+
+def _topic_value(status: TopicStatus) -> bytes:
+    return dump(
+        {
+            "topic": {
+                "name": status.key.topic,
+                "connector": status.key.connector,
+                "task": status.task,
+                "discoverTimestamp": status.discovered_ms,
+            }
+        }
+    )
+
+
+def _topic(key: TopicKey, value: bytes) -> TopicStatus:
+    fields = parse_object(value).get("topic")
+    if not isinstance(fields, dict):
+        raise UnreadableRecordError("the value describes no topic")
+    if (fields.get("name"), fields.get("connector")) != (key.topic, key.connector):
+        raise UnreadableRecordError("the value is about another topic than the key")
+    return TopicStatus(
+        key,
+        _whole_number(fields, "task", 0, INT32_MAX),
+        _whole_number(fields, "discoverTimestamp", 0, TIME_MAX_MS),
+    )
+
+
+def _mark(text: str) -> Mark | None:
+    writer, *rest = text.split("/")
+    number = rest[0] if rest else ""
+    if not writer or not (number.isascii() and number.isdigit() and len(number) <= 19):
+        return None
+    # the same few names stand beside all statuses
+    name = "" if writer == _NOBODY else sys.intern(writer)
+    return Mark(name, int(number), _SAFE in rest[1:])
+
+
+def _whole_number(fields: dict[str, Any], field: str, lowest: int, highest: int) -> int:
+    number = fields.get(field)
+    if isinstance(number, int) and not isinstance(number, bool) and lowest <= number <= highest:
+        return number
+    raise UnreadableRecordError(f"{field} is not a number from {lowest} to {highest}")
 
 
 def _optional_text(fields: dict[str, Any], field: str) -> str:

@@ -1,95 +1,143 @@
-"""The fold of the status log, and the rules by which a status is too late."""
+"""The fold of the status log."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusSnapshot
-from services.status_store.core.records import AnyRecord, IgnoredRecord
-
-
-def is_safe(status: Status, cached: Status | None) -> bool:
-    """Whether a safe write may replace what is there: nothing, the same worker's word, or one of a
-    generation that is not above its own.
-    """
-    return (
-        cached is None
-        or cached.worker_id == status.worker_id
-        or cached.generation <= status.generation
-    )
-
-
-def is_late_report(status: Status, cached: Status | None) -> bool:
-    """Whether ``status`` is a former owner's word about a task that another owner runs already.
-
-    During a rebalance the old owner's UNASSIGNED can arrive after the new owner's RUNNING. A
-    worker that gives up a task in the generation in which it ran it is no such case.
-    """
-    return (
-        isinstance(status.key, TaskId)
-        and status.state is RunState.UNASSIGNED
-        and cached is not None
-        and cached.state is RunState.RUNNING
-        and (
-            cached.generation > status.generation
-            or (cached.generation == status.generation and cached.worker_id != status.worker_id)
-        )
-    )
+from drover.model.status import (
+    RunState,
+    StatusChange,
+    StatusEvent,
+    StatusKey,
+    StatusSnapshot,
+    TopicEvent,
+    TopicKey,
+    TopicStatus,
+)
+from services.status_store.core.records import AnyRecord, Mark, StatusRecord, TopicRecord
+from services.status_store.core.rules import comes_late
 
 
 class StatusState:
-    """What is running, as the records applied so far say: the last word for each key."""
+    """What is running, as the records applied so far say: the last word that counts for each key.
+
+    A word is *hidden* when the last record of its key is one that counts for nothing: compaction
+    would leave that one alone.
+    """
 
     def __init__(self) -> None:
-        self._statuses: dict[StatusKey, Status] = {}
+        self._held: dict[StatusKey, StatusRecord] = {}
         #: the tasks of each connector that have a status; no empty sets
         self._tasks: dict[str, set[TaskId]] = {}
+        self._topics: dict[str, dict[TopicKey, TopicStatus]] = {}
+        self._hidden: dict[StatusKey, None] = {}
 
     @property
-    def statuses(self) -> Mapping[StatusKey, Status]:
-        """Every status by its key; changes with the state."""
-        return self._statuses
+    def hidden(self) -> Collection[StatusKey]:
+        """The keys whose word is hidden, the one for longest first; only of Drover's own words."""
+        return self._hidden.keys()
+
+    def held(self, key: StatusKey) -> StatusRecord | None:
+        """The word that counts for ``key``."""
+        return self._held.get(key)
+
+    def repeated(self, key: StatusKey) -> StatusRecord:
+        """What to write so that the word that counts for ``key`` is the log's last again."""
+        held = self._held.get(key)
+        if held is None or held.mark is None:
+            return StatusRecord(key, None, Mark())
+        return replace(held, mark=replace(held.mark, safe=False))
 
     def tasks(self, connector: str) -> set[TaskId]:
         """The tasks of ``connector`` that have a status."""
         return set(self._tasks.get(connector, ()))
 
-    def apply(self, offset: int, record: AnyRecord) -> Sequence[StatusEvent]:
+    def topics(self, connector: str) -> list[TopicKey]:
+        """The topics of ``connector``, by name."""
+        return sorted(self._topics.get(connector, ()))
+
+    def topic(self, key: TopicKey) -> TopicStatus | None:
+        """What is known of a connector's use of a topic."""
+        return self._topics.get(key.connector, {}).get(key)
+
+    def apply(self, offset: int, record: AnyRecord) -> Sequence[StatusChange]:
         """Apply the record at ``offset``; what watchers are told."""
-        if isinstance(record, IgnoredRecord):
-            return ()
-        key, status = record.key, record.status
-        if status is None:
-            # a removed connector takes the statuses of its tasks with it
-            keys: list[StatusKey] = [key]
-            if isinstance(key, str):
-                keys = [*sorted(self.tasks(key)), key]
-            for removed in keys:
-                self._remove(removed)
-            return [StatusEvent(offset, removed, None) for removed in keys]
-        if is_late_report(status, self._statuses.get(key)):
-            return ()
-        self._statuses[key] = status
-        if isinstance(key, TaskId):
-            self._tasks.setdefault(key.connector, set()).add(key)
-        return (StatusEvent(offset, key, status),)
+        if isinstance(record, StatusRecord):
+            return list(self._apply_status(offset, record))
+        if isinstance(record, TopicRecord):
+            return list(self._apply_topic(offset, record))
+        return ()
 
     def snapshot(self, end_offset: int) -> StatusSnapshot:
         """Every status; later changes do not show in it."""
-        return StatusSnapshot(end_offset, dict(self._statuses))
+        return StatusSnapshot(
+            end_offset,
+            {key: held.status for key, held in self._held.items() if held.status is not None},
+            {key: status for topics in self._topics.values() for key, status in topics.items()},
+        )
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
-        tasks = {key for key in self._statuses if isinstance(key, TaskId)}
+        tasks = {key for key in self._held if isinstance(key, TaskId)}
         indexed = [task for owned in self._tasks.values() for task in owned]
         assert len(indexed) == len(tasks)
         assert set(indexed) == tasks
         assert all(self._tasks.values())
-        for key, status in self._statuses.items():
-            assert status.key == key
-            assert status.state is not RunState.DESTROYED
+        assert all(self._topics.values())
+        for key, held in self._held.items():
+            assert held.key == key
+            assert held.status is not None
+            assert held.status.state is not RunState.DESTROYED
+        for connector, topics in self._topics.items():
+            assert all(key.connector == connector for key in topics)
+
+    def _apply_status(self, offset: int, record: StatusRecord) -> Iterable[StatusEvent]:
+        key, status = record.key, record.status
+        held = self._held.get(key)
+        if comes_late(status, record.mark, held):
+            self._hide(key)
+            return
+        self._hidden.pop(key, None)
+        if status is None:
+            if isinstance(key, str):
+                # a removed connector takes the statuses of its tasks with it
+                for task in sorted(self.tasks(key)):
+                    self._hide(task)
+                    self._remove(task)
+                    yield StatusEvent(offset, task, None)
+            self._remove(key)
+            yield StatusEvent(offset, key, None)
+            return
+        self._held[key] = record
+        if isinstance(key, TaskId):
+            self._tasks.setdefault(key.connector, set()).add(key)
+        if held is None or held.status != status:
+            yield StatusEvent(offset, key, status)
+
+    def _apply_topic(self, offset: int, record: TopicRecord) -> Iterable[TopicEvent]:
+        key, status = record.key, record.status
+        if status == self.topic(key):
+            return
+        topics = self._topics.setdefault(key.connector, {})
+        if status is not None:
+            topics[key] = status
+        else:
+            topics.pop(key, None)
+            if not topics:
+                del self._topics[key.connector]
+        yield TopicEvent(offset, key, status)
+
+    def _hide(self, key: StatusKey) -> None:
+        """The log's last word about ``key`` is not the one that counts.
+
+        Where another program has the last word that counts, the log is left to it.
+        """
+        held = self._held.get(key)
+        if held is not None and held.mark is not None:
+            self._hidden[key] = None
 
     def _remove(self, key: StatusKey) -> None:
-        self._statuses.pop(key, None)
+        self._held.pop(key, None)
         if isinstance(key, TaskId) and key.connector in self._tasks:
             self._tasks[key.connector].discard(key)
             if not self._tasks[key.connector]:

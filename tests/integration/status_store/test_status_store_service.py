@@ -14,7 +14,6 @@ from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
 from drover.client import EventsRead, StatusStoreClient
 from drover.errors import (
     InvalidArgumentError,
-    NotImplementedYetError,
     OutOfRangeError,
     Reason,
     UnavailableError,
@@ -22,7 +21,7 @@ from drover.errors import (
 from drover.log import sqlite
 from drover.log.log import LogRecord
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusWrite
+from drover.model.status import RunState, Status, StatusChange, StatusEvent, StatusKey, StatusWrite
 from drover.rpc.status import from_rpc_error
 from drover.runtime import compaction
 from services.status_store.server import wire
@@ -57,8 +56,8 @@ async def put(client: StatusStoreClient, *statuses: Status, safe: bool = False) 
 
 async def read_until(
     client: StatusStoreClient, start_offset: int, end_offset: int
-) -> list[StatusEvent]:
-    events: list[StatusEvent] = []
+) -> list[StatusChange]:
+    events: list[StatusChange] = []
     async with asyncio.timeout(30), aclosing(client.watch(start_offset)) as batches:
         async for batch in batches:
             events += batch.events
@@ -143,18 +142,6 @@ async def test_bad_input_lists_every_fault(path: Path) -> None:
         assert isinstance(from_rpc_error(caught.value), InvalidArgumentError)
 
 
-async def test_calls_that_come_later_say_so(path: Path) -> None:
-    async with running_service(path, wire) as service:
-        stub = pb_grpc.StatusStoreServiceStub(service.channel)
-        for call in (
-            stub.PutTopicStatuses(pb.PutTopicStatusesRequest(), timeout=10),
-            stub.Flush(pb.FlushRequest(), timeout=10),
-        ):
-            with pytest.raises(grpc.RpcError) as caught:
-                await call
-            assert isinstance(from_rpc_error(caught.value), NotImplementedYetError)
-
-
 async def test_many_statuses_come_in_chunks_and_large_batches_in_messages(path: Path) -> None:
     count, trace = 60, "x" * 60_000
     async with running_service(path, wire) as service:
@@ -213,14 +200,15 @@ async def test_records_that_cannot_be_read_are_told_once_and_skipped(path: Path)
             [
                 LogRecord(b"status-connector-a-1", good),
                 LogRecord(b"status-connector-b", b"\xff"),
-                LogRecord(b"status-topic-t:connector-a", b'{"topic":{}}'),
+                LogRecord(b"status-topic-t:connector-a-1", b'{"topic":{}}'),
+                LogRecord(b"status-topic-t", None),
                 LogRecord(b"status-task-a-1-0", good),
             ]
         )
         with capture_logs() as logs:
             await service.runtime.load()
         snapshot = await StatusStoreClient(service.channel).get_snapshot()
-    assert [log["offset"] for log in logs if "cannot be read" in log["event"]] == [1]
+    assert [log["offset"] for log in logs if "cannot be read" in log["event"]] == [1, 2, 3]
     assert set(snapshot.statuses) == {"a-1", TASK}
 
 

@@ -54,11 +54,6 @@ def _decoded(key: str, value: str) -> AnyRecord:
     return decode(key.encode(), value.encode())
 
 
-def test_topic_statuses_are_ignored() -> None:
-    assert _decoded("status-topic-t:connector-c", '{"topic":{"name":"t"}}') == IGNORED
-    assert decode(b"status-topic-t:connector-c", None) == IGNORED
-
-
 def test_fields_that_connect_may_leave_out() -> None:
     record = _decoded("status-connector-c", '{"state":"RUNNING","generation":1,"worker_id":null}')
     assert record == StatusRecord("c", Status("c", RunState.RUNNING, "", 1))
