@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -141,7 +141,8 @@ class TransactionalWriter:
                 job.produce(producer)
             topic = ""
             self._add_positions(producer, jobs, deadline_s)
-            producer.flush(max(0.0, deadline_s - time.monotonic()))
+            with _as_raised():
+                producer.flush(max(0.0, deadline_s - time.monotonic()))
             failed = next((job for job in jobs if job.error is not None), None)
             if failed is not None and failed.error is not None:
                 topic = failed.failed_topic
@@ -211,13 +212,12 @@ class TransactionalWriter:
         producer, self._producer = self._producer, None
         self._must_abort = False
         if producer is not None:
-            with contextlib.suppress(KafkaException, RuntimeError):
+            with contextlib.suppress(KafkaException, RuntimeError), _as_raised():
                 producer.purge()
                 producer.poll(0)
 
     def _idle(self) -> None:
-        if self._producer is not None:
-            self._producer.poll(0)
+        _poll(self._producer)
 
     def _translated(self, error: KafkaException, topic: str) -> DroverError:
         doing = f"nothing was written by {self.transactional_id}"
@@ -284,7 +284,12 @@ class PlainWriter:
             except KafkaException as error:
                 answers.append(self._translated(error, job.records[0].topic))
         # messages time out, but not while their request is under way
-        left_count = producer.flush(self._client.timeout_s + ABORT_S)
+        try:
+            with _as_raised():
+                left_count = producer.flush(self._client.timeout_s + ABORT_S)
+        except KafkaException as error:
+            self._drop()
+            return [self._translated(error, job.records[0].topic) for job in jobs]
         if left_count:
             producer.purge()
             producer.flush(ABORT_S)
@@ -307,8 +312,7 @@ class PlainWriter:
         self._producer = None
 
     def _idle(self) -> None:
-        if self._producer is not None:
-            self._producer.poll(0)
+        _poll(self._producer)
 
     def _translated(self, error: KafkaException, topic: str) -> DroverError:
         return self._client.translated(
@@ -321,6 +325,28 @@ def _is_ones_own(error: DroverError) -> bool:
     if isinstance(error, InvalidArgumentError):
         return True
     return error.reason in (Reason.STORAGE_MISCONFIGURED, Reason.NON_EMPTY_GROUP)
+
+
+@contextlib.contextmanager
+def _as_raised() -> Iterator[None]:
+    """What the binding raises out of librdkafka's callbacks, as it was meant.
+
+    It raises a fatal error, such as that another writer has begun, while delivery reports are being
+    called, and the next report makes a SystemError of it.
+    """
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from None
+        raise
+
+
+def _poll(producer: Producer | None) -> None:
+    """Have callbacks called; what is fatal is met again by the next write."""
+    if producer is not None:
+        with contextlib.suppress(KafkaException), _as_raised():
+            producer.poll(0)
 
 
 def _insist(call: Any, timeout_s: float) -> None:
