@@ -26,8 +26,9 @@ class WorkerSettings(ServiceSettings):
             address that it listens on.
         coordinator_address: The group coordinator; several that share the groups with commas
             between.
-        config_store_address: The config store.
-        status_store_address: The status store.
+        config_store_address: The config store; on Kafka there may be several of the same log, with
+            commas between: when one is away the next one is asked.
+        status_store_address: The status store; likewise.
         session_timeout_ms: How long the worker may be silent before its work goes to others.
         heartbeat_interval_ms: Between two signs of life; below the session timeout.
         rebalance_timeout_ms: How long a rebalance waits for this worker to stop its work.
@@ -42,8 +43,8 @@ class WorkerSettings(ServiceSettings):
     worker_listen: ListenAddress = "127.0.0.1:7411"
     worker_advertised: TargetAddress | None = None
     coordinator_address: RequiredAddresses = "127.0.0.1:7401"
-    config_store_address: TargetAddress = "127.0.0.1:7402"
-    status_store_address: TargetAddress = "127.0.0.1:7403"
+    config_store_address: RequiredAddresses = "127.0.0.1:7402"
+    status_store_address: RequiredAddresses = "127.0.0.1:7403"
     session_timeout_ms: PositiveMs = 10_000
     heartbeat_interval_ms: PositiveMs = 3_000
     rebalance_timeout_ms: PositiveMs = 60_000

@@ -12,9 +12,9 @@ import structlog
 
 from drover.api.connect.v1.connect_service_pb2_grpc import add_ConnectServiceServicer_to_server
 from drover.api.worker.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
-from drover.client.calls import channel
 from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorsClient
+from drover.client.replicas import ReplicasChannel
 from drover.client.status_store import StatusStoreClient
 from drover.client.watch import SnapshotRead, WatchableLog, follow
 from drover.clock import SystemClock
@@ -212,8 +212,9 @@ async def _wait_for_process(engine: Engine) -> None:
         await asyncio.sleep(_PROCESS_POLL_S)
 
 
-async def _connect(address: str, stack: AsyncExitStack) -> grpc.aio.Channel:
-    return await stack.enter_async_context(channel(address))
+async def _connect(addresses: str, stack: AsyncExitStack) -> grpc.aio.Channel:
+    replicas = ReplicasChannel(split_addresses(addresses))
+    return (await stack.enter_async_context(replicas)).as_channel()
 
 
 async def _until_stopping(stopping: asyncio.Event, link: EngineLink, parts: _Parts) -> None:
