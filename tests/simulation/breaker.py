@@ -2,10 +2,14 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from random import Random
 
+from drover.log.log import LogRecord
+from services.config_store.core.records import CommitRecord, encode
 from tests.simulation.cluster import WORKERS_MAX, Cluster
 from tests.simulation.engine import Engine
 from tests.simulation.mix import KINDS
+from tests.simulation.operators import TASKS_MAX
 from tests.simulation.process import Process
 from tests.simulation.worker import Worker
 
@@ -36,6 +40,10 @@ class Breaker:
         }
         if self._kinds:
             self._later()
+        # of its own, so that it changes nothing in seeds without it
+        self._stranger_dice = Random(cluster.mix.stranger_ms)
+        if cluster.mix.stranger_ms:
+            self._stranger_later()
 
     def _later(self) -> None:
         interval_ms = self._cluster.mix.fault_interval_ms
@@ -63,12 +71,14 @@ class Breaker:
 
     def _start_later(self, process: Process) -> None:
         away_ms = self._world.random.choice(AWAY_MS)
+        self._start_again(process, self._world.between(1, away_ms))
 
+    def _start_again(self, process: Process, away_ms: int) -> None:
         def start() -> None:
             if not process.alive:
                 process.start()
 
-        self._world.after(self._world.between(1, away_ms), start)
+        self._world.after(away_ms, start)
 
     def _pause(self) -> None:
         process = self._choose()
@@ -128,6 +138,27 @@ class Breaker:
         if service.alive:
             service.crash("is restarted")
             self._start_later(service)
+
+    def _stranger_later(self) -> None:
+        self._world.after(self._cluster.mix.stranger_ms, self._stranger_writes)
+
+    def _stranger_writes(self) -> None:
+        """Half a set in the config log: a marker that names more tasks than there are."""
+        if not self.active:
+            return
+        self._stranger_later()
+        cluster = self._cluster
+        names = list(cluster.rules.configs.existing())
+        if not names:
+            return
+        self.counts["stranger"] += 1
+        store = cluster.config_store
+        if store.alive:
+            store.crash("is restarted, and a stranger writes meanwhile")
+            self._start_again(store, 500)
+        marker = CommitRecord(self._stranger_dice.choice(names), 2 * TASKS_MAX)
+        record = LogRecord(*encode(marker))
+        cluster.rules.marker_written_by_another(store.disk.append_by_another(record), record)
 
     def _compact(self) -> None:
         service = self._world.random.choice(self._cluster.services)

@@ -82,6 +82,10 @@ class Disk:
             with suppress(DroverError):  # it may be fenced
                 self._write(records, epoch)
 
+    def append_by_another(self, record: LogRecord) -> int:
+        """What another cluster on the same log writes while nobody here follows; its offset."""
+        return at_once(self._log.append([record])) - 1
+
     def read(self) -> Sequence[StoredRecord]:
         """Everything the log holds."""
         return at_once(_read_all(self._log))

@@ -98,6 +98,8 @@ def _work_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
         assert known.config is not None
         tasks = known.tasks or []
         if target is TargetState.STARTED:
+            if known.missing_tasks_of is not None:
+                yield f"{name} is left with half a set of task configs"
             wanted = task_configs(known.config, int(known.config["tasks.max"]))
             if [dict(task) for task in tasks] != wanted:
                 yield f"{name} has other task configs than it should have"

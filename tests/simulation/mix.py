@@ -46,6 +46,8 @@ class Mix:
     kept_records: int
     retention_ms: int
     offers_newer: float
+    #: Time between two commit markers of another cluster on the same config log; 0 for none.
+    stranger_ms: int
 
 
 def draw_mix(dice: Random) -> Mix:
@@ -79,6 +81,8 @@ def draw_mix(dice: Random) -> Mix:
         retention_ms=dice.choice((5_000, 604_800_000)),
         kept_records=dice.choice((20, 100, 1_000)),
         offers_newer=dice.choice((0.0, 0.5, 1.0)),
+        # drawn aside, so that the other seeds are what they were before there was this one
+        stranger_ms=Random(str(dice.getstate())).choice((0, 0, 0, 8_000)),
     )
 
 
@@ -95,4 +99,5 @@ def healed(mix: Mix) -> Mix:
         plugin_ms=min(mix.plugin_ms, 50),
         plugin_failure=0.0,
         stop_hangs=0.0,
+        stranger_ms=0,
     )

@@ -19,6 +19,8 @@ class ReferenceConnector:
     tasks: list[ConfigMap] | None = None
     set_number: int = -1
     uncommitted: list[ConfigMap] = field(default_factory=list)
+    #: How many tasks a marker named that had not all of them in the log; None when it had.
+    missing_tasks_of: int | None = None
 
 
 class ReferenceConfigs:
@@ -42,6 +44,7 @@ class ReferenceConfigs:
                 if config is None:
                     known.tasks = None
                     known.uncommitted = []
+                    known.missing_tasks_of = None
             case records.TargetStateRecord(name, state):
                 self._get(name).target = state
             case records.TaskRecord(task, config):
@@ -49,9 +52,11 @@ class ReferenceConfigs:
             case records.CommitRecord(name, task_count):
                 known = self._get(name)
                 if known.config is not None:
-                    assert len(known.uncommitted) == task_count
-                    known.tasks = known.uncommitted
-                    known.set_number = offset + 1
+                    is_whole = len(known.uncommitted) == task_count
+                    known.tasks = known.uncommitted if is_whole else []
+                    known.missing_tasks_of = None if is_whole else task_count
+                    if is_whole:
+                        known.set_number = offset + 1
                 known.uncommitted = []
             case _:
                 pass
@@ -72,11 +77,15 @@ class ReferenceConfigs:
             if entry is None or known is None:
                 return name, f"is {'lost' if entry is None else 'not deleted'}"
             tasks = known.tasks or []
+            task_count = known.missing_tasks_of
+            if task_count is None:
+                task_count = -1 if known.tasks is None else len(tasks)
             expected = (
                 known.config,
                 known.revision,
                 known.target or TargetState.STARTED,
-                -1 if known.tasks is None else len(tasks),
+                task_count,
+                known.missing_tasks_of is not None,
                 known.set_number if known.tasks is not None else -1,
                 {TaskId(name, index): config for index, config in enumerate(tasks)},
             )
@@ -85,6 +94,7 @@ class ReferenceConfigs:
                 entry.config_revision,
                 entry.target_state,
                 entry.task_count,
+                entry.inconsistent,
                 # before its first set a connector may know that of one it was deleted with
                 entry.task_config_generation if entry.task_count >= 0 else -1,
                 {t: c for t, c in snapshot.task_configs.items() if t.connector == name},

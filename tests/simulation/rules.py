@@ -288,6 +288,12 @@ class Rules:
                 records[0].key.decode(),
             )
 
+    def marker_written_by_another(self, offset: int, record: LogRecord) -> None:
+        """Another cluster on the same log has written."""
+        name = record.key.decode().removeprefix("commit-")
+        self._world.tell((name, "config"), "config log {}: a stranger's {}", offset, record.value)
+        self.configs.write(offset, record)
+
     def statuses_written(
         self, records: Sequence[LogRecord], first_offset: int, epoch: int | None
     ) -> None:
