@@ -11,6 +11,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
+from tests.support.folded_claims import FoldedStore
 
 TASKS = st.integers(0, 2)
 GENERATIONS = st.integers(1, 4)
@@ -20,11 +21,17 @@ SETS = st.integers(-1, 3)
 class ClaimsMachine(RuleBasedStateMachine):
     """The store beside a model that keeps every claim ever granted."""
 
+    store: EmbeddedStore | FoldedStore
+
+    def open_store(self) -> EmbeddedStore | FoldedStore:
+        self.directory = tempfile.TemporaryDirectory()
+        store = EmbeddedStore(Path(self.directory.name) / "data.db")
+        store._database._writer.execute("PRAGMA synchronous = OFF")
+        return store
+
     @initialize()
     def open(self) -> None:
-        self.directory = tempfile.TemporaryDirectory()
-        self.store = EmbeddedStore(Path(self.directory.name) / "data.db")
-        self.store._database._writer.execute("PRAGMA synchronous = OFF")
+        self.store = self.open_store()
         self.request_count = 0
         #: Every claim with its request and its set, in the order of granting.
         self.granted: list[tuple[TaskId, Term, str, int]] = []
@@ -36,6 +43,7 @@ class ClaimsMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "store"):
             self.store.close()
+        if hasattr(self, "directory"):
             self.directory.cleanup()
 
     @rule(task=TASKS, generation=GENERATIONS, configs=SETS)
@@ -108,5 +116,14 @@ class ClaimsMachine(RuleBasedStateMachine):
             return None
 
 
+class FoldedClaimsMachine(ClaimsMachine):
+    """The same on what is kept on Kafka."""
+
+    def open_store(self) -> EmbeddedStore | FoldedStore:
+        return FoldedStore()
+
+
 TestClaims = ClaimsMachine.TestCase
 TestClaims.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestFoldedClaims = FoldedClaimsMachine.TestCase
+TestFoldedClaims.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

@@ -119,7 +119,7 @@ class KafkaOffsets:
         found = dict(loaded.topic.of(connector))
         for position in await self._groups.positions(connector):
             found[canonical_token(position.partition_json)] = position
-        return _page(found, after)
+        return page_of(found, after)
 
     async def close(self) -> None:
         """Finish what is under way and let the store go."""
@@ -258,7 +258,7 @@ def _moved() -> DroverError:
     )
 
 
-def _page(found: Mapping[str, CommittedOffset], after: str) -> tuple[list[CommittedOffset], str]:
+def page_of(found: Mapping[str, CommittedOffset], after: str) -> tuple[list[CommittedOffset], str]:
     """What comes behind a canonical partition, as much as a page takes, and the next token."""
     page: list[CommittedOffset] = []
     page_bytes = 0

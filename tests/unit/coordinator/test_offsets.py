@@ -11,7 +11,6 @@ import pytest
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import (
     FailedPreconditionError,
-    InvalidArgumentError,
     Reason,
     ResourceExhaustedError,
     UnavailableError,
@@ -214,45 +213,6 @@ async def test_a_busy_store_is_unavailable_and_serves_again(
     finally:
         other.close()
     assert (await offsets.commit([commit_of(term, 1)]))[0].outcome is CommitOutcome.COMMITTED
-
-
-async def test_pages_hold_every_offset_once(
-    offsets: EmbeddedOffsets, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offsets_module, "PAGE_MAX_BYTES", 1_000)
-    term = await claim(offsets)
-    written = [
-        CommittedOffset(f'{{ "file": "f{index:03}" }}', '{"position":1}', "x" * 100)
-        for index in range(50)
-    ]
-    await offsets.commit([TaskOffsets(TASK, term, written)])
-    found: list[CommittedOffset] = []
-    token, pages = "", 0
-    while True:
-        page, token = await offsets.fetch("c", token)
-        found += page
-        pages += 1
-        if not token:
-            break
-    assert found == written
-    assert pages > 5
-
-
-async def test_an_offset_larger_than_a_page_still_comes(
-    offsets: EmbeddedOffsets, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offsets_module, "PAGE_MAX_BYTES", 10)
-    term = await claim(offsets)
-    await offsets.commit([commit_of(term, 1)])
-    page, token = await offsets.fetch("c", "")
-    assert (len(page), token) == (1, "")
-
-
-@pytest.mark.parametrize("token", ["x", "[]", "1", '{"a":'])
-async def test_a_token_that_no_page_gave(offsets: EmbeddedOffsets, token: str) -> None:
-    with pytest.raises(InvalidArgumentError) as caught:
-        await offsets.fetch("c", token)
-    assert [each.field for each in caught.value.violations] == ["page_token"]
 
 
 async def test_waiting_calls_are_bounded(

@@ -1,0 +1,122 @@
+"""The coordinator's JSON in the control topic: what it says, and what of it cannot be read."""
+
+from typing import Any
+
+import pytest
+
+from drover.log.connect_json import UnreadableRecordError
+from drover.model.claims import NOBODY, TaskClaim
+from drover.model.ids import TaskId, Term
+from services.coordinator.core.lease_table import LeaseTable, carried_out
+from services.coordinator.core.ownership import Lease, Peer
+from services.coordinator.core.task_claims import ClaimRecord, ClaimsRecord, CommitRecord
+from services.coordinator.kafka.records import (
+    OwnerRecord,
+    decode_claims_record,
+    decode_table,
+    encode_changes,
+    encode_claims_record,
+)
+from tests.support.lease_courses import COURSES
+
+TASK = TaskId('c-"1"', 7)
+
+#: Logs in the field hold such bytes: they may be added to, never changed.
+GOLDEN: dict[bytes, tuple[bytes, ClaimsRecord | OwnerRecord]] = {
+    b'["owner"]': (b'{"owner":"a:1/run","epoch":7}', OwnerRecord("a:1/run", 7)),
+    b'["commit","c-\\"1\\"",7]': (
+        b'{"generation":3,"sequence":9,"number":12}',
+        CommitRecord(TASK, Term(3, 9), 12),
+    ),
+    b'["claim","c-\\"1\\"",7]': (
+        b'{"generation":3,"sequence":9,"owner":"m","task_config_generation":5,'
+        b'"requests":{"r1":[2,8],"r2":[3,9]}}',
+        ClaimRecord(TASK, TaskClaim(Term(3, 9), "m", 5), (("r1", Term(2, 8)), ("r2", Term(3, 9)))),
+    ),
+    '["claim","é",0]'.encode(): (
+        b'{"generation":1,"sequence":2,"owner":"","task_config_generation":-1,"requests":{}}',
+        ClaimRecord(TaskId("é", 0), TaskClaim(Term(1, 2), NOBODY, -1)),
+    ),
+}
+
+
+@pytest.mark.parametrize("key", GOLDEN)
+def test_a_record_of_claims_is_these_bytes(key: bytes) -> None:
+    value, record = GOLDEN[key]
+    assert encode_claims_record(record) == (key, value)
+    assert decode_claims_record(key, value) == record
+    assert decode_claims_record(key, None) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"claim", b"{}"),
+        (b"\xff", b"{}"),
+        (b"[]", b"{}"),
+        (b"[1]", b"{}"),
+        (b'["owner"]', b"[]"),
+        (b'["owner"]', b'{"owner":1,"epoch":1}'),
+        (b'["owner"]', b'{"owner":"a","epoch":true}'),
+        (b'["commit","c",0]', b'{"generation":1,"sequence":1}'),
+        (b'["claim","c",0]', b'{"generation":1,"sequence":1,"owner":"m"}'),
+        (
+            b'["claim","c",0]',
+            b'{"generation":1,"sequence":1,"owner":"m","task_config_generation":1,"requests":[]}',
+        ),
+        (
+            b'["claim","c",0]',
+            b'{"generation":1,"sequence":1,"owner":"m","task_config_generation":1,'
+            b'"requests":{"r":[1]}}',
+        ),
+    ],
+)
+def test_what_is_no_record_of_claims(key: bytes, value: bytes) -> None:
+    with pytest.raises(UnreadableRecordError):
+        decode_claims_record(key, value)
+
+
+def test_a_kind_of_a_later_version_is_passed_over() -> None:
+    assert decode_claims_record(b'["claim of a stream","c",0]', b"{}") is None
+
+
+@pytest.mark.parametrize("course", COURSES)
+def test_a_course_of_leases_on_a_compacted_topic(course: str) -> None:
+    """Every exchange finds only the newest value of each key."""
+    values: dict[str, bytes] = {}
+    for who, writes in COURSES[course].steps:
+        before = decode_table(values, 2, _fail)
+        for key, value in encode_changes(carried_out(before, who, writes), before):
+            values.pop(key.decode(), None)
+            if value is not None:
+                values[key.decode()] = value
+    assert decode_table(values, 2, _fail) == COURSES[course].table
+
+
+def test_leases_are_these_bytes() -> None:
+    table = LeaseTable((Lease("a:1", "run", 3, 8),), {"a:1": Peer("run", 5, 3_000)})
+    assert encode_changes(table, LeaseTable((Lease(),), {"b:1": Peer("run")})) == [
+        (b"lease:0", b'{"owner":"a:1","incarnation":"run","epoch":3,"renewals":8}'),
+        (b"coordinator:a:1", b'{"incarnation":"run","beats":5,"lease_ms":3000}'),
+        (b"coordinator:b:1", None),
+    ]
+
+
+def test_what_cannot_be_read_of_leases_counts_as_not_there_and_is_told() -> None:
+    good = b'{"owner":"a:1","incarnation":"run","epoch":3,"renewals":8}'
+    values: dict[str, Any] = {
+        "lease:0": b"no json",
+        "lease:1": good,
+        "lease:2": good,  # there are two
+        "lease:x": good,
+        "coordinator:a:1": b'{"incarnation":"run","beats":"5","lease_ms":3000}',
+        "claim:topic:1": b"another's",
+    }
+    told: list[str] = []
+    table = decode_table(values, 2, lambda key, why: told.append(key))
+    assert table == LeaseTable((Lease(), Lease("a:1", "run", 3, 8)))
+    assert told == ["lease:0", "lease:2", "lease:x", "coordinator:a:1"]
+
+
+def _fail(key: str, why: str) -> None:
+    raise AssertionError((key, why))
