@@ -1,7 +1,7 @@
 """The log: keyed records in order, compacted, with one privileged writer at a time."""
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from drover.errors import Reason, UnavailableError
@@ -29,11 +29,16 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record where it stands in the log; compaction leaves gaps between offsets."""
+    """A record where it stands in the log; compaction leaves gaps between offsets.
+
+    ``place`` is topic, partition and offset of what stands on Kafka, where a log of several
+    partitions counts offsets of its own.
+    """
 
     offset: int
     timestamp_ms: int
     record: LogRecord
+    place: tuple[str, int, int] | None = field(default=None, compare=False)
 
 
 class Log(Protocol):

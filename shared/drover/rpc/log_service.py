@@ -119,10 +119,13 @@ def skipping_unreadable(
         try:
             return decode(record.key, record.value)
         except UnreadableRecordError as error:
+            topic, partition, offset = stored.place or (None, None, stored.offset)
+            on_kafka = {} if topic is None else {"topic": topic, "partition": partition}
             _log.warning(
                 "a record cannot be read and is skipped",
                 log=service,
-                offset=stored.offset,
+                **on_kafka,
+                offset=offset,
                 key=record.key[:200].decode(errors="backslashreplace"),
                 why=str(error),
             )

@@ -26,9 +26,10 @@ def to_produced(record: LogRecord, *, topic: str, partition: int | None, now_ms:
 
 
 def to_stored(
-    records: Sequence[KafkaRecord], first_offset: int | None = None
+    records: Sequence[KafkaRecord], first_offset: int | None = None, *, topic: str = ""
 ) -> list[StoredRecord]:
-    """Records as a log brings them, with Kafka's offsets, or counted from ``first_offset``.
+    """Records of ``topic`` as a log brings them, with Kafka's offsets, or counted from
+    ``first_offset``.
 
     One that others wrote without a key has an empty one.
     """
@@ -42,7 +43,8 @@ def to_stored(
             elif name == AUTHOR_HEADER:
                 author = _text(value)
         kept = LogRecord(record.key or b"", record.value, request_id, author)
-        stored.append(StoredRecord(offset, record.timestamp_ms, kept))
+        place = (topic, record.partition, record.offset)
+        stored.append(StoredRecord(offset, record.timestamp_ms, kept, place))
     return stored
 
 
