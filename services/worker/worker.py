@@ -19,7 +19,6 @@ from drover.client.status_store import StatusStoreClient
 from drover.client.watch import SnapshotRead, WatchableLog, follow
 from drover.clock import SystemClock
 from drover.errors import InternalError, Reason, UnavailableError
-from drover.log.directory import storage_directory
 from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.model.status import StatusChange, StatusSnapshot
 from drover.rpc.server import RpcServer
@@ -96,7 +95,7 @@ class Worker:
             InternalError: A part failed by a defect: what goes on without it does harm unseen.
         """
         settings = self._settings
-        storage_directory(settings.storage_url)  # refuses what no engine could use
+        settings.storage()  # refuses what no engine could use
         listen = with_port(settings.worker_listen)
         async with AsyncExitStack() as stack:
             link = EngineLink(limits=settings.engine_settings().limits, post=self._post)

@@ -1,9 +1,10 @@
-"""The processes of an embedded cluster: coordinators, config store, status store and workers."""
+"""The processes of a cluster: coordinators, config stores, status stores and workers."""
 
 import importlib.util
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain, count
 from pathlib import Path
 
 from drover.cli import ports
@@ -12,8 +13,8 @@ from drover.cli.state import ClusterError
 
 _STORES = ("config-store", "status-store")
 _DEFAULT_PORTS = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
-#: Of the second coordinator; the others follow.
-_DEFAULT_COORDINATOR_PORT = 7404
+#: Of the second coordinator; the others follow, and then the other stores.
+_DEFAULT_FURTHER_PORT = 7404
 _DEFAULT_WORKER_PORT = 7411
 _WORKER_STOP_GRACE_S = 30.0
 
@@ -24,12 +25,16 @@ class ClusterOptions:
 
     ``listen`` fixes addresses by process name ("coordinator", "worker-1"); the others get the
     default port where it is free (with ``default_ports``), or any free one. ``env`` is added to
-    the environment of every process.
+    the environment of every process. ``storage_url`` names a Kafka cluster to keep everything in;
+    empty for SQLite files in ``directory``, with which there is one store of each kind.
     """
 
     directory: Path
     worker_count: int = 2
     coordinator_count: int = 1
+    config_store_count: int = 1
+    status_store_count: int = 1
+    storage_url: str = ""
     host: str = "127.0.0.1"
     default_ports: bool = False
     listen: Mapping[str, str] = field(default_factory=dict)
@@ -39,6 +44,21 @@ class ClusterOptions:
     def data_directory(self) -> Path:
         """Where the logs and topics are."""
         return self.directory.absolute() / "data"
+
+
+def kafka_url(given: str, environ: Mapping[str, str]) -> str:
+    """The Kafka cluster that is asked for: as given, else in DROVER_STORAGE_URL; empty for none.
+
+    Raises:
+        ClusterError: Another storage was given.
+    """
+    if given and not given.startswith("kafka://"):
+        raise ClusterError(
+            f"the storage URL is {given!r}: it must be kafka://host:port, with more brokers after"
+            " commas; an embedded cluster keeps its data in --dir"
+        )
+    in_environment = environ.get("DROVER_STORAGE_URL", "")
+    return given or (in_environment if in_environment.startswith("kafka://") else "")
 
 
 def listen_from_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -52,17 +72,23 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
     """The processes of a cluster in the order of their start; see ``Supervisor``.
 
     Raises:
-        ClusterError: the services are not installed, or an address is malformed or in use.
+        ClusterError: the services are not installed, an address is malformed or in use, or several
+            stores are wanted without Kafka.
     """
     if importlib.util.find_spec("services") is None:
         raise ClusterError("the services are not installed here: run this in a clone of Drover")
+    if not options.storage_url and max(options.config_store_count, options.status_store_count) > 1:
+        raise ClusterError("several config or status stores need Kafka: give --storage-url")
     addresses = _choose_addresses(options)
     coordinators = ",".join(addresses[name] for name in _coordinator_names(options))
     common = {
         **options.env,
-        "DROVER_STORAGE_URL": f"sqlite://{options.data_directory}",
+        "DROVER_STORAGE_URL": options.storage_url or f"sqlite://{options.data_directory}",
         "DROVER_COORDINATOR_ADDRESS": coordinators,
-        **{f"{_variable(name)}_ADDRESS": addresses[name] for name in _STORES},
+        **{
+            f"{_variable(kind)}_ADDRESS": ",".join(addresses[name] for name in names)
+            for kind, names in _store_names(options).items()
+        },
     }
     # one that is alone is told of no others
     shared = {"DROVER_COORDINATORS": coordinators} if options.coordinator_count > 1 else {}
@@ -78,11 +104,12 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
     services += [
         ProcessSpec(
             name=name,
-            argv=_module(name),
+            argv=_module(kind),
             address=addresses[name],
-            env={**common, f"{_variable(name)}_LISTEN": addresses[name]},
+            env={**common, f"{_variable(kind)}_LISTEN": addresses[name]},
         )
-        for name in _STORES
+        for kind, names in _store_names(options).items()
+        for name in names
     ]
     workers = [
         ProcessSpec(
@@ -102,9 +129,17 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
 
 
 def _coordinator_names(options: ClusterOptions) -> list[str]:
-    """The first is "coordinator", as the only one is; the next "coordinator-2"."""
-    others = [f"coordinator-{number}" for number in range(2, options.coordinator_count + 1)]
-    return ["coordinator", *others]
+    return _names("coordinator", options.coordinator_count)
+
+
+def _store_names(options: ClusterOptions) -> dict[str, list[str]]:
+    counts = (options.config_store_count, options.status_store_count)
+    return {kind: _names(kind, number) for kind, number in zip(_STORES, counts, strict=True)}
+
+
+def _names(kind: str, number: int) -> list[str]:
+    """The first has the kind's name, as the only one has; the next is "coordinator-2"."""
+    return [kind, *(f"{kind}-{each}" for each in range(2, number + 1))]
 
 
 def _worker_names(options: ClusterOptions) -> list[str]:
@@ -122,16 +157,16 @@ def _module(name: str) -> list[str]:
 def _choose_addresses(options: ClusterOptions) -> dict[str, str]:
     workers = _worker_names(options)
     coordinators = _coordinator_names(options)
-    names = [*coordinators, *_STORES, *workers]
+    stores = list(chain.from_iterable(_store_names(options).values()))
+    names = [*coordinators, *stores, *workers]
     addresses = {name: options.listen[name] for name in names if name in options.listen}
     for name, address in addresses.items():
         _check_free(name, address)
     if options.default_ports:
-        defaults = (
-            _DEFAULT_PORTS
-            | {n: _DEFAULT_COORDINATOR_PORT + i for i, n in enumerate(coordinators[1:])}
-            | {name: _DEFAULT_WORKER_PORT + index for index, name in enumerate(workers)}
-        )
+        further = [name for name in (*coordinators, *stores) if name not in _DEFAULT_PORTS]
+        own = {name: _DEFAULT_WORKER_PORT + index for index, name in enumerate(workers)}
+        between = (port for port in count(_DEFAULT_FURTHER_PORT) if port not in own.values())
+        defaults = _DEFAULT_PORTS | dict(zip(further, between, strict=False)) | own
         for name in names:
             address = f"{options.host}:{defaults[name]}"
             if address not in addresses.values() and ports.is_free(options.host, defaults[name]):

@@ -11,7 +11,12 @@ from typing import Annotated, Any
 import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.cluster import ClusterOptions, cluster_stages, listen_from_environment
+from drover.cli.cluster import (
+    ClusterOptions,
+    cluster_stages,
+    kafka_url,
+    listen_from_environment,
+)
 from drover.cli.console import (
     AddressOption,
     CliError,
@@ -54,9 +59,25 @@ def up(
         int,
         typer.Option(min=1, max=7, help="How many coordinators, which stand in for each other."),
     ] = 1,
+    storage_url: Annotated[
+        str,
+        typer.Option(
+            metavar="KAFKA_URL",
+            show_default=False,
+            help="Keep everything in Kafka, as kafka://host:port,host:port; by default what "
+            "DROVER_STORAGE_URL names if that is Kafka, else files in --dir. The topics, group id "
+            "and clients' settings come from the environment.",
+        ),
+    ] = "",
+    config_stores: Annotated[
+        int, typer.Option(min=1, max=7, help="How many config stores; several on Kafka only.")
+    ] = 1,
+    status_stores: Annotated[
+        int, typer.Option(min=1, max=7, help="How many status stores; several on Kafka only.")
+    ] = 1,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Keep an embedded cluster running until Ctrl-C."""
+    """Keep a cluster running on this machine until Ctrl-C: an embedded one, or one on Kafka."""
     try:
         find_java()
     except JavaUnusableError as error:
@@ -69,6 +90,9 @@ def up(
         directory,
         worker_count=workers,
         coordinator_count=coordinators,
+        config_store_count=config_stores,
+        status_store_count=status_stores,
+        storage_url=kafka_url(storage_url, os.environ),
         default_ports=True,
         listen=listen_from_environment(os.environ),
     )
@@ -83,14 +107,15 @@ def up(
         if output is Output.JSON:
             print_json_line({"process": "cluster", "event": "up", "address": address})
             return
-        say(f"the cluster is up; logs are in {directory / 'logs'}; Ctrl-C stops it")
+        where = f" on {options.storage_url}" if options.storage_url else ""
+        say(f"the cluster is up{where}; logs are in {directory / 'logs'}; Ctrl-C stops it")
         say(f"try: drover cluster info, or grpcurl -plaintext {address} list")
 
     asyncio.run(run_until_signal(supervisor, tell))
     if output is Output.JSON:
         print_json_line({"process": "cluster", "event": "down"})
     else:
-        say("the cluster is down")
+        say("the cluster is down" + ("; its topics stay in Kafka" if options.storage_url else ""))
 
 
 def _tell_event(output: Output, name: str, text: str) -> None:

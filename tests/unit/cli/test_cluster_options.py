@@ -5,7 +5,12 @@ from pathlib import Path
 import pytest
 
 from drover.cli import ports
-from drover.cli.cluster import ClusterOptions, cluster_stages, listen_from_environment
+from drover.cli.cluster import (
+    ClusterOptions,
+    cluster_stages,
+    kafka_url,
+    listen_from_environment,
+)
 from drover.cli.state import ClusterError
 
 
@@ -93,3 +98,64 @@ def test_several_coordinators_are_told_of_each_other_and_everybody_of_all(tmp_pa
 def test_a_coordinator_that_is_alone_is_told_of_no_others(tmp_path: Path) -> None:
     services, _ = cluster_stages(ClusterOptions(tmp_path))
     assert "DROVER_COORDINATORS" not in services[0].env
+
+
+def test_on_kafka_everything_is_told_of_the_brokers_and_nothing_of_a_directory(
+    tmp_path: Path,
+) -> None:
+    url = "kafka://a:9092,b:9092"
+    services, workers = cluster_stages(ClusterOptions(tmp_path, storage_url=url))
+    for spec in [*services, *workers]:
+        assert spec.env["DROVER_STORAGE_URL"] == url
+        assert str(tmp_path) not in str(spec.env)
+
+
+def test_on_kafka_stores_stand_in_for_each_other(tmp_path: Path) -> None:
+    options = ClusterOptions(
+        tmp_path, storage_url="kafka://a:9092", config_store_count=2, status_store_count=3
+    )
+    services, workers = cluster_stages(options)
+    by_name = {spec.name: spec for spec in services}
+    assert list(by_name) == [
+        *("coordinator", "config-store", "config-store-2"),
+        *("status-store", "status-store-2", "status-store-3"),
+    ]
+    second = by_name["config-store-2"]
+    assert list(second.argv[1:]) == ["-m", "services.config_store"]
+    assert second.env["DROVER_CONFIG_STORE_LISTEN"] == second.address
+    assert workers[0].env["DROVER_CONFIG_STORE_ADDRESS"] == ",".join(
+        by_name[name].address for name in ("config-store", "config-store-2")
+    )
+    assert len(workers[0].env["DROVER_STATUS_STORE_ADDRESS"].split(",")) == 3
+    assert len({spec.address for spec in [*services, *workers]}) == 8
+
+
+def test_several_stores_on_one_directory_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="need Kafka"):
+        cluster_stages(ClusterOptions(tmp_path, config_store_count=2))
+
+
+def test_default_ports_are_given_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "is_free", lambda _host, _port: True)
+    options = ClusterOptions(
+        tmp_path,
+        storage_url="kafka://a:9092",
+        coordinator_count=7,
+        config_store_count=7,
+        status_store_count=7,
+        worker_count=3,
+        default_ports=True,
+    )
+    specs = [spec for stage in cluster_stages(options) for spec in stage]
+    assert len({spec.address for spec in specs}) == len(specs) == 24
+    assert specs[-3].address == "127.0.0.1:7411"
+
+
+def test_kafka_is_asked_for_by_option_or_environment() -> None:
+    environment = {"DROVER_STORAGE_URL": "kafka://a:9092"}
+    assert kafka_url("", environment) == "kafka://a:9092"
+    assert kafka_url("kafka://b:9092", environment) == "kafka://b:9092"
+    assert kafka_url("", {"DROVER_STORAGE_URL": "sqlite:///var/drover"}) == ""
+    assert kafka_url("", {}) == ""
+    with pytest.raises(ClusterError, match="must be kafka://host:port"):
+        kafka_url("sqlite:///var/drover", {})
