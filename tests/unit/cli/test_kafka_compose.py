@@ -1,0 +1,100 @@
+"""deploy/kafka-compose.yml over docker-compose.yml: the same cluster on Kafka."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drover.log.storage import KafkaStorage, parse_storage
+
+ROOT = Path(__file__).parents[3]
+OURS = ["coordinator", "config-store", "status-store", "worker-1", "worker-2"]
+
+
+def load(name: str) -> dict[str, Any]:
+    loaded = yaml.safe_load((ROOT / name).read_text(encoding="utf-8"))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def overlay() -> dict[str, Any]:
+    return load("deploy/kafka-compose.yml")
+
+
+@pytest.fixture(scope="module")
+def compose(overlay: dict[str, Any]) -> dict[str, Any]:
+    """Both files as Compose merges them, mappings key by key."""
+    return merged(load("docker-compose.yml"), overlay)
+
+
+def merged(below: Any, above: Any) -> Any:
+    if not isinstance(below, dict) or not isinstance(above, dict):
+        return above
+    return {
+        **below,
+        **{
+            key: merged(below[key], value) if key in below else value
+            for key, value in above.items()
+        },
+    }
+
+
+def test_it_adds_a_broker_to_the_embedded_clusters_services(compose: dict[str, Any]) -> None:
+    assert sorted(compose["services"]) == sorted([*OURS, "kafka"])
+    for name in OURS:
+        assert compose["services"][name]["build"]["dockerfile"].startswith("deploy/")
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_everything_of_drover_is_on_the_broker_and_waits_for_it(
+    compose: dict[str, Any], name: str
+) -> None:
+    service = compose["services"][name]
+    url = service["environment"]["DROVER_STORAGE_URL"]
+    storage = parse_storage(url, group_id="drover")
+    assert isinstance(storage, KafkaStorage)
+    advertised = compose["services"]["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
+    assert f"PLAINTEXT://{storage.bootstrap_servers}" == advertised
+    assert service["depends_on"]["kafka"] == {"condition": "service_healthy"}
+
+
+def test_workers_still_wait_for_the_services(compose: dict[str, Any]) -> None:
+    for name in ("worker-1", "worker-2"):
+        waits = compose["services"][name]["depends_on"]
+        assert set(waits) == {"coordinator", "config-store", "status-store", "kafka"}
+
+
+def test_only_the_storage_is_another(overlay: dict[str, Any]) -> None:
+    for name in OURS:
+        assert set(overlay["services"][name]) == {"environment", "depends_on"}
+        assert set(overlay["services"][name]["environment"]) == {"DROVER_STORAGE_URL"}
+
+
+def test_the_broker_is_of_the_version_that_the_tests_run_against(overlay: dict[str, Any]) -> None:
+    pom = (ROOT / "deploy/kafka/pom.xml").read_text(encoding="utf-8")
+    (version,) = re.findall(r"<kafka\.version>(.+)</kafka\.version>", pom)
+    assert overlay["services"]["kafka"]["image"] == f"apache/kafka:{version}"
+
+
+def test_the_broker_is_not_published_and_keeps_its_data_in_a_volume(
+    compose: dict[str, Any],
+) -> None:
+    broker = compose["services"]["kafka"]
+    assert "ports" not in broker
+    ((volume, directory),) = (mount.split(":") for mount in broker["volumes"])
+    assert volume in compose["volumes"]
+    assert broker["environment"]["KAFKA_LOG_DIRS"] == directory
+
+
+def test_old_and_new_versions_of_compose_can_read_it(overlay: dict[str, Any]) -> None:
+    assert set(overlay["services"]["kafka"]["healthcheck"]) <= {
+        *("test", "interval", "timeout", "retries", "start_period")
+    }
+
+
+def test_the_deploy_guide_starts_it_as_it_is_meant() -> None:
+    guide = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
+    assert "docker compose -f docker-compose.yml -f deploy/kafka-compose.yml up" in guide
