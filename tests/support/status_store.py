@@ -7,6 +7,7 @@ from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.log import LogRecord, StoredRecord
 from drover.machine import AppendFailed, Complete, Instruction, Outcome, Replayed, SetTimer
 from drover.model.status import Status, StatusChange, StatusKey
+from services.status_store.core.events import RepeatDue
 from services.status_store.core.machine import StatusMachine
 from services.status_store.core.records import AnyRecord
 from services.status_store.server import decode_record, encode_record
@@ -98,6 +99,10 @@ class StatusDriver:
             self.append(outcome)
             self.read()
             self.release(outcome)
+
+    def decide_repeats(self) -> Sequence[AnyRecord]:
+        """What it would say again, since later records hide it."""
+        return self.decide(RepeatDue()).records
 
     def _pop_due(self) -> SetTimer | None:
         for key, timer in self._timers.items():

@@ -128,6 +128,7 @@ def _status_value(status: Status) -> bytes:
             "trace": status.trace or None,
             "worker_id": status.worker_id,
             "generation": status.generation,
+            "version": status.version or None,
         }
     )
 
@@ -144,6 +145,7 @@ def _status(key: StatusKey, value: bytes) -> Status:
             worker_id=_optional_text(fields, "worker_id"),
             generation=_whole_number(fields, "generation", -INT32_MAX, INT32_MAX),
             trace=_optional_text(fields, "trace"),
+            version=_optional_text(fields, "version"),
         )
     )
 

@@ -105,8 +105,9 @@ class StatusState:
                     self._hide(task)
                     self._remove(task)
                     yield StatusEvent(offset, task, None)
-            self._remove(key)
-            yield StatusEvent(offset, key, None)
+            if held is not None:
+                self._remove(key)
+                yield StatusEvent(offset, key, None)
             return
         self._held[key] = record
         if isinstance(key, TaskId):

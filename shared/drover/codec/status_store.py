@@ -53,6 +53,7 @@ def encode_status(status: Status) -> pb.StatusEntry:
         worker_id=status.worker_id,
         generation=status.generation,
         trace=status.trace,
+        version=status.version,
     )
 
 
@@ -64,6 +65,7 @@ def decode_status(message: pb.StatusEntry, field: str = "status") -> Status:
         worker_id=message.worker_id,
         generation=message.generation,
         trace=message.trace,
+        version=message.version,
     )
 
 
@@ -186,7 +188,9 @@ def _find_status(message: pb.StatusEntry) -> Status | None:
     state = RUN_STATES.decode_answer(message.state, None)
     if key is None or state is None:
         return None
-    return Status(key, state, message.worker_id, message.generation, message.trace)
+    return Status(
+        key, state, message.worker_id, message.generation, message.trace, message.version
+    )
 
 
 def _find_key(message: pb.StatusKey) -> StatusKey | None:

@@ -25,13 +25,16 @@ StatusKey = str | TaskId
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One status: who says (``worker_id``, as host:port) under which ``generation``."""
+    """One status: who says (``worker_id``, as host:port) under which ``generation``, and the
+    ``version`` of the plugin where that is known.
+    """
 
     key: StatusKey
     state: RunState
     worker_id: str
     generation: int
     trace: str = ""
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -14,7 +14,7 @@ from services.status_store.core.records import (
 )
 from services.status_store.core.validate import TRACE_MAX_BYTES
 
-#: each kind of record as Kafka Connect's JsonConverter writes it without schemas
+#: each kind of record as versions of Kafka Connect before plugins had versions wrote it
 GOLDEN: list[tuple[StatusRecord, str, str | None]] = [
     (
         StatusRecord("flights", Status("flights", RunState.RUNNING, "10.0.0.1:7411", 3)),
@@ -44,10 +44,9 @@ GOLDEN: list[tuple[StatusRecord, str, str | None]] = [
 
 
 @pytest.mark.parametrize(("record", "key", "value"), GOLDEN)
-def test_golden_records_round_trip(record: StatusRecord, key: str, value: str | None) -> None:
-    data = None if value is None else value.encode()
-    assert encode(record) == (key.encode(), data)
-    assert decode(key.encode(), data) == record
+def test_older_records_can_be_read(record: StatusRecord, key: str, value: str | None) -> None:
+    assert decode(key.encode(), None if value is None else value.encode()) == record
+    assert encode(record)[0] == key.encode()
 
 
 def _decoded(key: str, value: str) -> AnyRecord:
