@@ -1,0 +1,314 @@
+"""Config stores and status stores as processes on a real Kafka, which fail and come back."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drover.client import (
+    ConfigStoreClient,
+    EventsRead,
+    ReplicasChannel,
+    SnapshotRead,
+    follow,
+)
+from drover.errors import Reason
+from drover.model.config import TargetState
+from drover.rpc.server import STORAGE_HEALTH
+from drover.testing import raises_reason
+from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.choice import Kafka
+from tests.support.kafka.clients import create_topic, read_all
+from tests.support.service_process import assert_one_clear_line, run_to_its_end
+from tests.support.store_process import Leader, OnKafka, StoreProcess, connector_keys
+from tests.support.waiting import wait_until, wait_until_async
+
+StartStore = Callable[..., StoreProcess]
+
+
+@pytest.fixture
+def where(kafka: Kafka, topic_prefix: str) -> OnKafka:
+    return OnKafka(bootstrap=kafka.bootstrap, prefix=topic_prefix)
+
+
+@pytest.fixture
+def new_store(tmp_path: Path) -> Iterator[StartStore]:
+    """Makes stores, which are stopped at the end."""
+    made: list[StoreProcess] = []
+
+    def make(
+        where: OnKafka, service: str = "config-store", *, start: bool = True, **environment: str
+    ) -> StoreProcess:
+        made.append(StoreProcess(service, where, tmp_path, **environment))
+        if start:
+            made[-1].start()
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.process.stop()
+
+
+@asynccontextmanager
+async def at(*stores: StoreProcess) -> AsyncIterator[ConfigStoreClient]:
+    """A client of whichever of these has the turn."""
+    async with ReplicasChannel([each.address for each in stores]) as replicas:
+        yield ConfigStoreClient(replicas.as_channel())
+
+
+@asynccontextmanager
+async def writing(*stores: StoreProcess) -> AsyncIterator[Leader]:
+    """A leader that writes all the time, and has nothing open at the end."""
+    async with at(*stores) as client:
+        leader = Leader(client)
+        task = asyncio.create_task(leader.write_until_stopped())
+        try:
+            yield leader
+            leader.stopping = True
+            async with asyncio.timeout(60):
+                await task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def wrote_more(leader: Leader, count: int = 20) -> None:
+    goal = len(leader.written) + count
+    await wait_until_async(
+        lambda: len(leader.written) >= goal, timeout_s=60, describe=lambda: leader
+    )
+
+
+async def assert_kept(leader: Leader, where: OnKafka, *stores: StoreProcess) -> None:
+    """Every store knows everything that was acknowledged, and it was written once."""
+    assert leader.written
+    for each in stores:
+        async with at(each) as client:
+            await client.get_end_offset()
+            snapshot = await client.get_snapshot()
+        revisions = {name: entry.config_revision for name, entry in snapshot.connectors.items()}
+        assert revisions == leader.written
+        each.assert_unharmed()
+    assert sorted(connector_keys(read_all(where.bootstrap, where.config_topic))) == sorted(
+        leader.written
+    )
+
+
+# replicas
+
+
+async def test_a_leader_writes_at_one_store_and_the_other_serves_it(
+    where: OnKafka, new_store: StartStore
+) -> None:
+    one, two = new_store(where), new_store(where)
+    async with at(one) as writer, at(two) as reader:
+        leader = Leader(writer)
+        snapshot = await reader.get_snapshot()
+        assert snapshot.log_id == (await writer.get_snapshot()).log_id != ""
+        async with (
+            asyncio.timeout(30),
+            aclosing(reader.watch(snapshot.end_offset, snapshot.log_id)) as batches,
+        ):
+            await anext(batches)
+            await leader.write("a")
+            batch = await anext(batches)
+            while not batch.events:
+                batch = await anext(batches)
+        assert [event.change.connector.name for event in batch.events] == ["a"]  # type: ignore[union-attr]
+        assert batch.end_offset == leader.written["a"] == await reader.get_end_offset()
+        # what needs no claim may be written anywhere
+        await reader.put_target_state(name="a", target_state=TargetState.PAUSED)
+        end_offset = await writer.get_end_offset()
+        entry = (await writer.get_snapshot()).connectors["a"]
+        assert entry.target_state is TargetState.PAUSED
+        with raises_reason(Reason.STALE_WRITER_EPOCH):
+            await reader.delete_connector(name="a", writer_epoch=leader._epoch)
+        assert end_offset > leader.written["a"]
+
+
+async def test_a_leader_that_claims_at_another_store_fences_its_first_claim(
+    where: OnKafka, new_store: StartStore
+) -> None:
+    one, two = new_store(where), new_store(where)
+    async with at(one) as first, at(two) as second:
+        old = Leader(first)
+        await old.write("a")
+        new = Leader(second, claims=1)
+        await new.write("b")
+        with raises_reason(Reason.STALE_WRITER_EPOCH):
+            await first.put_connector_config(name="c", config={}, writer_epoch=old._epoch)
+        await new.write("c")
+        old.written.update(new.written)
+        await assert_kept(old, where, one, two)
+
+
+async def test_nothing_is_lost_when_a_store_is_killed(
+    where: OnKafka, new_store: StartStore
+) -> None:
+    one, two = new_store(where), new_store(where)
+    seen: list[str] = []
+
+    async def watch(client: ConfigStoreClient) -> None:
+        async with aclosing(follow(client, name="test")) as reads:  # type: ignore[type-var]
+            async for read in reads:
+                if isinstance(read, SnapshotRead):
+                    seen.extend(sorted(read.snapshot.connectors))
+                if isinstance(read, EventsRead):
+                    seen.extend(event.change.connector.name for event in read.events)  # type: ignore[union-attr]
+
+    async with at(one, two) as client:
+        watching = asyncio.create_task(watch(client))
+        async with writing(one, two) as leader:
+            await wrote_more(leader)
+            one.process.kill()
+            await wrote_more(leader)
+            one.start()
+            await wrote_more(leader)
+            two.process.kill()
+            await wrote_more(leader)
+            two.start()
+        await wait_until_async(lambda: len(seen) >= len(leader.written))
+        watching.cancel()
+        await asyncio.wait([watching])
+    assert sorted(seen) == sorted(leader.written)
+    assert leader.claims >= 3
+    await assert_kept(leader, where, one, two)
+
+
+async def test_a_store_that_is_told_to_stop_does_so_in_order(
+    where: OnKafka, new_store: StartStore
+) -> None:
+    one, two = new_store(where), new_store(where)
+    async with writing(one, two) as leader:
+        await wrote_more(leader)
+        assert await asyncio.to_thread(one.process.stop) == 0
+        await wrote_more(leader)
+    assert one.said("draining") == 1
+    await assert_kept(leader, where, two)
+
+
+# brokers
+
+
+@contextmanager
+def away(broker: KafkaBroker) -> Iterator[None]:
+    broker.kill()
+    yield
+    broker.start()
+
+
+async def test_nothing_is_lost_when_the_broker_is_killed(
+    own_broker: Callable[..., KafkaBroker], topic_prefix: str, new_store: StartStore
+) -> None:
+    broker = own_broker()
+    where = OnKafka(bootstrap=broker.bootstrap, prefix=topic_prefix)
+    one, two = new_store(where), new_store(where)
+    async with writing(one, two) as leader:
+        await wrote_more(leader)
+        await asyncio.to_thread(broker.kill)
+        await wait_until_async(lambda: leader.failures > 0)
+        await asyncio.to_thread(broker.start)
+        await wrote_more(leader)
+    await assert_kept(leader, where, one, two)
+
+
+async def test_a_store_goes_on_being_read_while_the_broker_is_away(
+    own_broker: Callable[..., KafkaBroker], topic_prefix: str, new_store: StartStore
+) -> None:
+    broker = own_broker()
+    where = OnKafka(bootstrap=broker.bootstrap, prefix=topic_prefix)
+    store = new_store(where)
+    async with at(store) as client:
+        leader = Leader(client)
+        await leader.write("a")
+        store.wait_for_storage(serving=True)
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(store.wait_for_storage, serving=False)
+        assert store.health() is True
+        snapshot = await client.get_snapshot()
+        assert list(snapshot.connectors) == ["a"]
+        async with asyncio.timeout(30), aclosing(client.watch(0, snapshot.log_id)) as batches:
+            assert len((await anext(batches)).events) == 1
+        with raises_reason(Reason.STORAGE_UNAVAILABLE):
+            await client.put_target_state(name="a", target_state=TargetState.PAUSED, timeout_s=60)
+        await asyncio.to_thread(broker.start)
+        await asyncio.to_thread(store.wait_for_storage, serving=True)
+        await client.put_target_state(name="a", target_state=TargetState.PAUSED, timeout_s=60)
+        await leader.write("b")
+    assert (store.said("the storage is away"), store.said("the storage is back")) == (1, 1)
+    store.assert_unharmed()
+
+
+async def test_a_store_listens_before_its_broker_is_there(
+    own_broker: Callable[..., KafkaBroker], topic_prefix: str, new_store: StartStore
+) -> None:
+    broker = own_broker()
+    broker.stop()
+    where = OnKafka(bootstrap=broker.bootstrap, prefix=topic_prefix)
+    store = new_store(where, start=False)
+    store.start(serving=False)
+    assert store.health() is False
+    assert store.health(STORAGE_HEALTH) is False
+    wait_until(lambda: store.said("the storage is away"))
+    async with at(store) as client:
+        with raises_reason(Reason.LOADING):
+            await client.get_end_offset(timeout_s=2)
+        broker.start()
+        await wait_until_async(store.health, timeout_s=60, describe=store.process.shown_log)
+        assert await client.get_end_offset() == 0
+        await Leader(client).write("a")
+    assert (store.said("the storage is away"), store.said("the storage is back")) == (1, 1)
+    store.assert_unharmed()
+
+
+# what is refused
+
+
+async def ended(service: str, where: OnKafka, directory: Path, **environment: str) -> Any:
+    return await run_to_its_end(service, directory, {**where.environment(), **environment})
+
+
+@pytest.mark.parametrize("service", ["config-store", "status-store"])
+async def test_a_cluster_of_another_name_is_refused(
+    where: OnKafka, new_store: StartStore, tmp_path: Path, service: str
+) -> None:
+    store = new_store(where)
+    done = await ended(service, where, tmp_path, DROVER_GROUP_ID="others")
+    assert_one_clear_line(done, service, "others", f"{where.prefix}group", f"{where.prefix}control")
+    store.assert_unharmed()
+
+
+async def test_a_config_topic_of_several_partitions_is_refused(
+    where: OnKafka, tmp_path: Path
+) -> None:
+    create_topic(
+        where.bootstrap, where.config_topic, partitions=3, config={"cleanup.policy": "compact"}
+    )
+    done = await ended("config-store", where, tmp_path)
+    assert_one_clear_line(done, "config-store", where.config_topic, "3", "kafka-topics")
+
+
+async def test_a_topic_that_is_not_compacted_is_refused(where: OnKafka, tmp_path: Path) -> None:
+    create_topic(where.bootstrap, where.config_topic, config={"cleanup.policy": "delete"})
+    done = await ended("config-store", where, tmp_path)
+    assert_one_clear_line(
+        done, "config-store", where.config_topic, "cleanup.policy", "kafka-configs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "parts"),
+    [
+        ({"DROVER_KAFKA_CONFIG": '{"no.such.setting": "1"}'}, ["no.such.setting"]),
+        ({"DROVER_KAFKA_CONFIG": '{"acks": "1"}'}, ["DROVER_KAFKA_CONFIG", "acks"]),
+        ({"DROVER_STORAGE_URL": "kafka://nowhere"}, ["DROVER_STORAGE_URL", "nowhere"]),
+    ],
+)
+async def test_wrong_settings_end_the_start(
+    where: OnKafka, tmp_path: Path, environment: dict[str, str], parts: list[str]
+) -> None:
+    done = await ended("config-store", where, tmp_path, **environment)
+    assert_one_clear_line(done, "config-store", *parts, exit_code=2)

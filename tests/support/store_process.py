@@ -1,0 +1,153 @@
+"""Stores as processes of their own, and a leader that writes to them whatever happens."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from drover.client import ConfigStoreClient
+from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason, UnavailableError
+from drover.model.ids import Term
+from drover.rpc.server import STORAGE_HEALTH
+from tests.support.child_process import ChildProcess
+from tests.support.kafka.ports import LOOPBACK, free_ports
+from tests.support.waiting import wait_until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnKafka:
+    """Which topics of which brokers a cluster has."""
+
+    bootstrap: str
+    prefix: str
+    group_id: str = ""
+
+    def environment(self) -> dict[str, str]:
+        """What every process of it is told."""
+        return {
+            "DROVER_STORAGE_URL": f"kafka://{self.bootstrap}",
+            "DROVER_GROUP_ID": self.group_id or f"{self.prefix}group",
+            "DROVER_CONFIG_STORAGE_TOPIC": self.config_topic,
+            "DROVER_OFFSET_STORAGE_TOPIC": f"{self.prefix}offsets",
+            "DROVER_STATUS_STORAGE_TOPIC": f"{self.prefix}status",
+            "DROVER_CONTROL_STORAGE_TOPIC": f"{self.prefix}control",
+        }
+
+    @property
+    def config_topic(self) -> str:
+        """Of its configs."""
+        return f"{self.prefix}configs"
+
+
+class StoreProcess:
+    """A config or status store on Kafka; it keeps its address over any number of restarts."""
+
+    def __init__(self, service: str, where: OnKafka, directory: Path, **environment: str) -> None:
+        (port,) = free_ports(1)
+        self.address = f"{LOOPBACK}:{port}"
+        module = service.replace("-", "_")
+        self.process = ChildProcess(
+            f"the {service} at {self.address}",
+            [sys.executable, "-m", f"services.{module}"],
+            log_path=directory / f"{service}-{port}.log",
+            environment={
+                **where.environment(),
+                f"DROVER_{module.upper()}_LISTEN": self.address,
+                **environment,
+            },
+        )
+
+    def start(self, *, serving: bool = True) -> None:
+        """Returns once it serves, or listens at least."""
+        self.process.start(ready=lambda: self.health() in ((True,) if serving else (True, False)))
+
+    def health(self, name: str = "") -> bool | None:
+        """Whether it says that it serves; None when it does not answer."""
+        with grpc.insecure_channel(self.address) as connection:
+            stub: Any = health_pb2_grpc.HealthStub(connection)
+            try:
+                answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+            except grpc.RpcError:
+                return None
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def wait_for_storage(self, *, serving: bool) -> None:
+        """Until its health says so of the storage."""
+        wait_until(lambda: self.health(STORAGE_HEALTH) is serving, describe=self.process.shown_log)
+
+    def said(self, event: str) -> int:
+        """How often its log has this event."""
+        return self.process.log().count(f'"event": "{event}"') + self.process.log().count(
+            f'"event":"{event}"'
+        )
+
+    def assert_unharmed(self) -> None:
+        """It runs, and has met no defect."""
+        assert self.process.is_alive, self.process.shown_log()
+        log = self.process.log()
+        for sign in ("Traceback", "defect", '"level": "error"', '"level":"error"'):
+            assert sign not in log, log[max(0, log.index(sign) - 500) :][:2_000]
+
+
+@dataclass
+class Leader:
+    """Creates connectors, one after another, as a leader does: it claims again when it has to and
+    repeats what was not answered.
+    """
+
+    client: ConfigStoreClient
+    written: dict[str, int] = field(default_factory=dict)
+    claims: int = 0
+    failures: int = 0
+    stopping: bool = False
+    _epoch: int = -1
+
+    async def write_until_stopped(self, prefix: str = "c") -> None:
+        """Write on and on."""
+        number = 0
+        while not self.stopping:
+            await self.write(f"{prefix}{number}")
+            number += 1
+
+    async def write(self, name: str) -> None:
+        """Create one connector; returns once that was acknowledged."""
+        while True:
+            try:
+                done = await self.client.put_connector_config(
+                    name=name,
+                    config={"x": name},
+                    writer_epoch=self._epoch,
+                    expected_revision=0,
+                    request_id=f"request {name}",
+                    timeout_s=2,
+                )
+            except FailedPreconditionError as error:
+                if error.reason is not Reason.STALE_WRITER_EPOCH:
+                    raise
+                await self._claim()
+            except (UnavailableError, DeadlineExceededError):
+                self.failures += 1
+            else:
+                self.written[name] = done.revision
+                return
+
+    async def _claim(self) -> None:
+        try:
+            claim = await self.client.claim_writer(
+                owner="the leader", term=Term(1, self.claims), timeout_s=5
+            )
+        except (UnavailableError, DeadlineExceededError):
+            self.failures += 1
+            return
+        self.claims += 1
+        self._epoch = claim.writer_epoch
+
+
+def connector_keys(records: Sequence[Any]) -> list[str]:
+    """Which connectors' configs a topic has, one for each record."""
+    keys = [(record.key or b"").decode() for record in records]
+    return [key.removeprefix("connector-") for key in keys if key.startswith("connector-")]
