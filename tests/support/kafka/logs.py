@@ -1,6 +1,6 @@
 """Logs in topics of their own, for tests."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -8,7 +8,7 @@ from drover.clock import Clock, SystemClock
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.control import ControlTopic
 from drover.log.kafka.log import KafkaLog, KafkaLogSpec
-from drover.log.kafka.topics import config_topic, ensure_topics
+from drover.log.kafka.topics import TopicSpec, config_topic, ensure_topics
 from drover.log.storage import KafkaStorage, KafkaTopics
 
 
@@ -49,6 +49,7 @@ class LogOnKafka:
         *,
         spec: KafkaLogSpec | None = None,
         client_config: Mapping[str, str] | None = None,
+        topics: Sequence[TopicSpec] | None = None,
         timeout_s: float = 5.0,
     ) -> AsyncIterator["LogOnKafka"]:
         """Makes the topics if they are missing, and opens the log."""
@@ -57,7 +58,7 @@ class LogOnKafka:
         spec = spec or KafkaLogSpec(
             topic=storage.topics.config, transactional_id=f"connect-cluster-{storage.group_id}"
         )
-        await ensure_topics(client, [config_topic(storage)])
+        await ensure_topics(client, topics or [config_topic(storage)])
         control = await ControlTopic.open(client)
         on_kafka = cls(client, control, clock or SystemClock(), spec)
         try:

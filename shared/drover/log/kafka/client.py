@@ -234,9 +234,11 @@ class KafkaClient:
                 return await self.run(
                     ask, doing=f"the end of the topic {topic} cannot be found", topic=topic
                 )
-            except UnavailableError:
-                if time.monotonic() >= give_up_s:
-                    await self._check_partitions(topic, partitions)
+            except UnavailableError as error:
+                # a broker that has just come back may not know it yet
+                if errors.is_silence(error) or time.monotonic() >= give_up_s:
+                    if not errors.is_silence(error):
+                        await self._check_partitions(topic, partitions)
                     raise
             await asyncio.sleep(RETRY_S)
 

@@ -101,7 +101,8 @@ class ControlTopic:
                     await self.refresh()
                     agreed = self._agreed(own)
                     if agreed is not None:
-                        await writer.write([self._record(agreed)])
+                        ((_, offset),) = await writer.write([self._record(agreed)])
+                        await self.wait_until_read(offset)
                     return
                 except FailedPreconditionError as error:
                     if error.reason is not Reason.STALE_WRITER_EPOCH:
@@ -114,7 +115,7 @@ class ControlTopic:
             await writer.close()
 
     async def refresh(self, at_least: int = 0) -> None:
-        """Return once everything is known that was written before the call.
+        """Return once everything is known that could be read before the call.
 
         Args:
             at_least: The offset after what the caller has written, which may not be stable yet.
@@ -128,6 +129,16 @@ class ControlTopic:
         end = max(at_least, ends[CONTROL_PARTITION])
         if end > 0:
             await self._progress.reach({CONTROL_PARTITION: end}, self._client.timeout_s)
+
+    async def wait_until_read(self, offset: int) -> None:
+        """Wait until a record that was written at ``offset`` is known here, and so can be read
+        anywhere: a commit is told some milliseconds before.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE, not yet.
+            DataLossError: LOG_CORRUPT.
+        """
+        await self._progress.reach({CONTROL_PARTITION: offset + 1}, self._client.timeout_s)
 
     def value(self, key: str) -> bytes | None:
         """The newest value of ``key`` as of the last look; None if there is none."""

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from drover.errors import (
     DataLossError,
@@ -75,6 +75,14 @@ _WRONG_SETTINGS: Final = frozenset(
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
+_SILENCE: Final = frozenset(
+    {
+        KafkaError._TIMED_OUT,
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+    }
+)
 _BAD_RECORD: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
 
 
@@ -128,6 +136,14 @@ def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> Drov
         " reached from here",
         metadata=metadata,
     )
+
+
+def is_silence(error: DroverError) -> bool:
+    """Whether nobody answered, so that it is of no use to ask at once again."""
+    cause = error.__cause__
+    if not isinstance(cause, KafkaException):
+        return isinstance(cause, TimeoutError)
+    return cause.args[0].code() in _SILENCE
 
 
 def misconfigured(message: str, metadata: dict[str, str]) -> FailedPreconditionError:

@@ -37,6 +37,7 @@ class Job:
     error: KafkaError | None = None
     failed_topic: str = ""
     missing_count: int = 0
+    attempt: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -49,6 +50,7 @@ class Job:
         Raises:
             KafkaException: A record cannot be taken, such as one that is too large.
         """
+        self.attempt += 1
         self.places = [(-1, -1)] * len(self.records)
         self.missing_count = 0
         self.error = None
@@ -60,7 +62,7 @@ class Job:
                         value=record.value,
                         key=record.key,
                         partition=-1 if record.partition is None else record.partition,
-                        on_delivery=partial(self._delivered, index),
+                        on_delivery=partial(self._delivered, self.attempt, index),
                         timestamp=record.timestamp_ms or 0,
                         headers=list(record.headers),
                     )
@@ -69,7 +71,11 @@ class Job:
                 except BufferError:  # its queue is full, but empties: messages time out
                     producer.poll(_QUEUE_FULL_POLL_S)
 
-    def _delivered(self, index: int, error: KafkaError | None, message: Message) -> None:
+    def _delivered(
+        self, attempt: int, index: int, error: KafkaError | None, message: Message
+    ) -> None:
+        if attempt != self.attempt:
+            return  # of a transaction that was given up
         self.missing_count -= 1
         if error is not None:
             if self.error is None:

@@ -1,7 +1,15 @@
 """A log that lives in a topic."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
@@ -31,6 +39,7 @@ from drover.model.ids import Term
 _logger = structlog.get_logger(__name__)
 
 CLAIM_TRIES = 3
+_Reach = Callable[[Mapping[int, int], float], Awaitable[None]]
 _SCAN_GROWTH = 8
 
 
@@ -189,12 +198,14 @@ class KafkaLog:
                 await writer.begin()
                 claim = next_claim(await self._read_claim(), owner, term)
                 try:
-                    await writer.write([self._claim_record(claim)])
+                    ((_, offset),) = await writer.write([self._claim_record(claim)])
                 except FailedPreconditionError as error:
                     if error.reason is not Reason.STALE_WRITER_EPOCH:
                         raise
                 else:
                     self._standing = claim
+                    # nobody with a lower term shall fence this one because he cannot see it yet
+                    await self._control.wait_until_read(offset)
                     return claim.epoch
             raise UnavailableError(
                 Reason.STORAGE_UNAVAILABLE,
@@ -308,7 +319,9 @@ class KafkaLog:
                 )
                 if batch.records:
                     counts = self._partition is None
-                    yield codec.to_stored(batch.records, before if counts else None)
+                    yield codec.to_stored(
+                        batch.records, before if counts else None, topic=self._topic
+                    )
 
     async def _end_offset(self) -> int:
         if self._partition is None:
@@ -407,24 +420,31 @@ class FollowedKafkaLog(KafkaLog):
         ends: dict[int, int] = {}
         for partition, offset in places:
             ends[partition] = max(ends.get(partition, 0), offset + 1)
-        patience_s = self._client.timeout_s + TRANSACTION_TIMEOUT_S
         reader = self._reader
         if reader is not None:
-            await reader.progress.reach(ends, patience_s)
+            await self._reach(reader.progress.reach, ends)
             if self._partition is None:
                 return self._reader_base + reader.progress.record_count
         elif self._partition is None:
             raise InternalError(f"several partitions ({self._topic}) are written while followed")
         else:
-            await self._stable.reach(ends, patience_s)
+            await self._reach(self._stable.reach, ends)
         return places[-1][1] + 1
+
+    async def _reach(self, reach: _Reach, ends: Mapping[int, int]) -> None:
+        """Wait longer only if it is an open transaction that hides the records."""
+        try:
+            await reach(ends, self._client.timeout_s)
+        except UnavailableError:
+            await self._client.stable_offsets(self._topic, ends)
+            await reach(ends, TRANSACTION_TIMEOUT_S)
 
     async def _end_offset(self) -> int:
         reader = self._reader
         if reader is None:
             return await super()._end_offset()
         ends = {partition: end for partition, end in (await self._ends()).items() if end > 0}
-        await reader.progress.reach(ends, self._client.timeout_s + TRANSACTION_TIMEOUT_S)
+        await self._reach(reader.progress.reach, ends)
         if self._partition is None:
             return self._reader_base + reader.progress.record_count
         return max(self._reader_base, reader.progress.ends.get(self._partition, 0))

@@ -58,7 +58,8 @@ class Progress:
         except TimeoutError as error:
             raise UnavailableError(
                 Reason.STORAGE_UNAVAILABLE,
-                f"Kafka was not read to offset {dict(targets)} within {timeout_s:g} s; try again",
+                f"Kafka could not be read up to the offsets {dict(targets)} (by partition) within"
+                f" {timeout_s:g} s; try again",
             ) from error
         finally:
             del self._waiting[reached]

@@ -23,6 +23,9 @@ from drover.log.kafka.records import GroupPosition, Place, Produced
 
 ABORT_S = 1.0
 COMMIT_AT_LEAST_S = 2.0
+COMMIT_TRIES = 3
+#: After a batch that the brokers refused, librdkafka gives up the next transaction as well.
+_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER})
 MAX_KEPT_GROUPS = 1_000
 
 
@@ -37,6 +40,7 @@ class TransactionalWriter:
         self._client = client
         self._producer: Producer | None = None
         self._must_abort = False
+        self._was_purged = False
         self._groups: OrderedDict[str, Any] = OrderedDict()
         self._thread = JobThread(
             f"kafka {transactional_id}", do=self._do, idle=self._idle, end=self._drop
@@ -126,6 +130,14 @@ class TransactionalWriter:
 
     def _commit(self, jobs: Sequence[Job]) -> Answer:
         """All of ``jobs`` in one transaction: None, or why nothing was written."""
+        for _ in range(COMMIT_TRIES):
+            self._was_purged = False
+            answer = self._commit_once(jobs)
+            if not self._was_purged or not self.begun or self._must_abort:
+                break
+        return answer
+
+    def _commit_once(self, jobs: Sequence[Job]) -> Answer:
         producer = self._producer
         if producer is None:
             return self._fenced()
@@ -192,6 +204,7 @@ class TransactionalWriter:
     def _give_up(self, producer: Producer, error: KafkaException, topic: str) -> DroverError:
         """End the transaction without its records; a writer that is fenced is none any more."""
         meant = self._translated(error, topic)
+        self._was_purged = error.args[0].code() in _PURGED
         if error.args[0].fatal() or meant.reason is Reason.STALE_WRITER_EPOCH:
             self._drop()
             return meant
@@ -272,6 +285,15 @@ class PlainWriter:
     # on the writer's thread
 
     def _do(self, jobs: Sequence[Job]) -> Sequence[Answer]:
+        answers = self._write(jobs)
+        if len(jobs) > 1:
+            # the brokers refuse batches, and with a record its neighbours
+            for index, answer in enumerate(answers):
+                if isinstance(answer, InvalidArgumentError):
+                    answers[index] = self._write([jobs[index]])[0]
+        return answers
+
+    def _write(self, jobs: Sequence[Job]) -> list[Answer]:
         try:
             producer = self._made()
         except DroverError as error:
@@ -284,20 +306,17 @@ class PlainWriter:
             except KafkaException as error:
                 answers.append(self._translated(error, job.records[0].topic))
         # messages time out, but not while their request is under way
-        try:
-            with _as_raised():
-                left_count = producer.flush(self._client.timeout_s + ABORT_S)
-        except KafkaException as error:
-            self._drop()
-            return [self._translated(error, job.records[0].topic) for job in jobs]
+        left_count = producer.flush(self._client.timeout_s + ABORT_S)
         if left_count:
             producer.purge()
             producer.flush(ABORT_S)
         must_drop = left_count > 0
         for index, job in enumerate(jobs):
-            if job.error is not None and answers[index] is None:
-                answers[index] = self._translated(KafkaException(job.error), job.failed_topic)
-            must_drop |= job.error is not None and job.error.fatal()
+            if job.error is not None:
+                must_drop |= job.error.fatal()
+                if answers[index] is None:
+                    failed = KafkaException(job.error)
+                    answers[index] = self._translated(failed, job.failed_topic)
         if must_drop:
             self._drop()
         return answers
@@ -306,6 +325,8 @@ class PlainWriter:
         if self._producer is None:
             timeout_ms = int(1_000 * self._client.timeout_s)
             self._producer = self._client.producer({"message.timeout.ms": timeout_ms})
+            # with a connection it begins half a second earlier
+            self._producer.cluster_id(self._client.timeout_s)
         return self._producer
 
     def _drop(self) -> None:
