@@ -1,4 +1,7 @@
-"""A real engine under its supervisor, with an embedded store and a stand-in for the herder."""
+"""A real engine under its supervisor, with a stand-in for the herder and its coordinator.
+
+Claims and offsets are in an embedded store; the topics are there too, or elsewhere.
+"""
 
 import asyncio
 import itertools
@@ -10,7 +13,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import encode_task_id, encode_term
 from drover.codec.coordinator import decode_task_offsets, encode_offset
 from drover.dataplane.store import EmbeddedStore
-from drover.log.storage import EmbeddedStorage
+from drover.log.storage import EmbeddedStorage, Storage
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome
 from services.worker.engine.child import write_to_stderr
@@ -47,6 +50,7 @@ class Harness:
         *,
         limits: EngineLimits = LIMITS,
         spark_conf: Mapping[str, str] | None = None,
+        storage: Storage | None = None,
     ) -> None:
         self.directory = directory
         self.store = EmbeddedStore(directory / "data.db")
@@ -61,7 +65,7 @@ class Harness:
         self._tasks: set[asyncio.Task[None]] = set()
         self.supervisor = EngineSupervisor(
             EngineSettings(
-                storage=EmbeddedStorage(directory),
+                storage=storage or EmbeddedStorage(directory),
                 spark_master="local[2]",
                 spark_conf={"spark.driver.memory": "512m", **(spark_conf or {})},
                 limits=limits,
@@ -176,6 +180,11 @@ class Harness:
         waiting, self._waiting_commits = self._waiting_commits, []
         for report in waiting:
             self._answer_commit(report)
+
+    def forget_commits(self) -> None:
+        """The engine that waits for the answers is gone."""
+        self.coordinator_there = True
+        self._waiting_commits.clear()
 
     @property
     def waiting_commit_count(self) -> int:

@@ -1,0 +1,317 @@
+"""Topics of a real broker as batches of rows: planned, read and written without Spark."""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from drover.dataplane.kafka.plane import KafkaPlane
+from drover.dataplane.kafka.producing import RecordProducer
+from drover.dataplane.kafka.reading import KafkaRangeReader
+from drover.dataplane.partitioner import partition_for_key
+from drover.dataplane.payload import FrameError
+from drover.dataplane.values import ReadPlan, ReadRange
+from drover.errors import DataLossError, InvalidArgumentError, OutOfRangeError
+from drover.log.storage import KafkaStorage
+from services.worker.engine.topic_watcher import TopicWatcher
+from tests.support.kafka.choice import Kafka
+from tests.support.kafka.clients import create_topic, produce
+from tests.support.waiting import wait_until
+
+MANY = 10**9
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of the test's own, read and written as executors do."""
+
+    name: str
+    storage: KafkaStorage
+    plane: KafkaPlane
+
+    def write(self, columns: Mapping[str, Any], **options: Any) -> int:
+        producer = RecordProducer(self.storage, **{"topic": self.name, **options})
+        (answer,) = producer(iter([pa.RecordBatch.from_pydict(dict(columns))]))
+        return int(answer.column("record_count")[0].as_py())
+
+    def plan(
+        self, starts: Mapping[int, int], *, max_records: int = MANY, max_bytes: int = MANY
+    ) -> ReadPlan:
+        return self.plane.plan_read(
+            {(self.name, partition): start for partition, start in starts.items()},
+            max_records=max_records,
+            max_bytes=max_bytes,
+        )
+
+    def read(self, ranges: Sequence[ReadRange]) -> list[dict[str, Any]]:
+        reader = KafkaRangeReader(self.storage, (tuple(ranges),))
+        return [row for batch in reader(0) for row in batch.to_pylist()]
+
+    def rows(self, *partitions: int) -> list[dict[str, Any]]:
+        return self.read(self.plan(dict.fromkeys(partitions or (0,), 0)).ranges)
+
+    def values(self, *partitions: int) -> list[bytes]:
+        return [row["value"] for row in self.rows(*partitions)]
+
+
+@pytest.fixture
+def topic(kafka: Kafka, topic_prefix: str) -> Topic:
+    storage = KafkaStorage(bootstrap_servers=kafka.bootstrap, group_id="data-plane")
+    return Topic(f"{topic_prefix}topic", storage, KafkaPlane(storage))
+
+
+def test_a_record_keeps_all_that_it_has(topic: Topic) -> None:
+    headers = [{"key": "h", "value": b"\xff"}, {"key": "h", "value": None}]
+    when = datetime(2013, 1, 2, 3, 4, 5, 678_000, UTC)
+    columns = {
+        "key": [b"", b"k", None],
+        "value": [b"\xff\x00", None, b""],
+        "headers": [headers, None, []],
+        "timestamp": pa.array([when] * 3, pa.timestamp("ms", tz="UTC")),
+    }
+    assert topic.write(columns) == 3
+    first, second, third = topic.rows()
+    assert first == {
+        "topic": topic.name,
+        "partition": 0,
+        "offset": 0,
+        "key": b"",
+        "value": b"\xff\x00",
+        "headers": headers,
+        "timestamp": when,
+    }
+    assert (second["key"], second["value"], second["headers"]) == (b"k", None, None)
+    assert (third["key"], third["value"], third["headers"]) == (None, b"", None)
+
+
+def test_a_missing_topic_is_made_and_one_that_is_there_left_alone(topic: Topic) -> None:
+    assert topic.plane.partition_counts([topic.name]) == {}
+    topic.write({"value": [b"v"]}, partition_count=3)
+    wait_until(lambda: topic.plane.partition_counts([topic.name]) == {topic.name: 3})
+    topic.write({"value": [b"v"]}, partition_count=5)
+    assert KafkaPlane(topic.storage).partition_counts([topic.name]) == {topic.name: 3}
+
+
+def test_a_given_partition_wins_then_the_key_as_in_java_then_the_first(topic: Topic) -> None:
+    keys = [b"%d" % number for number in range(50)]
+    topic.write({"key": keys, "value": keys}, partition_count=4)
+    for row in topic.rows(0, 1, 2, 3):
+        assert row["partition"] == partition_for_key(row["key"], 4)
+    columns = {
+        "key": [b"21", None, b"21", None],
+        "value": [b"given", b"given too", b"keyed", b"first"],
+        "partition": pa.array([3, 2, None, None], pa.int64()),
+    }
+    ends = {key[1]: end for key, end in topic.plane.end_offsets(_keys(topic, 4)).items()}
+    topic.write(columns)
+    found = {row["value"]: row["partition"] for row in topic.read(topic.plan(ends).ranges)}
+    keyed = partition_for_key(b"21", 4)
+    assert found == {b"given": 3, b"given too": 2, b"keyed": keyed, b"first": 0}
+
+
+def _keys(topic: Topic, count: int) -> list[tuple[str, int]]:
+    return [(topic.name, partition) for partition in range(count)]
+
+
+def test_keyless_records_are_spread_evenly_where_that_is_asked_for(topic: Topic) -> None:
+    values = [b"%05d" % number for number in range(1_000)]
+    topic.write({"value": values}, partition_count=4, spread_keyless=True)
+    shares = [topic.values(partition) for partition in range(4)]
+    assert [len(share) for share in shares] == [250] * 4
+    assert all(share == sorted(share) for share in shares)
+
+
+def test_the_order_of_a_batch_is_kept(topic: Topic) -> None:
+    values = [b"%d" % number for number in range(30_000)]
+    topic.write({"value": values})
+    assert topic.values() == values
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"value": [b"v"], "partition": [7]}, "has partitions 0 to 0"),
+        ({"value": [7]}, "'value' must be binary or string"),
+        ({"key": [b"k"]}, "no column 'value'"),
+    ],
+)
+def test_a_frame_that_is_not_records_is_told_why(
+    topic: Topic, columns: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(FrameError, match=message):
+        topic.write(columns)
+
+
+def test_a_record_over_the_limit_is_told_and_the_next_batch_goes_on(topic: Topic) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"message\.max\.bytes"):
+        topic.write({"value": [b"small", b"x" * 2_000_000]})
+    topic.write({"value": [b"after"]})
+    assert topic.values()[-1] == b"after"
+
+
+# -- transactions ----------------------------------------------------------------------------
+
+
+def _transactional(topic: Topic) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": topic.storage.bootstrap_servers,
+            "transactional.id": f"{topic.name}-{uuid.uuid4().hex}",
+        }
+    )
+    producer.init_transactions(30)
+    return producer
+
+
+def _transaction(producer: Producer, topic: Topic, *values: bytes) -> None:
+    producer.begin_transaction()
+    for value in values:
+        producer.produce(topic.name, value, partition=0)
+    producer.flush(30)
+
+
+def _wait_for_end(topic: Topic, end: int) -> None:
+    """A transaction is over for readers a moment after it was ended."""
+    key = (topic.name, 0)
+    wait_until(lambda: topic.plane.end_offsets([key])[key] == end, describe=f"the end {end}")
+
+
+def test_aborted_records_are_not_seen_and_markers_do_not_stop_a_reader(
+    topic: Topic, kafka: Kafka
+) -> None:
+    create_topic(kafka.bootstrap, topic.name)
+    producer = _transactional(topic)
+    _transaction(producer, topic, b"1", b"2")
+    producer.commit_transaction(30)
+    _transaction(producer, topic, b"aborted", b"too")
+    producer.abort_transaction(30)
+    _wait_for_end(topic, 6)
+    plan = topic.plan({0: 0})
+    assert [row["value"] for row in topic.read(plan.ranges)] == [b"1", b"2"]
+    # every cut of the same offsets, those between records included
+    for cut in range(1, 6):
+        parts = [ReadRange(topic.name, 0, 0, cut), ReadRange(topic.name, 0, cut, 6)]
+        found = [row["value"] for part in parts for row in topic.read([part])]
+        assert found == [b"1", b"2"], cut
+    assert topic.read([ReadRange(topic.name, 0, 2, 3)]) == []
+
+
+def test_an_open_transaction_is_waited_for(topic: Topic, kafka: Kafka) -> None:
+    create_topic(kafka.bootstrap, topic.name)
+    produce(kafka.bootstrap, topic.name, [(None, b"before")])
+    producer = _transactional(topic)
+    _transaction(producer, topic, b"inside")
+    produce(kafka.bootstrap, topic.name, [(None, b"behind")])
+    plan = topic.plan({0: 0})
+    assert plan.next_offsets == {(topic.name, 0): 1}
+    assert [row["value"] for row in topic.read(plan.ranges)] == [b"before"]
+    producer.commit_transaction(30)
+    _wait_for_end(topic, 4)
+    rest = topic.plan({0: 1})
+    assert [row["value"] for row in topic.read(rest.ranges)] == [b"inside", b"behind"]
+
+
+# -- bounds ----------------------------------------------------------------------------------
+
+
+def test_a_plan_is_bounded_in_records_and_in_bytes_as_a_look_at_them_says(topic: Topic) -> None:
+    topic.write({"value": [b"x" * 10_000] * 300})
+    assert topic.plan({0: 0}, max_records=7).record_count == 7
+    count = topic.plan({0: 0}, max_bytes=1_000_000).record_count
+    assert 90 <= count <= 100
+    assert topic.plan({0: 299}, max_bytes=1).record_count == 1
+
+
+def test_one_consumer_goes_back_and_forth_in_a_topic(topic: Topic) -> None:
+    values = [b"%06d" % number for number in range(50_000)]
+    topic.write({"value": values})
+    for start in (40_000, 0, 30_000, 10_000, 49_000, 20_000, 5, 0):
+        end = min(start + 777, len(values))
+        found = topic.read([ReadRange(topic.name, 0, start, end)])
+        assert [row["value"] for row in found] == values[start:end]
+        assert found[0]["offset"] == start
+
+
+def _delete_records(topic: Topic, before: int) -> None:
+    admin = AdminClient({"bootstrap.servers": topic.storage.bootstrap_servers})
+    (future,) = admin.delete_records([TopicPartition(topic.name, 0, before)]).values()
+    future.result(30)
+
+
+def test_what_retention_removed_is_skipped_and_told(topic: Topic) -> None:
+    topic.write({"value": [b"%d" % number for number in range(10)]})
+    planned = topic.plan({0: 2})
+    _delete_records(topic, 6)
+    plan = topic.plan({0: 2})
+    assert plan.skipped == {(topic.name, 0): 4}
+    assert [row["value"] for row in topic.read(plan.ranges)] == [b"6", b"7", b"8", b"9"]
+    with pytest.raises(OutOfRangeError, match="were removed while they were read"):
+        topic.read(planned.ranges)
+    assert [row["value"] for row in topic.read(plan.ranges)] == [b"6", b"7", b"8", b"9"]
+
+
+def test_a_topic_that_was_made_anew_is_not_taken_for_the_old_one(
+    topic: Topic, kafka: Kafka
+) -> None:
+    topic.write({"value": [b"old"] * 5})
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.delete_topics([topic.name])[topic.name].result(30)
+    wait_until(lambda: not topic.plane.end_offsets([(topic.name, 0)]))
+    assert topic.plan({0: 5}) == ReadPlan((), {(topic.name, 0): 5})
+    wait_until(lambda: _created(topic, kafka))
+    with pytest.raises(DataLossError, match="ends at offset 0, but is read up to 5"):
+        wait_until(lambda: topic.plan({0: 5}).record_count, timeout_s=30)
+
+
+def _created(topic: Topic, kafka: Kafka) -> bool:
+    """The name is free a moment after the topic is gone."""
+    try:
+        create_topic(kafka.bootstrap, topic.name)
+    except KafkaException:
+        return False
+    return True
+
+
+# -- waiting ---------------------------------------------------------------------------------
+
+
+def test_readers_are_woken_by_a_topic_and_by_its_records(topic: Topic) -> None:
+    woken: list[str] = []
+    watcher = TopicWatcher(topic.plane, interval_ms=20)
+    watcher.wait(_note(woken, "created"), {}, {topic.name: 0})
+    topic.write({"value": [b"v"]})
+    wait_until(lambda: woken == ["created"], timeout_s=20, describe=lambda: woken)
+    watcher.wait(_note(woken, "grown"), {(topic.name, 0): 1}, {topic.name: 1})
+    topic.write({"value": [b"v"]})
+    wait_until(lambda: woken == ["created", "grown"], timeout_s=20, describe=lambda: woken)
+
+
+def _note(woken: list[str], what: str) -> Callable[[], None]:
+    return lambda: woken.append(what)
+
+
+def test_all_idle_readers_share_one_request(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic.write({"value": [b"v"] * 3}, partition_count=4, spread_keyless=True)
+    ends = topic.plane.end_offsets(_keys(topic, 4))
+    assert sum(ends.values()) == 3
+    admin = topic.plane._client.admin
+    asked: list[int] = []
+    list_offsets = admin.list_offsets
+
+    def counted(partitions: Mapping[Any, Any], **options: Any) -> Any:
+        asked.append(len(partitions))
+        return list_offsets(partitions, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(admin, "list_offsets", counted)
+    watcher = TopicWatcher(topic.plane, interval_ms=20)
+    for partition in range(4):
+        start = {(topic.name, partition): ends[topic.name, partition]}
+        watcher.wait(_note([], "never"), start, {topic.name: 4})
+    wait_until(lambda: asked.count(4) >= 3, describe=lambda: asked)
+    assert len(asked) - asked.count(4) <= 4, "before all of them were there"

@@ -1,0 +1,283 @@
+"""Tasks of a real engine on a real broker: what flows, and what deaths on the way do to it."""
+
+import hashlib
+import itertools
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from drover.api.engine.v1 import engine_pb2
+from drover.connectors.kafka_connect import FILE_STREAM_SINK, FILE_STREAM_SOURCE
+from drover.dataplane.kafka.plane import KafkaPlane
+from drover.dataplane.kafka.reading import KafkaRangeReader
+from drover.log.storage import KafkaStorage
+from drover.model.ids import TaskId
+from drover.model.offsets import CommittedOffset
+from tests.spark.engine.harness import CALL_TIMEOUT_S, Harness
+from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.choice import Kafka
+from tests.support.kafka.clients import create_topic, produce
+from tests.support.waiting import wait_until_async
+
+pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
+
+LINES_IN_A_PART = 20_000
+
+
+class Flow:
+    """A file, through a topic of Kafka, into a file."""
+
+    def __init__(self, engine: Harness, bootstrap: str, directory: Path, name: str) -> None:
+        self.engine = engine
+        self.topic = f"{name}lines"
+        self.storage = KafkaStorage(bootstrap_servers=bootstrap, group_id="flows")
+        self.source, self.target = directory / "in.txt", directory / "out.txt"
+        self._names = {"source": f"{name}source", "sink": f"{name}sink"}
+        self._numbers = itertools.count()
+
+    def name(self, kind: str) -> str:
+        return self._names[kind]
+
+    def grow(self, count: int = LINES_IN_A_PART) -> None:
+        """Add lines of which no two are equal."""
+        with self.source.open("ab") as file:
+            file.writelines(b"line %d\n" % next(self._numbers) for _ in range(count))
+
+    async def start(self, kind: str, **more: Any) -> engine_pb2.EngineReport:
+        return await self.engine.start_task(self._names[kind], **self.config(kind), **more)
+
+    def config(self, kind: str) -> dict[str, Any]:
+        if kind == "source":
+            return {"plugin": FILE_STREAM_SOURCE, "file": str(self.source), "topic": self.topic}
+        return {"plugin": FILE_STREAM_SINK, "file": str(self.target), "topics": self.topic}
+
+    async def stop(self) -> None:
+        for name in self._names.values():
+            await self.engine.stop_task(name)
+
+    def records(self) -> list[bytes]:
+        """What the topic holds."""
+        plane = KafkaPlane(self.storage)
+        count = plane.partition_counts([self.topic]).get(self.topic, 0)
+        starts = {(self.topic, partition): 0 for partition in range(count)}
+        plan = plane.plan_read(starts, max_records=10**9, max_bytes=10**9)
+        reader = KafkaRangeReader(self.storage, (tuple(plan.ranges),))
+        return [value for batch in reader(0) for value in batch.column("value").to_pylist()]
+
+    async def wait_until_equal(self) -> None:
+        await wait_until_async(
+            lambda: _sha256(self.target) == _sha256(self.source),
+            timeout_s=CALL_TIMEOUT_S,
+            describe=lambda: (
+                self.target.exists() and self.target.stat().st_size,
+                self.source.stat().st_size,
+                self.failures(),
+            ),
+        )
+
+    async def wait_until_settled(self) -> int:
+        """Wait until the whole file is committed and written; how many lines came again."""
+        size = self.source.stat().st_size
+        await wait_until_async(
+            lambda: (
+                self.offset("source").get("position") == size and self._lines() == self.records()
+            ),
+            timeout_s=CALL_TIMEOUT_S,
+            describe=lambda: (len(self._lines()), self.offset("source"), size, self.failures()),
+        )
+        wanted, found = self.source.read_bytes().splitlines(), self._lines()
+        assert list(dict.fromkeys(found)) == wanted, "every line, in order where it first comes"
+        return len(found) - len(wanted)
+
+    def _lines(self) -> list[bytes]:
+        return self.target.read_bytes().splitlines() if self.target.exists() else []
+
+    def offset(self, kind: str) -> Mapping[str, Any]:
+        committed = self.engine.store.fetch_offsets(self._names[kind])
+        return json.loads(committed[0].offset_json or "{}") if committed else {}
+
+    def failures(self) -> list[str]:
+        names = self._names.values()
+        return [
+            report.task_failed.trace
+            for name in names
+            for report in self.engine.reports_of("task_failed", name)
+        ]
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else ""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
+    storage = KafkaStorage(bootstrap_servers=kafka.bootstrap, group_id="engine")
+    harness = Harness(tmp_path_factory.mktemp("engine"), storage=storage)
+    await harness.start()
+    yield harness
+    await harness.close()
+    assert [each.requested for each in harness.exits] == [True], "it lived through all of them"
+
+
+@pytest.fixture
+def flow(engine: Harness, kafka: Kafka, tmp_path: Path, topic_prefix: str) -> Flow:
+    return Flow(engine, kafka.bootstrap, tmp_path, topic_prefix)
+
+
+async def test_a_growing_file_arrives_byte_for_byte(flow: Flow) -> None:
+    assert (await flow.start("sink")).HasField("done"), "it waits for its topic"
+    assert (await flow.start("source")).HasField("done")
+    for _ in range(3):
+        flow.grow()
+        await flow.wait_until_equal()
+    await wait_until_async(lambda: flow.offset("source").get("position"))
+    await flow.stop()
+    offset = flow.offset("source")
+    assert offset["position"] == flow.source.stat().st_size
+    assert len(flow.records()) == 3 * LINES_IN_A_PART
+    assert flow.failures() == []
+
+
+async def test_several_partitions_lose_and_double_nothing(flow: Flow, kafka: Kafka) -> None:
+    create_topic(kafka.bootstrap, flow.topic, partitions=3)
+    flow.grow()
+    await flow.start("source", partitioner_keyless="spread")
+    await flow.start("sink")
+    await wait_until_async(
+        lambda: flow.target.exists() and flow.target.stat().st_size >= flow.source.stat().st_size,
+        timeout_s=CALL_TIMEOUT_S,
+        describe=flow.failures,
+    )
+    await flow.stop()
+    wanted, found = (path.read_bytes().splitlines() for path in (flow.source, flow.target))
+    assert sorted(found) == sorted(wanted)
+
+
+async def test_offsets_of_kafka_connect_are_gone_on_from(flow: Flow, kafka: Kafka) -> None:
+    flow.source.write_bytes(b"read\nbefore\nand after\n")
+    flow.target.write_bytes(b"read\nbefore\n")
+    create_topic(kafka.bootstrap, flow.topic)
+    produce(kafka.bootstrap, flow.topic, [(None, b"read"), (None, b"before")])
+    _commit(
+        flow,
+        "source",
+        CommittedOffset(json.dumps({"filename": str(flow.source)}), '{"position":12}'),
+    )
+    _commit(
+        flow,
+        "sink",
+        CommittedOffset(
+            json.dumps({"kafka_partition": 0, "kafka_topic": flow.topic}), '{"kafka_offset":2}'
+        ),
+    )
+    await flow.start("sink")
+    await flow.start("source", batch_size="10")
+    await flow.wait_until_equal()
+    await flow.stop()
+    assert flow.records() == [b"read", b"before", b"and after"]
+
+
+def _commit(flow: Flow, kind: str, offset: CommittedOffset) -> None:
+    task = TaskId(flow.name(kind), 0)
+    flow.engine.store.publish(task, flow.engine.claim(task), [], [offset])
+
+
+async def test_a_zombie_commits_nothing_and_what_it_wrote_comes_again(flow: Flow) -> None:
+    flow.grow(1_000)
+    flow.engine.coordinator_there = False
+    await flow.start("source")
+    await wait_until_async(lambda: flow.engine.waiting_commit_count, timeout_s=CALL_TIMEOUT_S)
+    flow.engine.claim(TaskId(flow.name("source"), 0))
+    flow.engine.coordinator_returns()
+    await flow.engine.wait_for_report("task_fenced", flow.name("source"))
+    assert flow.offset("source") == {}
+    assert (await flow.start("source")).HasField("done")
+    await flow.start("sink")
+    assert await flow.wait_until_settled() == 1_000, "at least once: all of its batch"
+    await flow.stop()
+
+
+async def test_a_source_is_not_polled_again_before_its_offsets_are_committed(flow: Flow) -> None:
+    flow.grow(10)
+    flow.engine.coordinator_there = False
+    await flow.start("source")
+    await wait_until_async(lambda: flow.engine.waiting_commit_count, timeout_s=CALL_TIMEOUT_S)
+    flow.grow(10)
+    other = Flow(flow.engine, flow.storage.bootstrap_servers, flow.source.parent, "beside-")
+    await other.start("sink")  # a task that comes up shows that turns were given meanwhile
+    await other.stop()
+    assert len(flow.records()) == 10
+    assert flow.engine.waiting_commit_count == 1
+    flow.engine.coordinator_returns()
+    await wait_until_async(lambda: len(flow.records()) == 20, timeout_s=CALL_TIMEOUT_S)
+    await flow.stop()
+
+
+async def test_a_converter_that_would_make_other_bytes_fails_what_has_it(flow: Flow) -> None:
+    json_converter = "org.apache.kafka.connect.json.JsonConverter"
+    for kind in ("source", "sink"):
+        answers = [
+            await flow.start(kind, value_converter=json_converter),
+            await flow.engine.start_connector(
+                flow.name(kind), **flow.config(kind), value_converter=json_converter
+            ),
+        ]
+        for answer in answers:
+            assert "value.converter must be StringConverter" in answer.failure.message
+            assert json_converter in answer.failure.message
+
+
+# -- deaths ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(own_broker: Callable[..., KafkaBroker]) -> KafkaBroker:
+    return own_broker()
+
+
+@pytest.mark.timeout(900)  # it starts two engines and two brokers
+async def test_deaths_of_broker_and_engine_lose_no_line(
+    broker: KafkaBroker, tmp_path: Path
+) -> None:
+    storage = KafkaStorage(bootstrap_servers=broker.bootstrap, group_id="engine")
+    engine = Harness(tmp_path, storage=storage)
+    flow = Flow(engine, broker.bootstrap, tmp_path, "")
+    try:
+        await engine.start()
+        await flow.start("sink")
+        await flow.start("source")
+        flow.grow()
+        await flow.wait_until_equal()
+        flow.grow()
+        broker.kill()
+        flow.grow()
+        broker.start()
+        await flow.wait_until_settled()
+        assert flow.failures() == []
+        # with the source's commits on their way: what it wrote is not in its offsets
+        engine.coordinator_there = False
+        flow.grow()
+        await wait_until_async(lambda: engine.waiting_commit_count, timeout_s=CALL_TIMEOUT_S)
+        _kill_tree(engine)
+        await wait_until_async(lambda: engine.exits, timeout_s=CALL_TIMEOUT_S)
+        engine.forget_commits()
+        await engine.supervisor.wait_ready()
+        await flow.start("sink")
+        await flow.start("source")
+        flow.grow()
+        assert await flow.wait_until_settled() >= LINES_IN_A_PART
+        assert flow.failures() == []
+    finally:
+        await engine.close()
+
+
+def _kill_tree(engine: Harness) -> None:
+    guard = engine.supervisor.process_id
+    assert guard is not None
+    os.killpg(guard, signal.SIGKILL)

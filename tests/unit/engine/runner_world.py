@@ -1,0 +1,244 @@
+"""Source and sink tasks on a real store, turn by turn and without Spark.
+
+Frames are stand-ins that run the executors' functions in this process.
+"""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+
+from drover.api.coordinator.v1 import coordinator_service_pb2
+from drover.api.engine.v1 import engine_pb2
+from drover.connector import (
+    ConfigDef,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
+    SourceBatch,
+    SourceConnector,
+    SourceTask,
+    SourceTaskContext,
+)
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.dataplane.store import EmbeddedStore
+from drover.errors import Reason, UnavailableError
+from drover.model.ids import TaskId
+from services.worker.engine.settings import EngineLimits
+from services.worker.engine.sink_runner import SinkRunner
+from services.worker.engine.source_runner import SourceRunner
+from services.worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
+from services.worker.engine.threads import PluginThreads
+
+Fault = Callable[[], None]
+
+
+def unavailable() -> None:
+    raise UnavailableError(Reason.STORAGE_UNAVAILABLE, "data.db stayed locked for 30 s")
+
+
+class Frame:
+    """Rows, or a function that yields them from numbers, as a DataFrame would."""
+
+    def __init__(self, batches: Callable[[], Iterator[Any]]) -> None:
+        self._batches = batches
+
+    def mapInArrow(self, function: Callable[[Any], Any], _schema: str) -> "Frame":
+        return Frame(lambda: function(self._batches()))
+
+    def collect(self) -> list[dict[str, Any]]:
+        return [row for batch in self._batches() for row in batch.to_pylist()]
+
+
+def values(*rows: str) -> Frame:
+    return Frame(lambda: iter([pa.RecordBatch.from_pydict({"value": list(rows)})]))
+
+
+class Spark:
+    """As much of a session as runners use."""
+
+    def __init__(self) -> None:
+        self.sparkContext = SimpleNamespace(
+            defaultParallelism=2,
+            setJobGroup=lambda *_: None,
+            setLocalProperty=lambda *_: None,
+            cancelJobGroup=lambda *_: None,
+        )
+
+    def range(self, start: int, end: int, _step: int, _partitions: int) -> Frame:
+        numbers = pa.RecordBatch.from_pydict({"id": list(range(start, end))})
+        return Frame(lambda: iter([numbers]))
+
+
+class Lines(SourceTask):
+    """One line a batch; ``faults`` are raised, one a poll, while there are any."""
+
+    made: "list[Lines]" = []  # noqa: RUF012 (each test has its own)
+    faults: list[Fault] = []  # noqa: RUF012
+
+    def start(self, context: SourceTaskContext) -> None:
+        self.made.append(self)
+        self.stopped = False
+        self.next = int((context.offset({"lines": 0}) or {"next": 0})["next"])
+
+    def poll(self) -> SourceBatch | None:
+        if self.next >= 3:
+            return None
+        frame = values(f"line {self.next}")
+        self.next += 1
+        if self.faults:
+            fault = self.faults.pop(0)
+
+            def fail() -> Iterator[Any]:
+                fault()
+                yield
+
+            frame = Frame(fail)
+        return SourceBatch(cast("Any", frame), [({"lines": 0}, {"next": self.next})], topic="t")
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+class LinesSource(SourceConnector):
+    task_class = Lines
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{}]
+
+
+class Writer(SinkTask):
+    """Keeps what it is given."""
+
+    written: list[tuple[str, int, bytes]] = []  # noqa: RUF012
+    faults: list[Fault] = []  # noqa: RUF012
+    metadata: Any = "note"
+
+    def start(self, context: SinkTaskContext) -> None:
+        self.committed = context.committed
+
+    def write(self, batch: SinkBatch) -> str:
+        rows = batch.frame.collect()
+        if self.faults:
+            self.faults.pop(0)()
+        self.written += [(row["topic"], row["offset"], row["value"]) for row in rows]
+        return cast("str", self.metadata)
+
+
+class WriterSink(SinkConnector):
+    task_class = Writer
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{}]
+
+
+class Scheduler:
+    """Takes no turns by itself."""
+
+    def __init__(self) -> None:
+        self.removed: list[TaskRunner] = []
+        self.woken = 0
+
+    def add(self, _job: TaskRunner) -> None:
+        raise AssertionError("turns are taken by the test")
+
+    def wake(self, _job: TaskRunner) -> None:
+        self.woken += 1
+
+    def remove(self, job: TaskRunner) -> threading.Event:
+        self.removed.append(job)
+        ended = threading.Event()
+        ended.set()
+        return ended
+
+
+class World:
+    """A store, and runners on it."""
+
+    def __init__(self, path: Path) -> None:
+        self.store = EmbeddedStore(path)
+        self.reports: list[engine_pb2.EngineReport] = []
+        self.scheduler = Scheduler()
+        self.woken_readers = 0
+        self.watched: list[tuple[dict[tuple[str, int], int], dict[str, int]]] = []
+        self.tools = TaskTools(
+            spark=cast("Any", Spark()),
+            plane=EmbeddedPlane(self.store),
+            scheduler=cast("Any", self.scheduler),
+            threads=PluginThreads(abandoned_max=8, on_exhausted=lambda _: None),
+            watcher=cast("Any", self),
+            limits=EngineLimits(),
+            send=self.reports.append,
+            commits={},
+        )
+
+    # the watcher's methods
+
+    def published(self) -> None:
+        self.woken_readers += 1
+
+    def wait(
+        self, _wake: object, starts: Mapping[tuple[str, int], int], counts: Mapping[str, int]
+    ) -> None:
+        self.watched.append((dict(starts), dict(counts)))
+
+    def forget(self, _wake: object) -> None: ...
+
+    def runner(
+        self, kind: type[TaskRunner], connector: type[Any], *, paused: bool = False, **config: str
+    ) -> Any:
+        task = TaskId(connector.__name__, 0)
+        claim = self.store.claim_task(task, generation=1, owner="tests", request_id="")
+        common = {"name": task.connector, "connector.class": connector.__name__, **config}
+        spec = TaskSpec(
+            task=task,
+            run_id=1,
+            claim=claim,
+            connector_class=connector,
+            connector_config=common,
+            own_config={},
+            committed=self.store.fetch_offsets(task.connector),
+        )
+        runner = kind(spec, self.tools, paused=paused)
+        runner.prepare()
+        return runner
+
+    def source(self) -> SourceRunner:
+        return cast("SourceRunner", self.runner(SourceRunner, LinesSource))
+
+    def sink(self, topics: str = "t") -> SinkRunner:
+        return cast("SinkRunner", self.runner(SinkRunner, WriterSink, topics=topics))
+
+    def take_over(self, connector: type[Any]) -> None:
+        task = TaskId(connector.__name__, 0)
+        self.store.claim_task(task, generation=2, owner="other", request_id="")
+
+    def answer_commit(
+        self,
+        outcome: str = "COMMIT_OUTCOME_COMMITTED",
+        message: str = "",
+    ) -> None:
+        report = next(each for each in reversed(self.reports) if each.HasField("commit_offsets"))
+        number = coordinator_service_pb2.CommitOutcome.Value(outcome)
+        result = engine_pb2.CommitResult(outcome=number, message=message)
+        self.tools.commits.pop(report.call_id)(result)
+
+    @property
+    def kinds(self) -> list[str | None]:
+        return [each.WhichOneof("report") for each in self.reports]
+
+    @property
+    def record_count(self) -> int:
+        return sum(self.store.end_offsets("t").values())

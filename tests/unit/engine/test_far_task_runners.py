@@ -1,0 +1,161 @@
+"""Source and sink tasks whose claims and offsets are elsewhere, as on Kafka; and odd topics."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.dataplane.kafka.plane import ProducedBatch
+from drover.dataplane.plane import Destination
+from drover.dataplane.values import ReadPlan
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommittedOffset
+from services.worker.engine.sink_runner import SinkRunner
+from services.worker.engine.task_runner import TaskSpec
+from tests.unit.engine.runner_world import Lines, World, WriterSink, unavailable
+
+
+class FarPlane(EmbeddedPlane):
+    """As Kafka: records are visible when they are written, and claims and offsets are elsewhere."""
+
+    commits_with_records = False
+
+    def stage(self, spark: Any, frame: Any, destination: Destination) -> Any:
+        super().stage(spark, frame, destination).publish(())
+        return ProducedBatch(1)
+
+    def current_claim(self, task: TaskId) -> None:
+        return None
+
+    def fetch_offsets(self, connector: str) -> Any:
+        return None
+
+
+@pytest.fixture
+def far(world: World) -> World:
+    world.tools = replace(world.tools, plane=FarPlane(world.store))
+    return world
+
+
+def _positions(world: World) -> list[str]:
+    return [
+        offset.offset_json
+        for each in world.reports
+        if each.HasField("commit_offsets")
+        for offset in each.commit_offsets.offsets
+    ]
+
+
+def test_a_source_whose_offsets_are_elsewhere_waits_for_their_commit(far: World) -> None:
+    source = far.source()
+    assert source.take_turn() is None
+    assert (far.record_count, far.woken_readers) == (1, 1)
+    assert _positions(far) == ['{"next":1}']
+    assert source.take_turn() is None
+    assert source.progress() is None, "it is not done before it is committed"
+    assert (far.record_count, len(far.reports)) == (1, 1)
+    far.answer_commit()
+    assert far.scheduler.woken == 1
+    assert source.take_turn() is None
+    assert (far.record_count, _positions(far)) == (2, ['{"next":1}', '{"next":2}'])
+    progress = source.progress()
+    assert progress is not None
+    assert (progress.record_count, progress.batch_count) == (1, 1)
+
+
+def test_such_a_source_starts_again_from_what_it_has_committed_itself(far: World) -> None:
+    source = far.source()
+    source.take_turn()
+    far.answer_commit()
+    Lines.faults += [unavailable]
+    assert source.take_turn() == 0.1
+    source.take_turn()
+    assert [each.next for each in Lines.made] == [2, 2]
+    assert _positions(far) == ['{"next":1}', '{"next":2}']
+    assert far.record_count == 2
+
+
+def test_such_a_source_is_fenced_by_the_answer_to_its_commit(far: World) -> None:
+    source = far.source()
+    source.take_turn()
+    far.answer_commit("COMMIT_OUTCOME_STALE_CLAIM", "claimed again")
+    assert source.take_turn() is None
+    assert far.kinds[-1] == "task_fenced"
+    assert far.record_count == 1
+
+
+def test_a_paused_source_takes_up_its_commit_and_goes_on_later(far: World) -> None:
+    source = far.source()
+    source.take_turn()
+    source.set_paused(True)
+    far.answer_commit()
+    assert source.take_turn() is None
+    assert far.record_count == 1
+    assert source.progress() is not None
+    source.set_paused(False)
+    source.take_turn()
+    assert far.record_count == 2
+
+
+def test_the_first_commit_of_a_sink_says_of_all_its_offsets_what_they_mean(far: World) -> None:
+    far.store.ensure_topic("u")
+    committed = CommittedOffset('{"kafka_topic":"u","kafka_partition":0}', '{"kafka_offset":0}')
+    task = TaskId("WriterSink", 0)
+    claim = far.store.claim_task(task, generation=1, owner="tests", request_id="")
+    far.store.publish(task, claim, [], [committed])
+    source = far.source()
+    source.take_turn()
+    far.answer_commit()
+    sink = far.sink("t,u")
+    sink.take_turn()
+    offsets = far.reports[-1].commit_offsets.offsets
+    assert [(each.offset_json, each.metadata) for each in offsets] == [
+        ('{"kafka_offset":1}', "note"),
+        ('{"kafka_offset":0}', "note"),
+    ]
+    far.answer_commit()
+    source.take_turn()
+    far.answer_commit()
+    sink.take_turn()
+    assert len(far.reports[-1].commit_offsets.offsets) == 1
+
+
+def test_partitions_that_a_topic_gets_later_are_taken_on(world: World) -> None:
+    counts = {"t": 1}
+    ends = {("t", 0): 0, ("t", 1): 0}
+    world.tools = replace(world.tools, plane=cast("Any", GrowingPlane(counts, ends)))
+    sink = world.sink()
+    sink.take_turn()
+    assert world.watched[-1] == ({("t", 0): 0}, {"t": 1})
+    counts["t"] = 2
+    sink.take_turn()
+    assert world.watched[-1] == ({("t", 0): 0, ("t", 1): 0}, {"t": 2})
+
+
+class GrowingPlane:
+    """Topics without records."""
+
+    def __init__(self, counts: Mapping[str, int], ends: Mapping[tuple[str, int], int]) -> None:
+        self._counts, self._ends = counts, ends
+
+    def partition_counts(self, _topics: object) -> Mapping[str, int]:
+        return self._counts
+
+    def plan_read(self, starts: Mapping[tuple[str, int], int], **_: object) -> ReadPlan:
+        return ReadPlan((), starts)
+
+
+def test_a_sink_whose_config_does_not_say_how_many_share_is_told(world: World) -> None:
+    spec = TaskSpec(
+        task=TaskId("WriterSink", 1),
+        run_id=1,
+        claim=Term(1, 1),
+        connector_class=WriterSink,
+        connector_config={"name": "c", "connector.class": "WriterSink", "topics": "t"},
+        own_config={},
+        committed=(),
+    )
+    with pytest.raises(ValueError, match=r"does not say how many tasks share the topics"):
+        SinkRunner(spec, world.tools, paused=False)
