@@ -1,0 +1,5 @@
+"""The broker, for the parameters that are marked with ``kafka``."""
+
+from tests.support.kafka.fixtures import kafka, topic_prefix
+
+__all__ = ["kafka", "topic_prefix"]

@@ -1,0 +1,215 @@
+"""A status store in this process, real gRPC, on whichever kind of log; faults by script."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from drover.client import StatusStoreClient, channel
+from drover.clock import SystemClock
+from drover.errors import Reason, UnavailableError
+from drover.log.kafka.log import KafkaLogSpec
+from drover.log.kafka.topics import status_topic
+from drover.log.log import FollowedLog, Log, LogRecord, StoredRecord
+from drover.log.memory import MemoryLog
+from drover.log.sqlite import SqliteLog
+from drover.model.ids import Term
+from drover.rpc.server import RpcServer
+from drover.runtime.runtime import Runtime
+from services.status_store.core.records import AnyRecord
+from services.status_store.server import wire
+from tests.support.kafka.logs import LogOnKafka, storage_on
+
+Reopen = Callable[[], Awaitable[Log]]
+
+
+class FaultyLog:
+    """Any log, with appends that fail or wait.
+
+    ``fail_next`` refuses one append; with ``written`` its records are in the log all the same, as
+    when an answer is lost. ``hold`` lets appends wait, which ``held`` tells, until ``release``.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.held = asyncio.Event()
+        self._failure: bool | None = None
+        self._gate = asyncio.Event()
+        self._gate.set()
+
+    @property
+    def log_id(self) -> str:
+        """The log's."""
+        return self.log.log_id
+
+    def fail_next(self, *, written: bool = False) -> None:
+        """Let the next append fail."""
+        self._failure = written
+
+    def hold(self) -> None:
+        """Let appends wait."""
+        self._gate.clear()
+
+    def release(self) -> None:
+        """Let them go on."""
+        self._gate.set()
+
+    async def append(self, records: Sequence[LogRecord], epoch: int | None = None) -> int:
+        """As the log's, if nothing was scripted."""
+        if not self._gate.is_set():
+            self.held.set()
+            await self._gate.wait()
+        if self._failure is None:
+            return await self.log.append(records, epoch)
+        written, self._failure = self._failure, None
+        if written:
+            await self.log.append(records, epoch)
+        raise UnavailableError(Reason.STORAGE_UNAVAILABLE, "no answer (scripted)")
+
+    def read(self, start_offset: int = 0) -> AsyncIterator[Sequence[StoredRecord]]:
+        """As the log's."""
+        return self.log.read(start_offset)
+
+    async def end_offset(self) -> int:
+        """As the log's."""
+        return await self.log.end_offset()
+
+    async def claim(self, owner: str, term: Term) -> int:
+        """As the log's."""
+        return await self.log.claim(owner, term)
+
+    async def compact(
+        self, *, keep_offsets: Collection[int] = (), below_offset: int | None = None
+    ) -> int:
+        """As the log's."""
+        return await self.log.compact(keep_offsets=keep_offsets, below_offset=below_offset)
+
+    async def close(self) -> None:
+        """As the log's."""
+        await self.log.close()
+
+
+class FaultyFollowedLog(FaultyLog):
+    """The same for a log that has other writers."""
+
+    def tail(self, start_offset: int) -> AsyncIterator[Sequence[StoredRecord]]:
+        """As the log's."""
+        assert isinstance(self.log, FollowedLog)
+        return self.log.tail(start_offset)
+
+
+@dataclass
+class StatusPlace:
+    """What a test can reach of it; ``restart`` replaces all of it but the log's records."""
+
+    log: FaultyLog
+    runtime: Runtime[AnyRecord]
+    client: StatusStoreClient
+    _reopen: Reopen
+    _stack: AsyncExitStack
+
+    @classmethod
+    @asynccontextmanager
+    async def on(cls, log: Log, reopen: Reopen) -> AsyncIterator["StatusPlace"]:
+        """Serve ``log``; ``reopen`` gives what a process finds that comes after this one."""
+        place = await cls._start(log, reopen)
+        try:
+            yield place
+        finally:
+            await place._stack.aclose()
+
+    async def restart(self) -> None:
+        """As a process that ends, and another one in its place."""
+        await self._stack.aclose()
+        fresh = await self._start(await self._reopen(), self._reopen)
+        self.log, self.runtime, self.client = fresh.log, fresh.runtime, fresh.client
+        self._stack = fresh._stack
+
+    async def write_raw(self, *records: tuple[bytes, bytes | None]) -> None:
+        """What another program writes into the log, once the store has seen it."""
+        await self.log.log.append([LogRecord(key, value) for key, value in records])
+        if not isinstance(self.log, FaultyFollowedLog):
+            await self.restart()
+            return
+        end_offset = await self.log.end_offset()
+        await self.runtime.wait_until_applied(end_offset)
+
+    @classmethod
+    async def _start(cls, log: Log, reopen: Reopen) -> "StatusPlace":
+        async with AsyncExitStack() as stack:
+            faulty = FaultyFollowedLog(log) if isinstance(log, FollowedLog) else FaultyLog(log)
+            server = RpcServer(listen="127.0.0.1:0", internal=True)
+            runtime = wire(faulty, SystemClock(), server)
+            stack.push_async_callback(runtime.close)
+            stack.push_async_callback(server.drain, 0)
+            address = await server.start()
+            await runtime.load()
+            connection = await stack.enter_async_context(channel(address))
+            client = StatusStoreClient(connection)
+            return cls(faulty, runtime, client, reopen, stack.pop_all())
+
+
+@asynccontextmanager
+async def in_memory() -> AsyncIterator[StatusPlace]:
+    """On a log in memory."""
+    log = MemoryLog(SystemClock())
+
+    async def reopen() -> Log:
+        return log.crash()
+
+    async with StatusPlace.on(log, reopen) as place:
+        yield place
+
+
+@asynccontextmanager
+async def in_shared_memory() -> AsyncIterator[StatusPlace]:
+    """On a log in memory that other processes append to as well."""
+    log = MemoryLog(SystemClock())
+
+    async def reopen() -> Log:
+        return log.shared()
+
+    async with StatusPlace.on(log.shared(), reopen) as place:
+        yield place
+
+
+@asynccontextmanager
+async def on_sqlite(path: Path) -> AsyncIterator[StatusPlace]:
+    """On a file."""
+    opened = [await SqliteLog.open(path, SystemClock())]
+
+    async def reopen() -> Log:
+        await opened[-1].close()
+        opened.append(await SqliteLog.open(path, SystemClock()))
+        return opened[-1]
+
+    async with StatusPlace.on(opened[0], reopen) as place:
+        yield place
+    await opened[-1].close()
+
+
+@asynccontextmanager
+async def on_kafka(bootstrap: str, prefix: str) -> AsyncIterator[StatusPlace]:
+    """On a topic of several partitions."""
+    async with status_log(bootstrap, prefix) as kafka:
+
+        async def reopen() -> Log:
+            await kafka.log.close()
+            return await kafka.open()
+
+        async with StatusPlace.on(kafka.log, reopen) as place:
+            yield place
+
+
+@asynccontextmanager
+async def status_log(bootstrap: str, prefix: str) -> AsyncIterator[LogOnKafka]:
+    """A process's way to the status topic of a cluster."""
+    storage = storage_on(bootstrap, prefix)
+    spec = KafkaLogSpec(topic=storage.topics.status)
+    topics = [status_topic(storage)]
+    async with LogOnKafka.opened(bootstrap, prefix, spec=spec, topics=topics) as kafka:
+        yield kafka
+
+
+__all__ = ["StatusPlace", "in_memory", "in_shared_memory", "on_kafka", "on_sqlite", "status_log"]
