@@ -3,7 +3,7 @@
 import json
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,7 @@ class FileStreamSinkTask(SinkTask):
         self._file = OutputFile(
             context.config[FILE], connector=context.task.connector, term=context.claim
         )
-        length = committed_length(context.committed)
+        length = committed_length(context.committed, context.config["topics"])
         if length is None:
             length = self._file.open_at_end(described(context.committed))
         else:
@@ -137,10 +137,13 @@ class FileStreamSink(SinkConnector):
         return [kafka_connect.task_config(self._config_texts) or {}]
 
 
-def committed_length(committed: Mapping[TopicPartition, SinkOffset]) -> int | None:
+def committed_length(
+    committed: Mapping[TopicPartition, SinkOffset], topics: Collection[str]
+) -> int | None:
     """How many bytes of the file are committed: the longest that any offset's metadata says.
 
-    None when an offset has no metadata: somebody else has committed it, and written the file.
+    None when an offset of one of the connector's topics has no metadata: somebody else has
+    committed it, and written the file.
 
     Raises:
         ValueError: an offset's metadata is not this connector's.
@@ -148,7 +151,9 @@ def committed_length(committed: Mapping[TopicPartition, SinkOffset]) -> int | No
     lengths = [0]
     for (topic, partition), offset in committed.items():
         if not offset.metadata:
-            return None
+            if topic in topics:
+                return None
+            continue
         try:
             length: Any = json.loads(offset.metadata)["length"]
             if not isinstance(length, int) or length < 0:

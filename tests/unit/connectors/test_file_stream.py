@@ -145,12 +145,13 @@ def test_a_glob_under_that_name_is_dealt_out_as_ever(tmp_path: Path) -> None:
 
 
 def test_the_committed_length_is_the_longest_that_any_offset_says() -> None:
-    assert committed_length({}) == 0
+    assert committed_length({}, ["t"]) == 0
     committed = {
         TopicPartition("t", 0): SinkOffset(5, '{"length": 70}'),
         TopicPartition("t", 1): SinkOffset(9, '{"length": 20}'),
     }
-    assert committed_length(committed) == 70
+    assert committed_length(committed, ["t"]) == 70
+    assert committed_length(committed, ["another by now"]) == 70
 
 
 def test_an_offset_that_somebody_else_committed_says_no_length() -> None:
@@ -158,13 +159,14 @@ def test_an_offset_that_somebody_else_committed_says_no_length() -> None:
         TopicPartition("t", 0): SinkOffset(5, '{"length": 70}'),
         TopicPartition("t", 1): SinkOffset(9),
     }
-    assert committed_length(committed) is None
+    assert committed_length(committed, ["s", "t"]) is None
+    assert committed_length(committed, ["s"]) == 70, "of a topic that it does not read any more"
 
 
 @pytest.mark.parametrize("metadata", ["{}", "[]", "7", '{"length": -1}', '{"length": "x"}'])
 def test_an_offset_that_does_not_say_the_length_is_told(metadata: str) -> None:
     with pytest.raises(ValueError, match="of t-3 does not say how long the file was"):
-        committed_length({TopicPartition("t", 3): SinkOffset(5, metadata)})
+        committed_length({TopicPartition("t", 3): SinkOffset(5, metadata)}, ["t"])
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
