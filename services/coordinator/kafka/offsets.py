@@ -28,7 +28,7 @@ from services.coordinator.core.task_claims import Draft, refused_or_granted
 from services.coordinator.kafka.claims_log import ClaimsLog
 from services.coordinator.kafka.control import Control
 from services.coordinator.kafka.offset_topic import OffsetTopic
-from services.coordinator.kafka.sink_groups import SinkGroups
+from services.coordinator.kafka.sink_groups import SinkGroups, SinkLook
 from services.coordinator.offsets import OffsetQueue, canonical_token
 from services.coordinator.shards import Fencing
 
@@ -48,11 +48,42 @@ class _Loaded:
 
 @dataclass(slots=True)
 class _Transaction:
-    """What several commits write together."""
+    """What several commits write together: by key, and by connector and place."""
 
     draft: Draft
     records: dict[bytes, Produced] = field(default_factory=dict)
     positions: dict[tuple[str, TopicPartition], GroupPosition] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Parsed:
+    """A commit: its source offsets, its positions as a sink, and what is wrong with them."""
+
+    commit: TaskOffsets
+    sources: list[CommittedOffset] = field(default_factory=list)
+    positions: dict[TopicPartition, GroupPosition] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, commit: TaskOffsets) -> "_Parsed":
+        parsed = cls(commit)
+        parsed.faults += (f"{each.field} {each.description}" for each in validate(commit.offsets))
+        for index, offset in enumerate(() if parsed.faults else commit.offsets):
+            try:
+                found = parse_sink_offset(offset)
+            except SinkOffsetError as error:
+                parsed.faults.append(f"offsets[{index}] {error}")
+                continue
+            if found is None:
+                parsed.sources.append(offset)
+            else:
+                place, position = found
+                parsed.positions[place] = GroupPosition(
+                    group_of(commit.task.connector),
+                    *(place.topic, place.partition, position),
+                    offset.metadata,
+                )
+        return parsed
 
 
 class KafkaOffsets:
@@ -143,9 +174,14 @@ class KafkaOffsets:
             return await self._commit(self._required(), tasks)
 
     async def _commit(self, loaded: _Loaded, tasks: Sequence[TaskOffsets]) -> list[CommitResult]:
-        live = await self._groups.with_members(_sinks(tasks))
+        parsed = [_Parsed.of(each) for each in tasks]
+        sinks = [each for each in parsed if each.positions]
+        look = await self._groups.look(
+            sorted({each.commit.task.connector for each in sinks}),
+            sorted({place.topic for each in sinks for place in each.positions}),
+        )
         transaction = _Transaction(loaded.log.claims.draft())
-        results = [self._decide(loaded, transaction, each, live) for each in tasks]
+        results = [self._decide(loaded, transaction, each, look) for each in parsed]
         try:
             await self._write(loaded, transaction)
         except (UnavailableError, FailedPreconditionError) as error:
@@ -169,36 +205,22 @@ class KafkaOffsets:
         ]
 
     def _decide(
-        self, loaded: _Loaded, transaction: _Transaction, commit: TaskOffsets, live: set[str]
+        self, loaded: _Loaded, transaction: _Transaction, parsed: "_Parsed", look: SinkLook
     ) -> CommitResult:
-        task, draft = commit.task, transaction.draft
+        commit, draft = parsed.commit, transaction.draft
+        task = commit.task
         stale = draft.stale_message(task, commit.claim)
         if stale is not None:
             return CommitResult(task, CommitOutcome.STALE_CLAIM, stale)
-        faults = [f"{each.field} {each.description}" for each in validate(commit.offsets)]
-        positions: list[GroupPosition] = []
-        records: list[Produced] = []
-        if not faults:
-            for index, offset in enumerate(commit.offsets):
-                try:
-                    found = parse_sink_offset(offset)
-                except SinkOffsetError as error:
-                    faults.append(f"offsets[{index}] {error}")
-                    continue
-                if found is None:
-                    records += loaded.topic.produced(task.connector, offset)
-                else:
-                    positions.append(_position(task.connector, *found, offset.metadata))
-        if positions and task.connector in live:
-            faults.append(_has_members(task.connector))
+        faults = parsed.faults or look.faults(task.connector, parsed.positions)
         if faults:
             return CommitResult(task, CommitOutcome.INVALID, "; ".join(faults))
         if not draft.comes_late(task, commit.claim, commit.number):
-            transaction.records |= {each.key: each for each in records}
-            transaction.positions |= {
-                (each.group_id, TopicPartition(each.topic, each.partition)): each
-                for each in positions
-            }
+            for offset in parsed.sources:
+                for record in loaded.topic.produced(task.connector, offset):
+                    transaction.records[record.key] = record
+            for place, position in parsed.positions.items():
+                transaction.positions[task.connector, place] = position
         return CommitResult(task, CommitOutcome.COMMITTED)
 
     async def _write(self, loaded: _Loaded, transaction: _Transaction) -> None:
@@ -226,29 +248,9 @@ class KafkaOffsets:
         return self._loaded
 
 
-def _sinks(tasks: Sequence[TaskOffsets]) -> set[str]:
-    """The connectors that commit what looks like a sink's offset."""
-    return {
-        each.task.connector
-        for each in tasks
-        if any("kafka_topic" in offset.partition_json for offset in each.offsets)
-    }
-
-
-def _position(connector: str, at: TopicPartition, offset: int, metadata: str) -> GroupPosition:
-    return GroupPosition(group_of(connector), at.topic, at.partition, offset, metadata)
-
-
 def _is_of_one_task(error: DroverError) -> bool:
     """Whether the brokers refused something, rather than everything."""
     return error.reason in (Reason.STORAGE_MISCONFIGURED, Reason.NON_EMPTY_GROUP)
-
-
-def _has_members(connector: str) -> str:
-    return (
-        f"consumer group {group_of(connector)} has live members, which commit there as well: stop"
-        f" connector {connector} where else it runs (another Kafka Connect cluster?)"
-    )
 
 
 def _moved() -> DroverError:

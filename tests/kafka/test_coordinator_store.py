@@ -1,0 +1,485 @@
+"""Claims, offsets and leases in topics of a real broker."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, closing
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as Position
+from confluent_kafka.admin import AdminClient
+
+from drover.errors import FailedPreconditionError, Reason
+from drover.log.storage import KafkaStorage
+from drover.model.ids import TaskId
+from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
+from drover.testing import raises_reason
+from services.coordinator.core.lease_table import Identity
+from services.coordinator.core.ownership import Claim, Lease, TableSeen
+from services.coordinator.offsets import OffsetStore
+from tests.support.kafka.choice import Kafka
+from tests.support.kafka.clients import QUIET, create_topic, produce, read_all
+from tests.support.kafka.coordinator_store import CoordinatorStore
+from tests.support.kafka.logs import storage_on
+from tests.support.lease_courses import COURSES, A, B
+from tests.support.offset_store_suite import (
+    OffsetStoreSuite,
+    at,
+    can_commit,
+    claim,
+    commit,
+    fetched,
+    own_connector,
+)
+from tests.support.waiting import wait_until_async
+
+_epochs = itertools.count(1)
+
+
+def small_storage(kafka: Kafka, prefix: str) -> KafkaStorage:
+    """Few partitions are soon made and read."""
+    storage = storage_on(kafka.bootstrap, prefix)
+    return replace(storage, topics=replace(storage.topics, offset_partitions=3))
+
+
+@pytest.fixture(scope="module")
+def suite_storage(kafka: Kafka) -> KafkaStorage:
+    return small_storage(kafka, f"offsets-suite-{uuid4().hex[:8]}-")
+
+
+class TestKafkaOffsets(OffsetStoreSuite):
+    """All in the same topics: each test takes them over from the one before."""
+
+    @pytest.fixture
+    async def offsets(self, suite_storage: KafkaStorage) -> AsyncIterator[OffsetStore]:
+        async with CoordinatorStore.opened(suite_storage) as store:
+            await store.load(next(_epochs))
+            yield store.offsets
+
+
+@pytest.fixture
+def storage(kafka: Kafka, topic_prefix: str) -> KafkaStorage:
+    return small_storage(kafka, topic_prefix)
+
+
+@pytest.fixture
+async def store(storage: KafkaStorage) -> AsyncIterator[CoordinatorStore]:
+    async with CoordinatorStore.opened(storage) as opened:
+        await opened.load(1)
+        yield opened
+
+
+# --- owners ------------------------------------------------------------------------------------
+
+
+async def test_what_was_granted_and_committed_is_there_for_the_next_owner(
+    storage: KafkaStorage, store: CoordinatorStore
+) -> None:
+    task = TaskId("c", 0)
+    first = await claim(store.offsets, task, 3, "r")
+    await commit(store.offsets, task, first, at(5), number=5)
+    async with CoordinatorStore.opened(storage) as heir:
+        await heir.load(2, "b:1/run")
+        assert await fetched(heir.offsets, "c") == {'{"file":"f"}': ('{"at":5}', "")}
+        assert await claim(heir.offsets, task, 3, "r") == first
+        await commit(heir.offsets, task, first, at(4), number=4)  # a late copy
+        assert await fetched(heir.offsets, "c") == {'{"file":"f"}': ('{"at":5}', "")}
+        assert await claim(heir.offsets, task, 3) > first
+
+
+async def test_an_owner_that_was_taken_over_can_neither_grant_nor_commit(
+    storage: KafkaStorage, store: CoordinatorStore
+) -> None:
+    task = TaskId("c", 0)
+    term = await claim(store.offsets, task)
+    await commit(store.offsets, task, term, at(1))
+    async with CoordinatorStore.opened(storage) as heir:
+        await heir.load(2, "b:1/run")
+        for call in (
+            lambda: commit(store.offsets, task, term, at(9)),
+            lambda: claim(store.offsets, task, 7),
+        ):
+            with raises_reason(Reason.NOT_COORDINATOR):
+                await call()
+        assert set(store.lost) == {1}
+        assert await fetched(heir.offsets, "c") == {'{"file":"f"}': ('{"at":1}', "")}
+        assert await can_commit(heir.offsets, task, term)
+        assert heir.lost == []
+
+
+@pytest.mark.parametrize(("epoch", "owner"), [(4, "b:1/run"), (5, "b:1/run")])
+async def test_claims_are_not_taken_with_an_epoch_that_is_not_later(
+    storage: KafkaStorage, epoch: int, owner: str
+) -> None:
+    async with CoordinatorStore.opened(storage) as first, CoordinatorStore.opened(storage) as late:
+        await first.load(5)
+        with raises_reason(Reason.STALE_TERM) as caught:
+            await late.load(epoch, owner)
+        assert caught.error.metadata["currentTerm"] == "5.0"
+        await first.load(6)
+
+
+async def test_a_shard_that_is_not_loaded_serves_nobody(store: CoordinatorStore) -> None:
+    await store.unload()
+    await store.unload()
+    for call in (
+        lambda: claim(store.offsets, TaskId("c", 0)),
+        lambda: store.offsets.commit([]),
+        lambda: store.offsets.fetch("c", ""),
+    ):
+        with raises_reason(Reason.NOT_COORDINATOR):
+            await call()
+    await store.load(2)
+    await claim(store.offsets, TaskId("c", 0))
+
+
+# --- source offsets ----------------------------------------------------------------------------
+
+#: As Kafka Connect 4.3.1 writes it for its FileStreamSource.
+CONNECT_KEY, CONNECT_VALUE = b'["src",{"filename":"/data/in.txt"}]', b'{"position":8}'
+CONNECT_PARTITION = '{"filename":"/data/in.txt"}'
+
+
+async def produced(storage: KafkaStorage, *records: tuple[bytes | None, bytes | None]) -> None:
+    await asyncio.to_thread(produce, storage.bootstrap_servers, storage.topics.offset, records)
+
+
+async def stored(storage: KafkaStorage) -> dict[bytes | None, list[tuple[int, bytes | None]]]:
+    """Partition and value of every record of the offsets topic, by key, in order."""
+    found: dict[bytes | None, list[tuple[int, bytes | None]]] = {}
+    everything = await asyncio.to_thread(read_all, storage.bootstrap_servers, storage.topics.offset)
+    for each in everything:
+        found.setdefault(each.key, []).append((each.partition, each.value))
+    return found
+
+
+async def test_offsets_of_kafka_connect_are_read_and_go_on_under_the_same_key_and_partition(
+    storage: KafkaStorage, store: CoordinatorStore
+) -> None:
+    odd_key = b'["src", {"b": 1, "a": "\\u00e9"}]'
+    await produced(storage, (CONNECT_KEY, CONNECT_VALUE), (odd_key, b'{"n": 1}'))
+    assert await fetched(store.offsets, "src") == {
+        CONNECT_PARTITION: ('{"position":8}', ""),
+        '{"a":"é","b":1}': ('{"n":1}', ""),
+    }
+    task = TaskId("src", 0)
+    term = await claim(store.offsets, task)
+    await commit(
+        store.offsets,
+        task,
+        term,
+        CommittedOffset('{ "filename": "/data/in.txt" }', '{ "position": 12 }', "ours"),
+        CommittedOffset('{"a":"é","b":1}', '{"n":2}'),
+        CommittedOffset('{"new": true}', "{}"),
+    )
+    records = await stored(storage)
+    assert set(records) == {CONNECT_KEY, odd_key, b'["src",{"new":true}]'}
+    for key, values in ((CONNECT_KEY, [CONNECT_VALUE, b'{"position":12}']), (odd_key, None)):
+        partitions = {partition for partition, _ in records[key]}
+        assert len(partitions) == 1, "the same key is in one partition, whoever wrote it"
+        assert values is None or [value for _, value in records[key]] == values
+    found = await fetched(store.offsets, "src")
+    assert found[CONNECT_PARTITION] == ('{"position":12}', "ours")
+    assert found['{"a":"é","b":1}'] == ('{"n":2}', "")
+
+
+async def test_a_new_key_is_where_kafka_connect_would_put_it(
+    storage: KafkaStorage, store: CoordinatorStore
+) -> None:
+    """Java's producer and ``murmur2_random`` choose alike: the other test's record says so too."""
+    task = TaskId("src", 0)
+    term = await claim(store.offsets, task)
+    await commit(store.offsets, task, term, CommittedOffset(CONNECT_PARTITION, '{"position":8}'))
+    await produced(storage, (CONNECT_KEY, b'{"position":9}'))
+    [(first, _), (second, _)] = (await stored(storage))[CONNECT_KEY]
+    assert first == second
+
+
+async def test_what_others_commit_meanwhile_is_seen_at_once(
+    storage: KafkaStorage, store: CoordinatorStore
+) -> None:
+    for position in range(5):
+        await produced(storage, (CONNECT_KEY, b'{"position":%d}' % position))
+        found = await fetched(store.offsets, "src")
+        assert found == {CONNECT_PARTITION: (f'{{"position":{position}}}', "")}
+    await produced(storage, (CONNECT_KEY, None))
+    assert await fetched(store.offsets, "src") == {}
+
+
+async def test_records_that_cannot_be_read_are_told_once_and_skipped(
+    storage: KafkaStorage, store: CoordinatorStore, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bad: list[tuple[bytes | None, bytes | None]] = [
+        (b"not json", b"{}"),
+        (b'["src",{"bad":1}]', b"not json"),
+        (b'["src",{"bad":2}]', b"[]"),
+    ]
+    await produced(storage, *bad, (CONNECT_KEY, CONNECT_VALUE))
+    for _ in range(2):
+        assert await fetched(store.offsets, "src") == {CONNECT_PARTITION: ('{"position":8}', "")}
+    said = [line for line in capfd.readouterr().out.splitlines() if "cannot be read" in line]
+    assert len(said) == len(bad)
+    assert all(storage.topics.offset in line and "offset=" in line for line in said)
+    assert {value for _, value in bad} <= {
+        value for values in (await stored(storage)).values() for _, value in values
+    }, "they stay where they are"
+
+
+async def test_the_keys_of_other_connectors_are_left_alone(
+    storage: KafkaStorage, store: CoordinatorStore
+) -> None:
+    other = b'["src-2",{"filename":"/data/in.txt"}]'
+    await produced(storage, (other, CONNECT_VALUE), (CONNECT_KEY, CONNECT_VALUE))
+    task = TaskId("src", 0)
+    term = await claim(store.offsets, task)
+    await commit(store.offsets, task, term, CommittedOffset(CONNECT_PARTITION, None))
+    assert await fetched(store.offsets, "src") == {}
+    assert await fetched(store.offsets, "src-2") == {CONNECT_PARTITION: ('{"position":8}', "")}
+    assert len((await stored(storage))[other]) == 1
+
+
+async def test_an_offset_that_the_brokers_refuse_harms_no_other_task(
+    storage: KafkaStorage,
+) -> None:
+    settings = {"cleanup.policy": "compact", "max.message.bytes": "2000"}
+    brokers, topic = storage.bootstrap_servers, storage.topics.offset
+    await asyncio.to_thread(create_topic, brokers, topic, partitions=3, config=settings)
+    tasks = [TaskId(f"c{number}", 0) for number in range(3)]
+    async with CoordinatorStore.opened(storage) as store:
+        await store.load(1)
+        terms = [await claim(store.offsets, task) for task in tasks]
+        offsets = [at(1), CommittedOffset("{}", json.dumps({"n": "x" * 5_000})), at(3)]
+        results = await store.offsets.commit(
+            [
+                TaskOffsets(task, term, [offset], 1)
+                for task, term, offset in zip(tasks, terms, offsets, strict=True)
+            ]
+        )
+        outcomes = [each.outcome for each in results]
+        assert outcomes == [CommitOutcome.COMMITTED, CommitOutcome.INVALID, CommitOutcome.COMMITTED]
+        assert "max.message.bytes" in results[1].message
+        found = [len(await fetched(store.offsets, task.connector)) for task in tasks]
+        assert found == [1, 0, 1]
+        assert store.lost == []
+
+
+# --- sink offsets ------------------------------------------------------------------------------
+
+
+def sink_at(topic: str, offset: int, metadata: str = "", partition: int = 0) -> CommittedOffset:
+    return CommittedOffset(
+        json.dumps({"kafka_topic": topic, "kafka_partition": partition}),
+        json.dumps({"kafka_offset": offset}),
+        metadata,
+    )
+
+
+@pytest.fixture
+def admin(kafka: Kafka) -> AdminClient:
+    return AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+
+
+@pytest.fixture
+def lines(kafka: Kafka, topic_prefix: str) -> str:
+    topic = f"{topic_prefix}lines"
+    create_topic(kafka.bootstrap, topic, partitions=2)
+    return topic
+
+
+@pytest.fixture
+def sink(topic_prefix: str) -> TaskId:
+    return TaskId(f"{topic_prefix}sink", 0)
+
+
+def group_positions(admin: AdminClient, group_id: str) -> dict[tuple[str, int], tuple[int, str]]:
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])
+    found = asked[group_id].result(30).topic_partitions
+    return {(each.topic, each.partition): (each.offset, each.metadata or "") for each in found}
+
+
+async def test_a_sinks_positions_are_those_of_its_consumer_group(
+    store: CoordinatorStore, sink: TaskId, lines: str, admin: AdminClient
+) -> None:
+    term = await claim(store.offsets, sink)
+    offsets = [sink_at(lines, 5, "length=7"), sink_at(lines, 8, partition=1)]
+    assert (await commit(store.offsets, sink, term, *offsets)).outcome is CommitOutcome.COMMITTED
+    assert await fetched(store.offsets, sink.connector) == {
+        f'{{"kafka_partition":0,"kafka_topic":"{lines}"}}': ('{"kafka_offset":5}', "length=7"),
+        f'{{"kafka_partition":1,"kafka_topic":"{lines}"}}': ('{"kafka_offset":8}', ""),
+    }
+    found = await asyncio.to_thread(group_positions, admin, f"connect-{sink.connector}")
+    assert found == {(lines, 0): (5, "length=7"), (lines, 1): (8, "")}
+
+
+async def test_each_commit_of_a_sink_is_seen_right_after_it(
+    store: CoordinatorStore, sink: TaskId, lines: str
+) -> None:
+    term = await claim(store.offsets, sink)
+    for offset in range(20):
+        await commit(store.offsets, sink, term, sink_at(lines, offset), number=offset + 1)
+        [(found, _)] = (await fetched(store.offsets, sink.connector)).values()
+        assert found == f'{{"kafka_offset":{offset}}}'
+
+
+async def test_positions_that_were_altered_with_kafkas_own_tools_are_what_counts(
+    store: CoordinatorStore, sink: TaskId, lines: str, admin: AdminClient
+) -> None:
+    term = await claim(store.offsets, sink)
+    await commit(store.offsets, sink, term, sink_at(lines, 5, "length=7"))
+    group_id = f"connect-{sink.connector}"
+    altered = admin.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group_id, [Position(lines, 0, 2)])]
+    )
+    await asyncio.to_thread(altered[group_id].result, 30)
+    [found] = (await fetched(store.offsets, sink.connector)).values()
+    assert found == ('{"kafka_offset":2}', "")
+
+
+async def test_a_group_with_live_consumers_refuses_the_commits_of_its_sink(
+    kafka: Kafka, storage: KafkaStorage, sink: TaskId, lines: str
+) -> None:
+    """As when Kafka Connect still runs the connector."""
+    group_id = f"connect-{sink.connector}"
+    settings: dict[str, Any] = {
+        "bootstrap.servers": kafka.bootstrap,
+        "group.id": group_id,
+        "session.timeout.ms": 6_000,
+        **QUIET,
+    }
+    other = TaskId("src", 0)
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(CoordinatorStore.opened(storage))
+        await store.load(1)
+        terms = [await claim(store.offsets, task) for task in (sink, other)]
+        consumer = Consumer(settings)
+        with closing(consumer):
+            consumer.subscribe([lines])
+
+            def is_member() -> bool:
+                consumer.poll(0.1)
+                return bool(consumer.assignment())
+
+            await wait_until_async(lambda: asyncio.to_thread(is_member))
+            results = await store.offsets.commit(
+                [
+                    TaskOffsets(sink, terms[0], [sink_at(lines, 5)]),
+                    TaskOffsets(other, terms[1], [at(1)]),
+                ]
+            )
+            assert [each.outcome for each in results] == [
+                CommitOutcome.INVALID,
+                CommitOutcome.COMMITTED,
+            ]
+            assert f"consumer group {group_id} has live members" in results[0].message
+        result = await commit(store.offsets, sink, terms[0], sink_at(lines, 5))
+        assert result.outcome is CommitOutcome.COMMITTED
+
+
+async def test_a_position_in_a_topic_that_is_not_there_harms_no_other_task(
+    store: CoordinatorStore, sink: TaskId, lines: str
+) -> None:
+    other = TaskId(own_connector(), 0)
+    terms = [await claim(store.offsets, task) for task in (sink, other)]
+    results = await store.offsets.commit(
+        [
+            TaskOffsets(other, terms[1], [at(1)], 1),
+            TaskOffsets(sink, terms[0], [sink_at(f"{lines}-not-there", 5)], 1),
+        ]
+    )
+    assert [each.outcome for each in results] == [CommitOutcome.COMMITTED, CommitOutcome.INVALID]
+    assert "not-there" in results[1].message
+    result = await commit(store.offsets, sink, terms[0], sink_at(lines, 5), number=1)
+    assert result.outcome is CommitOutcome.COMMITTED, "its number was not used up"
+    assert len(await fetched(store.offsets, sink.connector)) == 1
+    assert len(await fetched(store.offsets, other.connector)) == 1
+
+
+async def test_a_sinks_position_cannot_be_removed_by_a_commit(
+    store: CoordinatorStore, sink: TaskId, lines: str
+) -> None:
+    term = await claim(store.offsets, sink)
+    removal = CommittedOffset(sink_at(lines, 0).partition_json, None)
+    result = await commit(store.offsets, sink, term, removal)
+    assert result.outcome is CommitOutcome.INVALID
+    assert "offsets[0]" in result.message
+
+
+# --- leases ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("course", COURSES)
+async def test_a_course_of_leases(storage: KafkaStorage, course: str) -> None:
+    async with AsyncExitStack() as stack:
+        store = await stack.enter_async_context(CoordinatorStore.opened(storage))
+        leases = {}
+        for who, writes in COURSES[course].steps:
+            if who not in leases:
+                leases[who] = store.leases(who)
+                stack.push_async_callback(leases[who].close)
+            seen = await leases[who].exchange(writes, 7)
+        wanted = TableSeen(7, COURSES[course].table.leases, COURSES[course].table.peers)
+        assert seen == wanted
+        onlooker = store.leases(Identity("c:1", "run c"))
+        stack.push_async_callback(onlooker.close)
+
+        async def is_seen() -> bool:
+            return await onlooker.exchange([], 7) == wanted
+
+        await wait_until_async(is_seen)
+
+
+async def test_of_many_who_claim_at_once_one_succeeds(storage: KafkaStorage) -> None:
+    whos = [Identity(f"{number}:1", "run") for number in range(4)]
+    async with AsyncExitStack() as stack:
+        tables = []
+        for who in whos:
+            store = await stack.enter_async_context(CoordinatorStore.opened(storage))
+            tables.append(store.leases(who))
+            stack.push_async_callback(tables[-1].close)
+            await tables[-1].exchange([], 0)
+
+        async def claim_both(number: int) -> None:
+            """As ``Sharing`` does: tried again until it is heard."""
+            for _ in range(20):
+                try:
+                    await tables[number].exchange([Claim(0, 1, Lease()), Claim(1, 1, Lease())], 0)
+                except FailedPreconditionError:
+                    raise
+                except Exception:  # noqa: BLE001 - others wrote at the same moment
+                    continue
+                return
+            raise AssertionError("it was never heard")
+
+        await asyncio.gather(*(claim_both(number) for number in range(4)))
+        owners: set[str] = set()
+
+        async def all_see_the_same() -> bool:
+            seen = [await table.exchange([], 0) for table in tables]
+            owners.clear()
+            owners.update(lease.owner for each in seen for lease in each.leases)
+            return len(owners) == 1
+
+        await wait_until_async(all_see_the_same, describe=lambda: owners)
+        assert owners <= {who.address for who in whos}
+
+
+async def test_a_writer_that_was_fenced_meanwhile_decides_on_what_is_there_now(
+    storage: KafkaStorage,
+) -> None:
+    async with AsyncExitStack() as stack:
+        leases = []
+        for who in (A, B):
+            store = await stack.enter_async_context(CoordinatorStore.opened(storage))
+            leases.append(store.leases(who))
+            stack.push_async_callback(leases[-1].close)
+        a, b = leases
+        await a.exchange([Claim(0, 1, Lease())], 0)
+        await b.exchange([Claim(1, 1, Lease())], 0)
+        # what a believes to know is not what stands there: b has written since
+        seen = await a.exchange([Claim(1, 2, Lease())], 0)
+        assert [lease.owner for lease in seen.leases] == [A.address, B.address]

@@ -1,0 +1,59 @@
+"""The coordinator's claims and offsets on Kafka, without a coordinator around them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from drover.log.kafka.client import KafkaClient
+from drover.log.storage import KafkaStorage
+from drover.model.group import shard_of
+from services.coordinator.core.lease_table import Identity
+from services.coordinator.kafka.control import Control
+from services.coordinator.kafka.leases import KafkaLeases
+from services.coordinator.kafka.offsets import KafkaOffsets
+from services.coordinator.shards import Fencing
+
+SHARDS = 2
+
+
+@dataclass
+class CoordinatorStore:
+    """One process's way to it; ``lost`` says how often it was told that it lost the shard."""
+
+    control: Control
+    offsets: KafkaOffsets
+    lost: list[int] = field(default_factory=list)
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls, storage: KafkaStorage, *, timeout_s: float = 5.0
+    ) -> AsyncIterator["CoordinatorStore"]:
+        """Nothing is loaded yet."""
+        client = KafkaClient(storage, timeout_s=timeout_s)
+        control = Control(client, SHARDS)
+        made = cls(control, KafkaOffsets(control))
+        try:
+            yield made
+        finally:
+            await made.offsets.close()
+            await control.close()
+            await client.close()
+
+    @property
+    def shard(self) -> int:
+        """That of the workers' group."""
+        return shard_of(self.control.client.storage.group_id, SHARDS)
+
+    async def load(self, epoch: int, owner: str = "a:1/run") -> None:
+        """Become the owner."""
+        fencing = Fencing(owner, epoch, lost=lambda: self.lost.append(epoch))
+        await self.offsets.load(self.shard, fencing)
+
+    async def unload(self) -> None:
+        """Be the owner no more."""
+        await self.offsets.unload(self.shard, None)
+
+    def leases(self, who: Identity) -> KafkaLeases:
+        """The table of leases, for the caller to close."""
+        return KafkaLeases(self.control, who)
