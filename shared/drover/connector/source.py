@@ -86,7 +86,8 @@ class SourceBatch:
     they are staged in the same pass.
 
     ``offsets`` are (partition, offset) pairs of JSON objects, committed together with the records
-    or not at all; an offset of None forgets its partition.
+    or not at all; an offset of None forgets its partition. On Kafka they are committed once the
+    records are durable: after a crash in between the batch comes again.
     """
 
     frame: "DataFrame | ArrowRows"

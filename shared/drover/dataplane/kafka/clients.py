@@ -100,7 +100,9 @@ class RangeConsumer:
                     self._consumer.list_topics(topic, timeout=self._client.timeout_s)
                 except KafkaException as error:
                     raise self._client.translated(
-                        error, doing="find its leaders", topic=topic
+                        error,
+                        doing=f"the leaders of the topic {topic} cannot be found",
+                        topic=topic,
                     ) from error
                 self._known_until_s[topic] = now_s + _TOPIC_KNOWN_S
         self._consumer.assign([TopicPartition(*key, at) for key, at in positions.items()])

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
@@ -20,6 +20,7 @@ from drover.dataplane.kafka.topics import partition_counts
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import Destination, PartitionKey, require_reached
 from drover.dataplane.values import ReadPlan
+from drover.log.kafka.errors import UNKNOWN_TOPIC
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
 #: How long what is known of a topic's partitions is good; more of them are noticed that late.
 _KNOWN_TOPIC_S = 30.0
 _MISSING_TOPIC_S = 1.0
-_NOT_THERE = (
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._UNKNOWN_TOPIC,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +161,10 @@ class KafkaPlane:
             try:
                 found[partition.topic, partition.partition] = future.result().offset
             except KafkaException as error:
-                if error.args[0].code() not in _NOT_THERE:
+                if error.args[0].code() not in UNKNOWN_TOPIC:
                     raise self._client.translated(
-                        error, doing="ask for its offsets", topic=partition.topic
+                        error,
+                        doing=f"the bounds of the topic {partition.topic} cannot be found",
+                        topic=partition.topic,
                     ) from error
         return found

@@ -190,7 +190,10 @@ class _Run:
             raise self._translated(self._failures[0], "")
 
     def _translated(self, error: KafkaException | KafkaError, topic: str) -> DroverError:
-        return self._client.translated(error, doing="write a batch's records", topic=topic)
+        names = topic or ", ".join(sorted(self._partition_counts))
+        return self._client.translated(
+            error, doing=f"records for the topic {names} cannot be written", topic=names
+        )
 
 
 def _headers(column: Any) -> Iterable[Any]:

@@ -13,6 +13,7 @@ from drover.dataplane.kafka.planning import joined
 from drover.dataplane.payload import HEADERS_TYPE, READ_SCHEMA
 from drover.dataplane.values import ReadRange
 from drover.errors import OutOfRangeError, Reason, UnavailableError
+from drover.log.kafka.errors import LOST
 from drover.log.storage import KafkaStorage
 
 #: Messages that become one batch of rows, at most.
@@ -133,14 +134,14 @@ def _position_of(storage: KafkaStorage, wanted: ReadRange, message: Any, error: 
     code = error.code()
     if code == KafkaError._PARTITION_EOF:
         return int(message.offset())
-    if code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+    if code in LOST:
         raise OutOfRangeError(
             Reason.REVISION_COMPACTED,
             f"offsets {wanted.start_offset} to {wanted.end_offset - 1} of "
             f"{wanted.topic}-{wanted.partition} were removed while they were read: {error.str()}",
         )
     raise shared_client(storage).translated(
-        error, doing=f"read partition {wanted.partition}", topic=wanted.topic
+        error, doing=f"{wanted.topic}-{wanted.partition} cannot be read", topic=wanted.topic
     )
 
 

@@ -10,10 +10,10 @@ from confluent_kafka.admin import NewTopic
 from drover.dataplane.topics import require_valid
 from drover.errors import Reason, UnavailableError
 from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.errors import UNKNOWN_TOPIC
 
 #: Of a topic that was made this moment not every broker knows at once.
 _LOOKS_MAX = 50
-_MISSING = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
 
 
 def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, int]:
@@ -27,8 +27,10 @@ def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, 
         try:
             found[topic] = len(future.result().partitions)
         except KafkaException as error:
-            if error.args[0].code() not in _MISSING:
-                raise client.translated(error, doing="describe it", topic=topic) from error
+            if error.args[0].code() not in UNKNOWN_TOPIC:
+                raise client.translated(
+                    error, doing=f"asking about topic {topic}", topic=topic
+                ) from error
     return found
 
 
@@ -53,7 +55,9 @@ def ensure_topic(client: KafkaClient, topic: str, partition_count: int) -> int:
         future.result()
     except KafkaException as error:
         if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise client.translated(error, doing="create it", topic=topic) from error
+            raise client.translated(
+                error, doing=f"the topic {topic} cannot be made", topic=topic
+            ) from error
     for _ in range(_LOOKS_MAX):
         found = partition_counts(client, [topic])
         if found.get(topic):
