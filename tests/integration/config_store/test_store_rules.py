@@ -1,0 +1,565 @@
+"""The rules of the config log, on every log: what a process writes, and what others make of it.
+
+docs/store-rules.md says which rule is shown where.
+"""
+
+import asyncio
+import json
+
+import pytest
+
+from drover.errors import Reason
+from drover.log.log import FollowedLog
+from drover.model.config import (
+    ConnectorConfigRemoved,
+    ConnectorConfigUpdated,
+    LoggerLevelSet,
+    RestartRequested,
+    SessionKeyUpdated,
+    TargetState,
+    TargetStateChanged,
+    TaskConfigsUpdated,
+)
+from drover.model.ids import TaskId, Term
+from drover.testing import raises_reason
+from services.config_store.core.records import VALUE_MAX_BYTES
+from tests.support.config_processes import ConfigProcesses
+from tests.support.waiting import wait_until_async
+
+
+def properties(**settings: str) -> str:
+    return json.dumps({"properties": settings})
+
+
+# start and stop
+
+
+async def test_nothing_is_served_before_the_log_was_read(processes: ConfigProcesses) -> None:
+    process = await processes.start(load=False)
+    with raises_reason(Reason.LOADING):
+        await process.level("a", "INFO")
+    await process.runtime.load()
+    await process.level("a", "INFO")
+    await process.runtime.close()
+    with raises_reason(Reason.DRAINING):
+        await process.level("a", "INFO")
+
+
+async def test_a_snapshot_stays_as_it_was_and_changing_it_changes_nothing(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {"v": "1"})
+    await leader.tasks("c", "one")
+    snapshot = leader.machine.snapshot()
+    await leader.put("c", {"v": "2"})
+    await leader.tasks("c", "two", "three")
+    await leader.delete("c")
+    assert snapshot.connectors["c"].config == {"v": "1"}
+    assert snapshot.task_configs == {TaskId("c", 0): {"t": "one"}}
+    taken = leader.machine.snapshot()
+    taken.connectors["c"] = snapshot.connectors["c"]  # type: ignore[index]
+    assert leader.machine.snapshot().connectors == {}
+
+
+# connector configs
+
+
+async def test_a_config_is_seen_by_all_once_it_is_written(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    start = leader.machine.end_offset
+    first = await leader.put("c", {"v": "1"})
+    second = await leader.put("c", {"v": "1"})
+    assert second.revision > first.revision
+    for process in await processes.after(leader):
+        assert process.entry("c").config == {"v": "1"}
+        assert process.entry("c").config_revision == second.revision
+        assert process.entry("c").target_state is TargetState.STARTED
+        # told each time, though the second is like the first
+        told = process.changes(start)
+        assert [type(change) for change in told] == [ConnectorConfigUpdated] * 2
+
+
+async def test_an_initial_state_is_there_with_the_config(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {"v": "1"}, TargetState.STOPPED)
+    for process in await processes.after(leader):
+        assert process.entry("c").target_state is TargetState.STOPPED
+        (told,) = process.changes()
+        assert isinstance(told, ConnectorConfigUpdated)
+        assert told.connector.target_state is TargetState.STOPPED
+
+
+async def test_a_write_that_fails_leaves_nothing_and_may_be_repeated(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    leader.faults.refuse_next = True
+    with raises_reason(Reason.STORAGE_UNAVAILABLE):
+        await leader.put("c", {"v": "1"}, request_id="same")
+    assert leader.machine.snapshot().connectors == {}
+    assert leader.changes() == []
+    await leader.put("c", {"v": "1"}, request_id="same")
+    for process in await processes.after(leader):
+        assert process.entry("c").config == {"v": "1"}
+        assert len(process.changes()) == 1
+
+
+async def test_who_gives_up_on_a_slow_write_hears_its_outcome_by_asking_again(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {"v": "1"})
+    leader.faults.hold()
+    call = asyncio.create_task(leader.delete("c", request_id="same"))
+    await wait_until_async(lambda: leader.faults.waiting_count)
+    call.cancel()
+    await asyncio.wait([call])
+    leader.faults.release()
+    again = await leader.delete("c", request_id="same")
+    assert again == await leader.delete("c", request_id="same")
+    for process in await processes.after(leader):
+        assert process.machine.snapshot().connectors == {}
+        assert process.changes().count(ConnectorConfigRemoved("c")) == 1
+
+
+async def test_a_removal_takes_the_config_and_its_tasks(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {"v": "1"}, TargetState.PAUSED)
+    await leader.tasks("c", "one")
+    await leader.delete("c")
+    for process in await processes.after(leader):
+        snapshot = process.machine.snapshot()
+        assert (snapshot.connectors, snapshot.task_configs) == ({}, {})
+        assert process.changes()[-1] == ConnectorConfigRemoved("c")
+
+
+async def test_a_removal_by_another_takes_half_a_set_too(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {"v": "1"})
+    await processes.foreign(
+        leader, ("task-c-0", properties(t="one")), ("connector-c", None), ("target-state-c", None)
+    )
+    for process in await processes.after(leader):
+        assert process.machine.snapshot().connectors == {}
+        assert process.changes()[-1] == ConnectorConfigRemoved("c")
+    leader = await processes.leader()
+    await leader.put("c", {"v": "2"})
+    await processes.foreign(leader, ("commit-c", '{"tasks":1}'))
+    for process in await processes.after(leader):
+        assert process.entry("c").inconsistent
+
+
+# who may write
+
+
+async def test_privileged_writes_need_the_claim_and_others_do_not(
+    processes: ConfigProcesses,
+) -> None:
+    process = await processes.start()
+    with raises_reason(Reason.STALE_WRITER_EPOCH):
+        await process.put("c", {})
+    await process.lead()
+    await process.put("c", {})
+    process.epoch -= 1
+    writes = [
+        process.put("c", {}),
+        process.delete("c"),
+        process.tasks("c", "one"),
+        process.restart("c", only_failed=False, include_tasks=False),
+        process.fenced("c", 1),
+        process.session_key(b"key"),
+    ]
+    for write in writes:
+        with raises_reason(Reason.STALE_WRITER_EPOCH):
+            await write
+    await process.state("c", TargetState.PAUSED)
+    await process.level("a", "INFO")
+
+
+async def test_a_later_leader_fences_the_earlier_one(processes: ConfigProcesses) -> None:
+    former = await processes.leader()
+    await former.put("c", {"v": "1"})
+    later = await processes.start()
+    await later.lead(2)
+    await later.put("c", {"v": "2"})
+    if isinstance(former.log, FollowedLog):
+        with raises_reason(Reason.STALE_WRITER_EPOCH):
+            await former.put("c", {"v": "3"})
+        await former.state("c", TargetState.PAUSED)
+    else:  # one process at a time: it is the former leader's epoch that is refused
+        later.epoch, epoch = former.epoch, later.epoch
+        with raises_reason(Reason.STALE_WRITER_EPOCH):
+            await later.put("c", {"v": "3"})
+        later.epoch = epoch
+        await later.state("c", TargetState.PAUSED)
+    with raises_reason(Reason.STALE_TERM):
+        await later.log.claim("w1", Term(1, 0))
+    for process in await processes.after(later):
+        assert process.entry("c").config == {"v": "2"}
+        assert process.entry("c").target_state is TargetState.PAUSED
+
+
+# what a start finds
+
+
+async def test_a_start_finds_every_kind_of_record_and_the_last_of_each_key_counts(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    await leader.put("a", {"v": "1"})
+    await leader.tasks("a", "one", "two")
+    await leader.put("a", {"v": "2"})
+    await leader.put("b", {})
+    await leader.tasks("b", "b")
+    await leader.fenced("b", 1)
+    await leader.session_key(b"old")
+    await leader.session_key(b"key")
+    await leader.level("x", "INFO")
+    await leader.level("x", "DEBUG")
+    await leader.tasks("a", "three")
+    await leader.state("a", TargetState.PAUSED)
+    # it counts for the offset, and for nothing else
+    await processes.foreign(leader, ("task-a-0", properties(t="not committed")))
+    present = leader.machine.snapshot()
+    for process in await processes.after(leader):
+        snapshot = process.machine.snapshot()
+        assert snapshot.end_offset > present.end_offset - 1
+        assert snapshot.connectors == present.connectors
+        assert process.task_texts("a") == ["three"]
+        assert process.task_texts("b") == ["b"]
+        assert process.entry("a").applied_config == {"v": "2"}
+        assert snapshot.session_key is not None
+        assert snapshot.session_key.key == b"key"
+        assert snapshot.logger_levels == {"x": "DEBUG"}
+    ends = {each.machine.end_offset for each in await processes.after(leader)}
+    assert len(ends) == 1
+
+
+async def test_a_start_finds_target_states_of_both_versions(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    states = {
+        "v0": ('{"state":"PAUSED"}', TargetState.PAUSED),
+        "v1": ('{"state":"PAUSED","state.v2":"STOPPED"}', TargetState.STOPPED),
+        "newer": ('{"state":"PAUSED","state.v2":"FROZEN"}', TargetState.PAUSED),
+        "unknown": ('{"state":"FROZEN"}', TargetState.STARTED),
+    }
+    for name, (value, _) in states.items():
+        await leader.put(name, {})
+        await processes.foreign(leader, (f"target-state-{name}", value))
+    for process in await processes.after(leader):
+        for name, (_, state) in states.items():
+            assert process.entry(name).target_state is state
+
+
+async def test_a_target_state_that_is_gone_means_started(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {}, TargetState.PAUSED)
+    start = leader.machine.end_offset
+    await processes.foreign(leader, ("target-state-c", None))
+    for process in await processes.after(leader):
+        assert process.entry("c").target_state is TargetState.STARTED
+        assert process.changes(start) == []
+
+
+async def test_of_a_removed_connector_a_start_finds_nothing(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    # what compaction leaves behind of one that was deleted long ago
+    await processes.foreign(
+        leader,
+        ("task-old-0", properties(t="one")),
+        ("commit-old", '{"tasks":1}'),
+        ("connector-gone", properties(v="1")),
+        ("task-gone-0", properties(t="one")),
+        ("commit-gone", '{"tasks":1}'),
+        ("connector-gone", None),
+        ("target-state-gone", None),
+    )
+    for process in await processes.after(leader):
+        snapshot = process.machine.snapshot()
+        assert (snapshot.connectors, snapshot.task_configs) == ({}, {})
+        assert not any(
+            isinstance(each, TaskConfigsUpdated) and each.connector.name == "old"
+            for each in process.changes()
+        )
+
+
+async def test_a_start_finds_that_a_connector_has_no_tasks_any_more(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {"v": "1"})
+    await leader.tasks("c", "one", "two")
+    await leader.put("c", {"v": "2"})
+    await leader.tasks("c")
+    for process in await processes.after(leader):
+        assert process.entry("c").task_count == 0
+        assert not process.entry("c").inconsistent
+        assert process.task_texts("c") == []
+        assert process.entry("c").applied_config == {"v": "2"}
+
+
+# target states
+
+
+async def test_a_target_state_is_told_when_another_writes_it(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {})
+    start = leader.machine.end_offset
+    await processes.foreign(leader, ("target-state-c", '{"state":"PAUSED"}'))
+    await processes.foreign(leader, ("target-state-nobody", '{"state":"PAUSED"}'))
+    for process in await processes.after(leader):
+        assert process.changes(start) == [TargetStateChanged("c", TargetState.PAUSED)]
+
+
+async def test_a_target_state_that_it_has_is_written_and_not_told(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {})
+    start = leader.machine.end_offset
+    answer = await leader.state("c", TargetState.STARTED)
+    assert answer.end_offset > start
+    for process in await processes.after(leader):
+        assert process.changes(start) == []
+
+
+# task configs
+
+
+async def test_a_set_of_task_configs_is_told_once_and_as_a_whole(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {"v": "1"})
+    start = leader.machine.end_offset
+    answer = await leader.tasks("c", "one", "two")
+    for process in await processes.after(leader):
+        entry = process.entry("c")
+        assert (entry.task_count, entry.task_config_generation) == (2, answer.end_offset)
+        assert entry.applied_config == {"v": "1"}
+        (told,) = process.changes(start)
+        assert told == TaskConfigsUpdated(
+            entry, {TaskId("c", 0): {"t": "one"}, TaskId("c", 1): {"t": "two"}}
+        )
+
+
+async def test_a_set_of_no_tasks_is_a_set(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {})
+    start = leader.machine.end_offset
+    await leader.tasks("c")
+    for process in await processes.after(leader):
+        assert process.changes(start) == [TaskConfigsUpdated(process.entry("c"), {})]
+        assert process.entry("c").task_count == 0
+
+
+async def test_half_a_set_shows_no_tasks_until_its_owner_writes_a_whole_one(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {})
+    await leader.put("d", {})
+    # of each the first task was compacted away, as an uncommitted one came after it
+    for name in "cd":
+        await processes.foreign(
+            leader, (f"task-{name}-1", properties(t="one")), (f"commit-{name}", '{"tasks":2}')
+        )
+    for process in await processes.after(leader):
+        for name in "cd":
+            assert process.entry(name).inconsistent
+            assert process.entry(name).task_count == 2
+            assert process.task_texts(name) == []
+    leader = await processes.leader()
+    await leader.tasks("c", "new", "newer")
+    for process in await processes.after(leader):
+        assert not process.entry("c").inconsistent
+        assert process.task_texts("c") == ["new", "newer"]
+        assert process.entry("d").inconsistent
+
+
+async def test_only_the_connector_that_was_written_is_told(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    for name in ("a", "a-1"):
+        await leader.put(name, {})
+        await leader.tasks(name, "old", "old")
+    start = leader.machine.end_offset
+    await leader.tasks("a", "new", "new")
+    for process in await processes.after(leader):
+        (told,) = process.changes(start)
+        assert isinstance(told, TaskConfigsUpdated)
+        assert list(told.task_configs) == [TaskId("a", 0), TaskId("a", 1)]
+        assert process.task_texts("a-1") == ["old", "old"]
+
+
+async def test_tasks_are_of_the_config_under_which_they_were_made(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {"v": "1", "password": "${file:/run/secrets:pw}"})
+    await leader.tasks("c", "one")
+    await leader.put("c", {"v": "2"})
+    for process in await processes.after(leader):
+        # placeholders stay what they are in the log
+        assert process.entry("c").applied_config == {
+            "v": "1",
+            "password": "${file:/run/secrets:pw}",
+        }
+        assert process.entry("c").config == {"v": "2"}
+
+
+# restarts
+
+
+@pytest.mark.parametrize("include_tasks", [False, True])
+async def test_a_restart_of_what_failed_is_told_to_all(
+    processes: ConfigProcesses, include_tasks: bool
+) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {})
+    start = leader.machine.end_offset
+    await leader.restart("c", only_failed=True, include_tasks=include_tasks)
+    told = RestartRequested("c", only_failed=True, include_tasks=include_tasks)
+    for process in await processes.after(leader):
+        assert process.changes(start) == [told]
+
+
+async def test_restart_flags_that_are_no_booleans_are_false(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {})
+    start = leader.machine.end_offset
+    key = "restart-connector-c"
+    await processes.foreign(
+        leader,
+        (key, '{"include-tasks":true,"only-failed":false}'),
+        (key, '{"include-tasks":true,"only-failed":"true"}'),
+        (key, '{"include-tasks":1,"only-failed":true}'),
+        (key, "{}"),
+        (key, "no JSON"),
+        (key, None),
+    )
+    for process in await processes.after(leader):
+        assert process.changes(start) == [
+            RestartRequested("c", only_failed=False, include_tasks=True),
+            RestartRequested("c", only_failed=False, include_tasks=True),
+            RestartRequested("c", only_failed=True, include_tasks=False),
+            RestartRequested("c", only_failed=False, include_tasks=False),
+        ]
+
+
+async def test_a_restart_of_a_connector_that_is_not_there_harms_no_start(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    await processes.foreign(
+        leader,
+        ("connector-c", None),
+        ("restart-connector-c", '{"include-tasks":false,"only-failed":true}'),
+    )
+    for process in await processes.after(leader):
+        assert process.machine.snapshot().connectors == {}
+        assert process.machine.connector_history("c")[-1].change == ConnectorConfigRemoved("c")
+
+
+# fencing, keys, loggers
+
+
+async def test_new_tasks_make_fencing_pending_and_a_task_count_ends_it(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {})
+    written = await leader.tasks("c", "one", "two")
+    for process in await processes.after(leader):
+        entry = process.entry("c")
+        assert (entry.fenced_task_count, entry.fencing_pending) == (None, True)
+        assert entry.task_config_generation == written.end_offset
+    leader = await processes.leader()
+    start = leader.machine.end_offset
+    await leader.fenced("c", 2)
+    for process in await processes.after(leader):
+        entry = process.entry("c")
+        assert (entry.fenced_task_count, entry.fencing_pending) == (2, False)
+        assert entry.task_config_generation == written.end_offset
+        assert process.changes(start) == []
+    leader = await processes.leader()
+    await leader.tasks("c", "one")
+    await leader.delete("c")
+    await leader.put("c", {})
+    for process in await processes.after(leader):
+        entry = process.entry("c")
+        assert (entry.fenced_task_count, entry.fencing_pending) == (2, True)
+
+
+async def test_a_session_key_is_told_with_its_time(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    start = leader.machine.end_offset
+    now_ms = leader.clock.now_ms()
+    await leader.session_key(b"\x00key")
+    await processes.foreign(leader, ("session-key", '{"key":"%"}'), ("session-key", None))
+    for process in await processes.after(leader):
+        (told,) = process.changes(start)
+        assert isinstance(told, SessionKeyUpdated)
+        assert (told.session_key.key, told.session_key.creation_ms) == (b"\x00key", now_ms)
+        assert process.machine.snapshot().session_key == told.session_key
+
+
+async def test_a_logger_level_is_told_to_all(processes: ConfigProcesses) -> None:
+    process = await processes.start()
+    start = process.machine.end_offset
+    await process.level("org.example.a-b", "DEBUG")
+    await processes.foreign(process, ("logger-cluster-x", '{"level":"WARN"}'))
+    for each in await processes.after(process):
+        assert each.changes(start) == [
+            LoggerLevelSet("org.example.a-b", "DEBUG"),
+            LoggerLevelSet("x", "WARN"),
+        ]
+
+
+# the history
+
+
+async def test_the_history_tells_who_wrote_what_whichever_process_is_asked(
+    processes: ConfigProcesses,
+) -> None:
+    leader = await processes.leader()
+    leader.clock.advance(5)
+    first = await leader.put("c", {"v": "1"}, author="anna@host")
+    leader.clock.advance(5)
+    await leader.state("c", TargetState.PAUSED, author="ben@host")
+    await processes.foreign(leader, ("connector-c", properties(v="2")))
+    now_ms = leader.clock.now_ms()
+    for process in await processes.after(leader):
+        config, state, foreign = process.machine.connector_history("c")
+        assert (config.author, config.time_ms) == ("anna@host", now_ms - 5)
+        assert getattr(config.change, "revision", None) == first.revision
+        assert (state.author, state.time_ms) == ("ben@host", now_ms)
+        assert foreign.author == ""
+
+
+async def test_what_cannot_be_read_stops_nothing(processes: ConfigProcesses) -> None:
+    leader = await processes.leader()
+    await leader.put("c", {"v": "1"})
+    await leader.tasks("c", "one")
+    before = leader.machine.snapshot()
+    await processes.foreign(
+        leader,
+        ("unknown-key", "{}"),
+        ("connector-c", "not json"),
+        ("connector-c", '{"properties":[1]}'),
+        ("connector-c", '{"properties":{"a":1}}'),
+        ("commit-c", '{"tasks":"1"}'),
+        ("commit-c", None),
+        ("task-c-0", None),
+        ("task-c-x", properties()),
+        ("target-state-c", '{"state":"FROZEN"}'),
+        ("tasks-fencing-c", None),
+        ("logger-cluster-x", "[]"),
+    )
+    if processes.value_max_bytes > VALUE_MAX_BYTES:
+        await processes.foreign(leader, ("connector-c", properties(a="x" * VALUE_MAX_BYTES)))
+    for process in await processes.after(leader):
+        snapshot = process.machine.snapshot()
+        assert snapshot.connectors == before.connectors
+        assert snapshot.task_configs == before.task_configs
+        assert snapshot.end_offset > before.end_offset
