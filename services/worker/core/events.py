@@ -348,8 +348,8 @@ class EmptyStoppedDue:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetTopicsDue:
-    """The back-off before topics of connectors that are gone are tried to be forgotten is over."""
+class TopicsDue:
+    """The back-off before topics are tried to be told or forgotten again is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +443,7 @@ HerderEvent = (
     | RejoinDue
     | ClaimWriterDue
     | EmptyStoppedDue
-    | ForgetTopicsDue
+    | TopicsDue
     | HealDue
     | CleanUpDue
     | StatusCheckDue

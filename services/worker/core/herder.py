@@ -397,7 +397,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.StatusesChanged: Herder._statuses_changed,
     events.TopicsUsed: Herder._topics_used,
     events.TopicsNoted: lambda h, e: h.topics.done(e.cause_id),
-    events.ForgetTopicsDue: lambda h, e: h.topics.due(),
+    events.TopicsDue: lambda h, e: h.topics.due(),
     events.JoinAnswered: lambda h, e: h.membership.join_answered(e.cause_id, e.outcome),
     events.SyncAnswered: lambda h, e: h.membership.sync_answered(e.cause_id, e.outcome),
     events.HeartbeatAnswered: lambda h, e: h.membership.heartbeat_answered(

@@ -4,13 +4,13 @@ A worker tells of a topic when a task of it has moved records of it; the leader 
 connectors forgotten that are no more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover.model.status import TopicEvent, TopicKey, TopicStatus
 from services.worker.core.context import Context
-from services.worker.core.events import ForgetTopicsDue
+from services.worker.core.events import TopicsDue
 from services.worker.core.instructions import ForgetTopics, TellTopics
 from services.worker.core.membership import Membership
 
@@ -18,16 +18,16 @@ from services.worker.core.membership import Membership
 class UsedTopics:
     """The view of topics, and what this worker has to say of them.
 
-    What could not be told is told with the next report of the task; what could not be forgotten is
-    tried again after a back-off.
+    What could not be told, or not be forgotten, is tried again after a back-off.
     """
 
     def __init__(self, context: Context, membership: Membership) -> None:
         self._context = context
         self._membership = membership
         self._topics: dict[str, set[str]] = {}
-        #: What is being told, by the cause of the call.
-        self._telling: dict[str, frozenset[TopicKey]] = {}
+        #: What is being told, by the cause of the call: whose task has seen it, and which topics.
+        self._telling: dict[str, tuple[TaskId, Sequence[str]]] = {}
+        self._untold: list[tuple[TaskId, Sequence[str]]] = []
         #: Connectors to be looked at by the leader, in order.
         self._suspects: dict[str, None] = {}
         #: Whose topics are being forgotten, by the cause of the call.
@@ -64,13 +64,12 @@ class UsedTopics:
         name = task.connector
         if name not in self._context.view.connectors:
             return  # it is gone, and its topics with it
-        under_way = {
-            key.topic for keys in self._telling.values() for key in keys if name == key.connector
-        }
+        calls = (*self._telling.values(), *self._untold)
+        under_way = {topic for known, told in calls for topic in told if known.connector == name}
         fresh = sorted({*topics} - self._topics.get(name, set()) - under_way)
         if fresh:
             cause_id = self._context.next_cause("tell-topics")
-            self._telling[cause_id] = frozenset(TopicKey(name, topic) for topic in fresh)
+            self._telling[cause_id] = task, fresh
             self._context.emit(TellTopics(cause_id, task, fresh))
 
     def look_at(self, name: str) -> None:
@@ -87,6 +86,9 @@ class UsedTopics:
         """The back-off is over."""
         self._suspects.update(self._failed)
         self._failed.clear()
+        untold, self._untold = self._untold, []
+        for task, topics in untold:
+            self.used(task, topics)
 
     # Calls
 
@@ -110,13 +112,15 @@ class UsedTopics:
 
     def call_failed(self, cause_id: str, error: DroverError) -> bool:
         """It was not told, or not forgotten; False for another call."""
-        if self._telling.pop(cause_id, None) is not None:
-            return True
+        told = self._telling.pop(cause_id, None)
         name = self._forgetting.pop(cause_id, None)
-        if name is None:
+        if told is not None:
+            self._untold.append(told)
+        elif name is not None:
+            self._failed[name] = None
+        else:
             return False
-        self._failed[name] = None
         delay_ms = self._context.call_backoff_ms(self._attempt)
         self._attempt += 1
-        self._context.set_timer("forget-topics", delay_ms, ForgetTopicsDue())
+        self._context.set_timer("topics", delay_ms, TopicsDue())
         return True

@@ -124,7 +124,7 @@ class SinkRunner(TaskRunner):
         def committed() -> None:
             self._positions = dict(plan.next_offsets)
             self._fresh = False
-            self._moved(plan.record_count, started_s)
+            self._moved(plan.record_count, started_s, {each.topic for each in plan.ranges})
 
         offsets = [sink_offset(*key, plan.next_offsets[key], metadata) for key in sorted(keys)]
         self._commit(offsets, committed)

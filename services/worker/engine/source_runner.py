@@ -26,6 +26,8 @@ class _Staged:
     batch: StagedBatch
     offsets: Sequence[CommittedOffset]
     started_s: float
+    #: None for a frame that names topics row by row: those are not tracked.
+    topic: str | None
 
 
 class SourceRunner(TaskRunner):
@@ -79,7 +81,7 @@ class SourceRunner(TaskRunner):
         with self._spark_jobs():
             written = self._tools.plane.stage(self._tools.spark, batch.frame, destination)
         self._restart_wanted = False
-        return _Staged(written, offsets, started_s)
+        return _Staged(written, offsets, started_s, batch.topic)
 
     def _publish(self, staged: _Staged) -> float | None:
         if self.over:  # abandoned meanwhile
@@ -89,7 +91,8 @@ class SourceRunner(TaskRunner):
         self._tools.watcher.published()
 
         def committed() -> None:
-            self._moved(record_count, staged.started_s)
+            topics = [staged.topic] if staged.topic else []
+            self._moved(record_count, staged.started_s, topics)
 
         if self._tools.plane.commits_with_records or not staged.offsets:
             committed()

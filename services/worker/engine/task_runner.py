@@ -3,7 +3,7 @@
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -85,6 +85,8 @@ class TaskRunner(ABC):
         self._deadline_limit_ms = 0
         self._record_count = 0
         self._batch_count = 0
+        #: Those of records that moved since the last report.
+        self._moved_topics: set[str] = set()
         self._last_batch_ms = 0
         self._told_batch_count = 0
         self._commits = TaskCommits(
@@ -190,12 +192,14 @@ class TaskRunner(ABC):
             if self._batch_count == self._told_batch_count:
                 return None
             self._told_batch_count = self._batch_count
+            topics, self._moved_topics = self._moved_topics, set()
             return engine_pb2.TaskProgress.Entry(
                 task=encode_task_id(self.spec.task),
                 run_id=self.spec.run_id,
                 record_count=self._record_count,
                 batch_count=self._batch_count,
                 last_batch_ms=self._last_batch_ms,
+                topics=sorted(topics),
             )
 
     @abstractmethod
@@ -247,12 +251,14 @@ class TaskRunner(ABC):
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
             context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
-    def _moved(self, record_count: int, started_s: float) -> None:
-        """A batch is done and committed."""
+    def _moved(self, record_count: int, started_s: float, topics: Iterable[str]) -> None:
+        """A batch of records of these topics is done and committed."""
         self._retry_s = _RETRY_FIRST_S
         with self._lock:
             self._record_count += record_count
             self._batch_count += 1
+            if record_count:
+                self._moved_topics.update(topics)
             self._last_batch_ms = round((time.monotonic() - started_s) * 1000)
 
     def _make_instance(self, committed: Sequence[CommittedOffset]) -> None:

@@ -34,6 +34,20 @@ def test_a_source_publishes_batch_after_batch_and_then_waits_longer_and_longer(
     assert world.reports == []
 
 
+def test_a_source_tells_the_topics_of_records_that_moved_since_the_last_time(
+    world: World,
+) -> None:
+    runner = world.source()
+    told = []
+    for _ in range(2):
+        runner.take_turn()
+        progress = runner.progress()
+        assert progress is not None
+        told.append(list(progress.topics))
+    assert told == [["t"], ["t"]]
+    assert runner.progress() is None
+
+
 def test_a_source_whose_staging_meets_a_busy_store_starts_again_from_the_offsets(
     world: World,
 ) -> None:
@@ -166,6 +180,7 @@ def test_a_sink_writes_and_waits_for_its_commit_before_it_reads_on(world: World)
     progress = sink.progress()
     assert progress is not None
     assert (progress.record_count, progress.batch_count) == (3, 1)
+    assert list(progress.topics) == ["t"]
     assert sink.progress() is None
 
 

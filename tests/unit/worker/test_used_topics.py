@@ -54,12 +54,15 @@ def test_what_another_worker_told_is_not_told_again(leader: HerderDriver) -> Non
     assert not leader.find(instructions.TellTopics)
 
 
-def test_what_could_not_be_told_comes_with_the_next_report(leader: HerderDriver) -> None:
-    use(leader, "a")
+def test_what_could_not_be_told_is_told_later(leader: HerderDriver) -> None:
+    use(leader, "a", "b")
     leader.fail(leader.take(instructions.TellTopics).cause_id, UNREACHABLE)
-    assert not leader.find(instructions.TellTopics)
     use(leader, "a")
-    leader.take(instructions.TellTopics)
+    see(leader, "c", "b")
+    leader.advance(249)
+    assert not leader.find(instructions.TellTopics)
+    leader.advance(1)
+    assert leader.take(instructions.TellTopics).topics == ["a"]
 
 
 def test_after_a_reset_topics_in_use_come_back(leader: HerderDriver) -> None:
