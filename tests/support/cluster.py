@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ import psutil
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.cluster import ClusterOptions, cluster_stages
-from drover.cli.process import SupervisedProcess, descendants, wait_until_gone
+from drover.cli.process import ProcessSpec, SupervisedProcess, descendants, wait_until_gone
 from drover.cli.supervisor import Supervisor
 from drover.cli.views import run_state
 from drover.client import ConnectClient, channel
@@ -125,6 +125,15 @@ async def embedded_cluster(
             env={**TEST_ENVIRONMENT, **(env or {})},
         )
     )
+    async with running_cluster(directory, stages) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def running_cluster(
+    directory: Path, stages: Sequence[Sequence[ProcessSpec]]
+) -> AsyncIterator[EmbeddedCluster]:
+    """Start these processes; at the end nothing of them may be left running."""
     supervisor = Supervisor(directory, stages)
     await supervisor.start()
     cluster = EmbeddedCluster(supervisor, directory)

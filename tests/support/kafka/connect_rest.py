@@ -3,7 +3,7 @@
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -118,6 +118,19 @@ class ConnectRest:
     def offsets(self, name: str) -> list[dict[str, Any]]:
         """Pairs of ``partition`` and ``offset``."""
         found: list[dict[str, Any]] = self.call("GET", _of(name, "offsets"))["offsets"]
+        return found
+
+    def alter_offsets(self, name: str, offsets: Sequence[Mapping[str, object]]) -> None:
+        """Set some of a stopped connector's offsets: pairs of ``partition`` and ``offset``."""
+        self.call("PATCH", _of(name, "offsets"), {"offsets": list(offsets)})
+
+    def reset_offsets(self, name: str) -> None:
+        """Forget a stopped connector's offsets."""
+        self.call("DELETE", _of(name, "offsets"))
+
+    def topics(self, name: str) -> list[str]:
+        """What the connector was seen to use."""
+        found: list[str] = self.call("GET", _of(name, "topics"))[name]["topics"]
         return found
 
     def set_logger(self, logger: str, level: str, *, scope: str = "cluster") -> Any:
