@@ -116,9 +116,7 @@ class TransactionalWriter:
                     "transaction.timeout.ms": int(1_000 * TRANSACTION_TIMEOUT_S),
                 }
             )
-            # with a connection it need not wait for its next try, half a second later
-            if producer.cluster_id(self._client.timeout_s) is None:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            _connect(producer, self._client.timeout_s)
             # the first one ever has the brokers make a topic of their own
             _insist(producer.init_transactions, 2 * self._client.timeout_s)
         except KafkaException as error:
@@ -298,6 +296,8 @@ class PlainWriter:
             producer = self._made()
         except DroverError as error:
             return [error] * len(jobs)
+        except KafkaException as error:
+            return [self._translated(error, jobs[0].records[0].topic)] * len(jobs)
         answers: list[Answer] = []
         for job in jobs:
             try:
@@ -324,9 +324,9 @@ class PlainWriter:
     def _made(self) -> Producer:
         if self._producer is None:
             timeout_ms = int(1_000 * self._client.timeout_s)
-            self._producer = self._client.producer({"message.timeout.ms": timeout_ms})
-            # with a connection it begins half a second earlier
-            self._producer.cluster_id(self._client.timeout_s)
+            producer = self._client.producer({"message.timeout.ms": timeout_ms})
+            _connect(producer, self._client.timeout_s)
+            self._producer = producer
         return self._producer
 
     def _drop(self) -> None:
@@ -368,6 +368,18 @@ def _poll(producer: Producer | None) -> None:
     if producer is not None:
         with contextlib.suppress(KafkaException), _as_raised():
             producer.poll(0)
+
+
+def _connect(producer: Producer, timeout_s: float) -> None:
+    """Wait for a connection: an idempotent producer without one begins half a second later.
+
+    Raises:
+        KafkaException: There is none.
+    """
+    try:
+        producer.cluster_id(timeout_s)
+    except KafkaException as error:
+        raise KafkaException(KafkaError(error.args[0].code())) from error
 
 
 def _insist(call: Any, timeout_s: float) -> None:

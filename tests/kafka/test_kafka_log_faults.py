@@ -1,0 +1,244 @@
+"""A log while its broker is killed, silent, or not there yet."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from drover.errors import DroverError, Reason, UnavailableError
+from drover.log.kafka import writer as kafka_writer
+from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.control import ControlTopic
+from drover.log.kafka.jobs import Answer
+from drover.log.kafka.log import FollowedKafkaLog
+from drover.log.log import LogRecord
+from drover.model.ids import Term
+from drover.testing import raises_reason, read_all
+from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.following import Following
+from tests.support.kafka.logs import LogOnKafka, storage_on
+from tests.support.waiting import wait_until_async
+
+T = TypeVar("T")
+
+TIMEOUT_S = 2.0
+A = LogRecord(b"a", b"v")
+B = LogRecord(b"b", b"v")
+
+
+@pytest.fixture
+def broker(own_broker: Callable[..., KafkaBroker]) -> KafkaBroker:
+    # an open transaction of a writer that is gone is ended promptly
+    return own_broker(
+        settings={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
+    )
+
+
+@asynccontextmanager
+async def opened(broker: KafkaBroker, prefix: str) -> AsyncIterator[FollowedKafkaLog]:
+    async with LogOnKafka.opened(broker.bootstrap, prefix, timeout_s=TIMEOUT_S) as on_kafka:
+        assert isinstance(on_kafka.log, FollowedKafkaLog)
+        yield on_kafka.log
+
+
+class Caller:
+    """Appends one record after the other, privileged or not, whatever happens to the broker."""
+
+    def __init__(self, log: FollowedKafkaLog, name: str, term: Term | None) -> None:
+        self.acknowledged: list[bytes] = []
+        self.failures: set[Reason] = set()
+        self._log = log
+        self._name = name
+        self._term = term
+        self._stopping = False
+        self.task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        self._stopping = True
+        await self.task
+
+    async def _run(self) -> None:
+        epoch: int | None = None
+        number = 0
+        while not self._stopping:
+            number += 1
+            key = f"{self._name}-{number}".encode()
+            try:
+                if self._term is not None and epoch is None:
+                    epoch = await self._log.claim("leader", self._term)
+                await self._log.append([LogRecord(key, b"v")], epoch)
+            except DroverError as error:
+                self.failures.add(error.reason)
+                if error.reason is Reason.STALE_WRITER_EPOCH:
+                    epoch = None
+            else:
+                self.acknowledged.append(key)
+
+
+async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_load(
+    broker: KafkaBroker, topic_prefix: str
+) -> None:
+    async with opened(broker, topic_prefix) as log:
+        following = Following(log)
+        callers = [Caller(log, f"plain-{index}", None) for index in range(4)]
+        callers += [Caller(log, f"leader-{index}", Term(1, 1)) for index in range(4)]
+
+        async def all_have(count: int) -> None:
+            await wait_until_async(
+                lambda: all(len(caller.acknowledged) >= count for caller in callers),
+                timeout_s=90,
+                describe=lambda: [(len(each.acknowledged), each.failures) for each in callers],
+            )
+
+        await all_have(10)
+        for _ in range(2):
+            await asyncio.to_thread(broker.kill)
+            await wait_until_async(
+                lambda: all(Reason.STORAGE_UNAVAILABLE in each.failures for each in callers)
+            )
+            await asyncio.to_thread(broker.start)
+            await all_have(
+                len(max(callers, key=lambda each: len(each.acknowledged)).acknowledged) + 10
+            )
+            for each in callers:
+                each.failures.clear()
+        await asyncio.gather(*(caller.stop() for caller in callers))
+
+        acknowledged = {key for caller in callers for key in caller.acknowledged}
+        stored = await read_all(log)
+        assert acknowledged <= {one.record.key for one in stored}
+        end = await log.end_offset()
+        await wait_until_async(lambda: following.stored[-1].offset + 1 == end)
+        assert following.stored == stored, "the tail went on at the next offset"
+        assert not following.task.done()
+
+
+async def test_a_broker_that_comes_back_is_used_again(
+    broker: KafkaBroker, topic_prefix: str
+) -> None:
+    async with opened(broker, topic_prefix) as log:
+        following = Following(log)
+        epoch = await log.claim("w", Term(1, 1))
+        await log.append([A], epoch)
+        await asyncio.to_thread(broker.stop)
+        with raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
+            await log.append([B])
+        with raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
+            await log.end_offset()
+        with raises_reason(Reason.STORAGE_UNAVAILABLE):
+            await read_all(log)
+        with raises_reason(Reason.STORAGE_UNAVAILABLE):
+            await log.claim("w", Term(2, 1))
+        await asyncio.to_thread(broker.start)
+        await until_it_works(lambda: log.claim("w", Term(2, 1)))
+        await log.append([LogRecord(b"after", b"v")], epoch + 1)
+        # what failed was not written, or is whole
+        assert [key for key in following.keys if key != b"b"] == [b"a", b"after"]
+
+
+async def test_a_broker_that_is_not_there_at_the_start_is_waited_for_by_trying_again(
+    own_broker: Callable[..., KafkaBroker], topic_prefix: str
+) -> None:
+    broker = own_broker()
+    await asyncio.to_thread(broker.stop)
+    client = KafkaClient(storage_on(broker.bootstrap, topic_prefix), timeout_s=TIMEOUT_S)
+    with raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
+        await ControlTopic.open(client)
+    await asyncio.to_thread(broker.start)
+    control = await until_it_works(lambda: ControlTopic.open(client))
+    await control.check_cluster(client.storage.group_id, None)
+    await control.close()
+    await client.close()
+
+
+async def test_an_append_that_could_not_be_sent_was_not_written_and_the_claim_stays(
+    broker: KafkaBroker, topic_prefix: str
+) -> None:
+    async with opened(broker, topic_prefix) as log:
+        epoch = await log.claim("w", Term(1, 1))
+        await log.append([A], epoch)
+        process = psutil.Process(broker.process.pid)
+        process.send_signal(signal.SIGSTOP)
+        try:
+            with raises_reason(Reason.STORAGE_UNAVAILABLE, "nothing was written") as raised:
+                await log.append([B], epoch)
+            assert "outcome" not in raised.error.metadata
+        finally:
+            process.send_signal(signal.SIGCONT)
+        await until_it_works(lambda: log.append([LogRecord(b"after", b"v")], epoch))
+        assert [one.record.key for one in await read_all(log)] == [b"a", b"after"]
+
+
+async def test_an_append_whose_outcome_is_unknown_drops_the_claim(
+    broker: KafkaBroker, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = psutil.Process(broker.process.pid)
+    end_transaction = kafka_writer.TransactionalWriter._end_transaction
+
+    def while_it_is_silent(
+        writer: kafka_writer.TransactionalWriter, producer: Producer, timeout_s: float
+    ) -> Answer:
+        process.send_signal(signal.SIGSTOP)
+        return end_transaction(writer, producer, timeout_s)
+
+    async with opened(broker, topic_prefix) as log:
+        epoch = await log.claim("w", Term(1, 1))
+        await log.append([A], epoch)
+        monkeypatch.setattr(
+            kafka_writer.TransactionalWriter, "_end_transaction", while_it_is_silent
+        )
+        try:
+            with raises_reason(Reason.STORAGE_UNAVAILABLE, "not known") as raised:
+                await log.append([B], epoch)
+        finally:
+            monkeypatch.undo()
+            process.send_signal(signal.SIGCONT)
+        assert raised.error.metadata["outcome"] == "unknown"
+        with raises_reason(Reason.STALE_WRITER_EPOCH, "outcome"):
+            await log.append([A], epoch)
+        assert await until_it_works(lambda: log.claim("w", Term(1, 1))) == epoch
+        await log.append([LogRecord(b"after", b"v")], epoch)
+        keys = [one.record.key for one in await read_all(log)]
+        assert [key for key in keys if key != b"b"] == [b"a", b"after"]
+
+
+async def test_a_dead_writers_open_transaction_holds_readers_up_for_its_timeout_only(
+    broker: KafkaBroker, topic_prefix: str
+) -> None:
+    async with opened(broker, topic_prefix) as log:
+        following = Following(log)
+        dead = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "transactional.id": f"{topic_prefix}dead",
+                "transaction.timeout.ms": 4_000,
+                "log_level": 0,
+            }
+        )
+        await asyncio.to_thread(dead.init_transactions, 30)
+        dead.begin_transaction()
+        dead.produce(storage_on(broker.bootstrap, topic_prefix).topics.config, b"v", b"never")
+        assert await asyncio.to_thread(dead.flush, 30) == 0
+        assert await log.end_offset() == 0, "what may yet be given up is not there"
+        end = await log.append([A])
+        await following.brings([b"a"])
+        assert await log.end_offset() == end
+
+
+async def until_it_works(call: Callable[[], Awaitable[T]]) -> T:
+    results: list[T] = []
+
+    async def works() -> bool:
+        try:
+            results.append(await call())
+        except UnavailableError:
+            return False
+        return True
+
+    await wait_until_async(works)
+    return results[-1]
