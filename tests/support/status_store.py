@@ -82,8 +82,10 @@ class StatusDriver:
         """Read the log to its end; returns what watchers hear."""
         start = self._position
         for offset in range(start, len(self.log)):
-            stored = StoredRecord(offset, self.now_ms, self.log[offset])
-            replayed = Replayed(offset, decode_record(stored), timestamp_ms=self.now_ms)
+            record = self.log[offset]
+            time_ms = self.now_ms if record.timestamp_ms is None else record.timestamp_ms
+            stored = StoredRecord(offset, time_ms, record)
+            replayed = Replayed(offset, decode_record(stored), timestamp_ms=time_ms)
             instructions = self.machine.replay(replayed)
             if release:
                 self._release(instructions)

@@ -85,7 +85,7 @@ class StatusMachine:
     def replay(self, replayed: Replayed[AnyRecord]) -> Sequence[Instruction]:
         """Apply a durable record."""
         record = replayed.record
-        changes = self._state.apply(replayed.offset, record)
+        changes = self._state.apply(replayed.offset, record, replayed.timestamp_ms)
         self.history.record_seen(
             replayed.offset, changes, sum(map(_size_bytes, changes)), replayed.timestamp_ms
         )

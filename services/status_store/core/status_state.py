@@ -27,6 +27,8 @@ class StatusState:
 
     def __init__(self) -> None:
         self._held: dict[StatusKey, StatusRecord] = {}
+        #: when the task's word was written
+        self._times_ms: dict[TaskId, int] = {}
         #: the tasks of each connector that have a status; no empty sets
         self._tasks: dict[str, set[TaskId]] = {}
         self._topics: dict[str, dict[TopicKey, TopicStatus]] = {}
@@ -60,10 +62,12 @@ class StatusState:
         """What is known of a connector's use of a topic."""
         return self._topics.get(key.connector, {}).get(key)
 
-    def apply(self, offset: int, record: AnyRecord) -> Sequence[StatusChange]:
-        """Apply the record at ``offset``; what watchers are told."""
+    def apply(
+        self, offset: int, record: AnyRecord, timestamp_ms: int = 0
+    ) -> Sequence[StatusChange]:
+        """Apply the record at ``offset``, written at ``timestamp_ms``; what watchers are told."""
         if isinstance(record, StatusRecord):
-            return list(self._apply_status(offset, record))
+            return list(self._apply_status(offset, record, timestamp_ms))
         if isinstance(record, TopicRecord):
             return list(self._apply_topic(offset, record))
         return ()
@@ -81,7 +85,7 @@ class StatusState:
         tasks = {key for key in self._held if isinstance(key, TaskId)}
         indexed = [task for owned in self._tasks.values() for task in owned]
         assert len(indexed) == len(tasks)
-        assert set(indexed) == tasks
+        assert set(indexed) == tasks == set(self._times_ms)
         assert all(self._tasks.values())
         assert all(self._topics.values())
         for key, held in self._held.items():
@@ -91,7 +95,9 @@ class StatusState:
         for connector, topics in self._topics.items():
             assert all(key.connector == connector for key in topics)
 
-    def _apply_status(self, offset: int, record: StatusRecord) -> Iterable[StatusEvent]:
+    def _apply_status(
+        self, offset: int, record: StatusRecord, timestamp_ms: int
+    ) -> Iterable[StatusEvent]:
         key, status = record.key, record.status
         held = self._held.get(key)
         if comes_late(status, record.mark, held):
@@ -100,8 +106,11 @@ class StatusState:
         self._hidden.pop(key, None)
         if status is None:
             if isinstance(key, str):
-                # a removed connector takes the statuses of its tasks with it
+                # a removed connector takes the statuses of its tasks with it, but not those of one
+                # that was made again: their partition may have been read first
                 for task in sorted(self.tasks(key)):
+                    if self._times_ms[task] > timestamp_ms:
+                        continue
                     self._hide(task)
                     self._remove(task)
                     yield StatusEvent(offset, task, None)
@@ -112,6 +121,7 @@ class StatusState:
         self._held[key] = record
         if isinstance(key, TaskId):
             self._tasks.setdefault(key.connector, set()).add(key)
+            self._times_ms[key] = timestamp_ms
         if held is None or held.status != status:
             yield StatusEvent(offset, key, status)
 
@@ -139,7 +149,7 @@ class StatusState:
 
     def _remove(self, key: StatusKey) -> None:
         self._held.pop(key, None)
-        if isinstance(key, TaskId) and key.connector in self._tasks:
+        if isinstance(key, TaskId) and self._times_ms.pop(key, None) is not None:
             self._tasks[key.connector].discard(key)
             if not self._tasks[key.connector]:
                 del self._tasks[key.connector]
