@@ -10,10 +10,15 @@ from drover.codec import config_store as codec
 from drover.model.config import (
     ConfigEvent,
     ConfigSnapshot,
+    ConfigVersion,
     ConnectorConfigRemoved,
     ConnectorConfigUpdated,
     ConnectorEntry,
+    HistoryEntry,
+    LoggerLevelSet,
     RestartRequested,
+    SessionKey,
+    SessionKeyUpdated,
     TargetState,
     TargetStateChanged,
     TaskConfigsUpdated,
@@ -34,12 +39,24 @@ entries = st.builds(
     task_config_generation=int64,
     inconsistent=st.booleans(),
     applied_config=st.none() | configs,
+    fenced_task_count=st.none() | st.integers(0, 2**31 - 1),
+    fencing_pending=st.booleans(),
 )
+times = st.integers(0, 253_402_300_799_999)
+session_keys = st.builds(SessionKey, st.binary(max_size=40), text, times)
 task_configs = st.dictionaries(tasks, configs, max_size=5)
 changes = st.one_of(
     st.builds(ConnectorConfigUpdated, entries),
     st.builds(ConnectorConfigRemoved, text),
     st.builds(TaskConfigsUpdated, entries, task_configs),
+    st.builds(TargetStateChanged, text, st.sampled_from(TargetState)),
+    st.builds(RestartRequested, text, st.booleans(), st.booleans()),
+    st.builds(SessionKeyUpdated, session_keys),
+    st.builds(LoggerLevelSet, text, text),
+)
+history_changes = st.one_of(
+    st.builds(ConfigVersion, int64, configs),
+    st.builds(ConnectorConfigRemoved, text),
     st.builds(TargetStateChanged, text, st.sampled_from(TargetState)),
     st.builds(RestartRequested, text, st.booleans(), st.booleans()),
 )
@@ -79,20 +96,46 @@ def test_an_event_of_a_newer_server_is_ignored() -> None:
     assert codec.decode_event(pb.ConfigEvent(offset=3)) is None
 
 
-@given(st.lists(entries, max_size=6), task_configs, st.integers(0, 10**9), st.integers(1, 2000))
+def test_an_entry_of_a_newer_server_is_ignored() -> None:
+    assert codec.decode_history_entry(pb.ConnectorHistoryEntry(offset=3)) is None
+
+
+@given(st.builds(HistoryEntry, int64, times, text, history_changes))
+def test_history_entries(entry: HistoryEntry) -> None:
+    assert codec.decode_history_entry(codec.encode_history_entry(entry)) == entry
+
+
+@given(
+    st.lists(entries, max_size=6),
+    task_configs,
+    st.none() | session_keys,
+    st.dictionaries(text, text, max_size=4),
+    st.integers(0, 10**9),
+    st.integers(1, 2000),
+)
 def test_snapshots_in_chunks_of_any_size(
     connectors: list[ConnectorEntry],
     configs_of_tasks: dict[TaskId, dict[str, str]],
+    session_key: SessionKey | None,
+    logger_levels: dict[str, str],
     end_offset: int,
     chunk_max_bytes: int,
 ) -> None:
-    snapshot = ConfigSnapshot(end_offset, {c.name: c for c in connectors}, configs_of_tasks)
+    snapshot = ConfigSnapshot(
+        end_offset,
+        {c.name: c for c in connectors},
+        configs_of_tasks,
+        session_key,
+        logger_levels,
+        "this log",
+    )
     chunks = list(codec.encode_snapshot(snapshot, chunk_max_bytes))
     assert [chunk.complete for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     for chunk in chunks:
         assert (
             chunk.ByteSize() <= chunk_max_bytes + 32
             or len(chunk.connectors) + len(chunk.task_configs) == 1
+            or chunk is chunks[0]  # the session key and the logger levels stay together
         )
     assert codec.decode_snapshot(chunks) == snapshot
 
@@ -103,9 +146,14 @@ def test_watch_messages_of_any_size(found: list[object], message_max_bytes: int)
     end_offset = 10 + len(events)
     messages = over_the_wire(
         codec.encode_watch_responses(
-            events, end_offset, created=True, message_max_bytes=message_max_bytes
+            events,
+            end_offset,
+            created=True,
+            log_id="this log",
+            message_max_bytes=message_max_bytes,
         )
     )
+    assert {m.log_id for m in messages} == {"this log"}
     assert [m.created for m in messages] == [True] + [False] * (len(messages) - 1)
     read = read_events(messages)
     assert [event for event, _ in read] == events
