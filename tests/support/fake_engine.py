@@ -80,6 +80,8 @@ class FakeEngine:
                 return pb.EngineReport(validation=_validate(dict(command.validate_config.config)))
             case "start_connector":
                 start = command.start_connector
+                if _plugin(start.config) is None:
+                    return _no_plugin(start.config)
                 self.running_connectors[start.connector] = start.run_id
                 self._configs[start.connector] = dict(start.config)
             case "stop_connector":
@@ -107,6 +109,8 @@ class FakeEngine:
         return pb.EngineReport(task_configs=made)
 
     def _start_task(self, start: pb.StartTask) -> pb.EngineReport:
+        if _plugin(start.connector_config) is None:
+            return _no_plugin(start.connector_config)
         trace = start.connector_config.get("fail.start")
         if trace:
             return pb.EngineReport(failure=pb.Failure(message="start() raised", trace=trace))
@@ -162,9 +166,18 @@ _PLUGINS = [
 _UNLISTED = pb.Plugin(class_name=UNLISTED, type="source", config_keys=_KEYS)
 
 
-def _validate(config: dict[str, str]) -> pb.ConfigValidation:
+def _plugin(config: Mapping[str, str]) -> pb.Plugin | None:
     found = {name: p for p in [*_PLUGINS, _UNLISTED] for name in (p.class_name, *p.aliases)}
-    plugin = found.get(config.get("connector.class", ""))
+    return found.get(config.get("connector.class", ""))
+
+
+def _no_plugin(config: Mapping[str, str]) -> pb.EngineReport:
+    message = f"no connector class {config.get('connector.class', '')!r} is installed"
+    return pb.EngineReport(failure=pb.Failure(message=message, plugin_not_found=True))
+
+
+def _validate(config: dict[str, str]) -> pb.ConfigValidation:
+    plugin = _plugin(config)
     values = []
     for key in _KEYS:
         value = pb.ConfigValue(key=key)

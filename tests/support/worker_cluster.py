@@ -109,9 +109,13 @@ class RunningWorker:
 
 
 class WorkerCluster:
-    """Coordinator, stores and any number of workers on one directory; an async context."""
+    """Coordinator, stores and any number of workers on one directory; an async context.
 
-    def __init__(self, directory: Path) -> None:
+    With ``start`` it begins with its services; else they are there after ``start()``.
+    """
+
+    def __init__(self, directory: Path, *, start: bool = True) -> None:
+        self._starts = start
         self._storage_url = f"sqlite://{directory}"
         coordinator, config_store, status_store = (f"127.0.0.1:{free_port()}" for _ in range(3))
         self.config_store_address = config_store
@@ -137,10 +141,15 @@ class WorkerCluster:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        if self._starts:
+            self.start()
+        return self
+
+    def start(self) -> None:
+        """Start the services."""
         for service in (self.coordinator, self.config_store, self.status_store):
             service.start()
             self._stack.push_async_callback(service.kill)
-        return self
 
     async def __aexit__(
         self,
