@@ -10,7 +10,7 @@ from typing import Protocol
 import structlog
 
 from drover.errors import DroverError, InvalidArgumentError
-from drover.model.status import RunState, StatusKey, StatusWrite
+from drover.model.status import StatusKey, StatusWrite
 
 BATCH_COUNT_MAX = 500
 BATCH_BYTES_MAX = 1024 * 1024
@@ -53,8 +53,8 @@ class StatusWriter:
         if len(trace) > TRACE_MAX_CHARS:
             write = replace(write, status=replace(write.status, trace=_without_middle(trace)))
         # a later write goes to the end: what depends on it was written before
-        earlier = self._waiting.pop(write.status.key, None)
-        self._waiting[write.status.key] = after(earlier, write)
+        self._waiting.pop(write.status.key, None)
+        self._waiting[write.status.key] = write
         self._idle.clear()
         self._wake.set()
 
@@ -95,16 +95,9 @@ class StatusWriter:
         return batch
 
     def _put_back(self, batch: Sequence[StatusWrite]) -> None:
-        older = {w.status.key: w for w in batch}
-        newer = {key: after(older.pop(key, None), write) for key, write in self._waiting.items()}
+        newer = self._waiting
+        older = {w.status.key: w for w in batch if w.status.key not in newer}
         self._waiting = {**older, **newer}
-
-
-def after(earlier: StatusWrite | None, write: StatusWrite) -> StatusWrite:
-    """``write`` in the place of both: after a removal nothing is left to be careful of."""
-    if earlier is not None and earlier.status.state is RunState.DESTROYED:
-        return replace(write, safe=False)
-    return write
 
 
 def _without_middle(trace: str) -> str:

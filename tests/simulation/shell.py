@@ -21,7 +21,6 @@ from drover.errors import (
 from drover.model.offsets import TaskOffsets
 from drover.model.status import StatusKey, StatusWrite
 from services.status_store.core.events import PutStatuses
-from services.worker.status_writer import after
 from tests.simulation.coordinator import CommitOffsets
 from tests.simulation.network import Heard, Stream
 from tests.simulation.stores import Changes, GetSnapshot, Watch
@@ -117,8 +116,8 @@ class StatusWriter:
 
     def write(self, write: StatusWrite) -> None:
         """Have a status written soon."""
-        earlier = self._waiting.pop(write.status.key, None)
-        self._waiting[write.status.key] = after(earlier, write)
+        self._waiting.pop(write.status.key, None)
+        self._waiting[write.status.key] = write
         if not self._busy:
             self._busy = True
             self._worker.deliver(0, self._put)
@@ -138,8 +137,8 @@ class StatusWriter:
 
     def _written(self, batch: Sequence[StatusWrite], result: object) -> None:
         if isinstance(result, DroverError) and not isinstance(result, InvalidArgumentError):
-            older = {w.status.key: w for w in batch}
-            newer = {key: after(older.pop(key, None), w) for key, w in self._waiting.items()}
+            newer = self._waiting
+            older = {w.status.key: w for w in batch if w.status.key not in newer}
             self._waiting = {**older, **newer}
             self._worker.after(self._backoff_ms, self._put)
             self._backoff_ms = min(2 * self._backoff_ms, BACKOFF_MAX_MS)

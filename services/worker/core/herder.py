@@ -76,7 +76,6 @@ class Herder:
         self._restarts: dict[str, RestartRequest] = {}
         self._removing: set[StatusKey] = set()
         self._checks_statuses = False
-        self._statuses_known = False
         self._settled_count = 0
 
     def describe_stage(self) -> str:
@@ -131,7 +130,6 @@ class Herder:
         assignment = self.membership.assignment
         if assignment is not None:
             self.work.assign(assignment)
-        self._remove_foreign_statuses()
         self._clean_up(self.context.statuses)
         self.topics.look_at_all()
 
@@ -161,20 +159,6 @@ class Herder:
                 self.context.report(key, RunState.DESTROYED)
                 delay_ms = self.context.settings.status_check_ms
                 self.context.set_timer("clean-up", delay_ms, events.CleanUpDue())
-
-    def _remove_foreign_statuses(self) -> None:
-        """Leader: remove the statuses of a Kafka Connect that had these topics before.
-
-        Its generations count otherwise, and one above ours outweighs what is said safely here. Only
-        what is there when this worker begins to lead: later it may be a successor's.
-        """
-        if not self.membership.leads:
-            return
-        for key, status in list(self.context.statuses.items()):
-            is_member = status.worker_id in self.membership.assignments
-            if status.generation > self.context.generation and not is_member:
-                del self.context.statuses[key]
-                self.context.report(key, RunState.DESTROYED)
 
     def _clean_up_due(self, event: events.CleanUpDue) -> None:
         self._removing.clear()
@@ -234,9 +218,6 @@ class Herder:
         self.context.statuses = dict(event.snapshot.statuses)
         self.topics.load(event.snapshot.topics)
         self._removing.clear()
-        if not self._statuses_known:
-            self._statuses_known = True
-            self._remove_foreign_statuses()
         self._clean_up(self.context.statuses)
         self._look_for_contradiction(item.key for item in self.work.all())
 

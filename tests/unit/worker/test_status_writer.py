@@ -1,6 +1,5 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -119,22 +118,3 @@ async def test_a_long_trace_loses_its_middle(store: Store, writer: StatusWriter)
     assert trace.startswith("Traceback…x")
     assert "(cut)" in trace
     assert trace.endswith("x\nValueError: why")
-
-
-async def test_after_a_removal_that_waits_a_safe_write_is_written_whatever_the_store_has(
-    store: Store, writer: StatusWriter
-) -> None:
-    removal = StatusWrite(Status("c", RunState.DESTROYED, "w:1", 1))
-    failure = StatusWrite(Status("c", RunState.FAILED, "w:1", 1), safe=True)
-    writer.write(removal)
-    writer.write(failure)
-    await writer.wait_idle()
-    assert store.batches[-1] == [replace(failure, safe=False)]
-
-
-async def test_a_safe_write_is_safe_after_any_other(store: Store, writer: StatusWriter) -> None:
-    failure = StatusWrite(Status("c", RunState.FAILED, "w:1", 1), safe=True)
-    writer.write(write("c"))
-    writer.write(failure)
-    await writer.wait_idle()
-    assert store.batches[-1] == [failure]

@@ -10,11 +10,9 @@ from drover.errors import (
 )
 from drover.model.config import TargetState
 from drover.model.ids import TaskId, Term
-from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusSnapshot
+from drover.model.status import RunState, Status, StatusEvent
 from services.worker.core import events, instructions
-from services.worker.core.protocol import MemberMetadata
 from tests.support.herder_driver import (
-    ME,
     OTHER,
     HerderDriver,
     connector_config,
@@ -368,55 +366,6 @@ def test_a_worker_that_is_late_itself_does_not_argue_with_its_successor(
     leader.step(events.StatusesChanged([StatusEvent(9, C0, later)]))
     leader.advance(10_000)
     assert not leader.status_log
-
-
-def foreign(key: StatusKey, state: RunState = RunState.RUNNING) -> Status:
-    """What a Kafka Connect wrote that had the topics before; its generations are its own."""
-    return Status(key, state, "10.0.0.9:8083", 57)
-
-
-def test_who_begins_to_lead_removes_statuses_that_would_outweigh_its_own(
-    herder: HerderDriver,
-) -> None:
-    herder.ready(entry("c", tasks=1))
-    herder.step(events.StatusesChanged([StatusEvent(0, k, foreign(k)) for k in ("c", C0)]))
-    herder.settle_as_leader()
-    assert herder.status_log == [("c", RunState.DESTROYED), (C0, RunState.DESTROYED)]
-    herder.echo_statuses()
-    start = herder.take(instructions.StartConnector)
-    herder.step(events.ConnectorFailed("c", start.run_id, "no such plugin"))
-    assert herder.statuses["c"].state is RunState.FAILED
-
-
-def test_statuses_that_are_read_after_the_first_assignment_are_removed_too(
-    herder: HerderDriver,
-) -> None:
-    herder.load(entry("c", tasks=1))
-    herder.step(events.EngineReady())
-    herder.settle_as_leader()
-    herder.run_engine()
-    herder.status_log.clear()
-    herder.step(events.StatusesLoaded(StatusSnapshot(0, {C0: foreign(C0)})))
-    assert herder.status_log == [(C0, RunState.DESTROYED)]
-    herder.step(events.StatusesChanged([StatusEvent(1, C0, None)]))
-    herder.advance(herder.herder.context.settings.status_check_ms)
-    assert herder.status_log[-1] == (C0, RunState.RUNNING)
-
-
-@pytest.mark.parametrize("worker", [ME, OTHER])
-def test_a_members_status_is_no_foreign_one(herder: HerderDriver, worker: str) -> None:
-    herder.ready(entry("c", tasks=1))
-    status = Status(C0, RunState.RUNNING, worker, 57)
-    herder.step(events.StatusesChanged([StatusEvent(0, C0, status)]))
-    herder.settle_as_leader(others={"member-b": MemberMetadata(OTHER, 0)})
-    assert (C0, RunState.DESTROYED) not in herder.status_log
-
-
-def test_a_follower_removes_no_statuses(herder: HerderDriver) -> None:
-    herder.ready(entry("c", tasks=1))
-    herder.step(events.StatusesChanged([StatusEvent(0, "c", foreign("c"))]))
-    herder.settle_as_follower()
-    assert not herder.status_log
 
 
 # Failures
