@@ -191,11 +191,11 @@ class TransactionalWriter:
         try:
             _insist(producer.commit_transaction, timeout_s)
         except KafkaException as error:
-            what = error.args[0]
-            if what.retriable():
-                self._drop()
-                return self._unknown(error)
-            return self._give_up(producer, error, "")
+            if error.args[0].txn_requires_abort():
+                return self._give_up(producer, error, "")
+            self._drop()
+            meant = self._translated(error, "")
+            return meant if meant.reason is Reason.STALE_WRITER_EPOCH else self._unknown(error)
         self._must_abort = False
         return None
 
@@ -388,7 +388,8 @@ def _insist(call: Any, timeout_s: float) -> None:
     while True:
         left_s = deadline_s - time.monotonic()
         try:
-            call(max(left_s, 0.001))
+            with _as_raised():
+                call(max(left_s, 0.001))
             return
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() >= deadline_s:
