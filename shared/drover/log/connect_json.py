@@ -1,14 +1,14 @@
 """Reading and writing log records in Kafka Connect's JSON, tolerant where Connect is. Pure."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from drover.model.ids import TaskId
 
 INT32_MAX = 2**31 - 1
 
-_DECODER = json.JSONDecoder()
+_scan_once: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
 
 
 class UnreadableRecordError(ValueError):
@@ -38,8 +38,8 @@ def parse_object(value: bytes) -> dict[str, Any]:
 def _parse(text: str) -> object:
     # a log is read at every start: json.loads takes half as long again to look for white space
     try:
-        parsed, end = _DECODER.raw_decode(text)
-    except ValueError:
+        parsed, end = _scan_once(text, 0)
+    except (ValueError, StopIteration):
         end = -1
     return parsed if end == len(text) else json.loads(text)
 
@@ -77,9 +77,10 @@ def parse_task_id(key: str, prefix: str) -> TaskId:
     """
     connector, _, number = key[len(prefix) :].rpartition("-")
     is_number = number.isascii() and number.isdigit() and len(number) <= 10
-    if not connector or not is_number or int(number) > INT32_MAX:
+    index = int(number) if connector and is_number else -1
+    if not 0 <= index <= INT32_MAX:
         raise UnreadableRecordError("the key names no task")
-    return TaskId(connector, int(number))
+    return TaskId(connector, index)
 
 
 def is_unicode(text: str) -> bool:

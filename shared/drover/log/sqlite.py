@@ -206,7 +206,9 @@ class _Query:
                     if row is None:
                         break
                     rows.append(row)
-                    size_bytes += sum(len(cell) for cell in row if isinstance(cell, bytes))
+                    for cell in row:
+                        if type(cell) is bytes:  # asked of every cell at every start
+                            size_bytes += len(cell)
             except (sqlite3.Error, OSError) as error:
                 raise file.translated(error, self._path) from error
             return rows

@@ -30,6 +30,8 @@ DEFAULT_TIMEOUT_S = 5.0
 ADMIN_THREADS = 4
 PREFETCH_KBYTES = 16 << 10
 RECONNECT_MAX_MS = 1_000
+SOCKET_TIMEOUT_MS = 20_000
+"""So long a connection whose other end has vanished is believed in."""
 BROKERS_MAX_BYTES = 1_048_588
 """The largest batch that brokers take, unless they are told otherwise."""
 RETRY_S = 0.2
@@ -87,6 +89,7 @@ class KafkaClient:
         self._common: dict[str, Any] = {
             "reconnect.backoff.max.ms": RECONNECT_MAX_MS,
             "topic.metadata.refresh.fast.interval.ms": 100,
+            "socket.timeout.ms": SOCKET_TIMEOUT_MS,
             "client.id": f"drover-{storage.group_id}",
             **storage.client_config,
             "bootstrap.servers": storage.bootstrap_servers,
