@@ -37,6 +37,11 @@ class CoordinatorProcess:
 
     async def start(self) -> None:
         """Returns once it serves."""
+        await self.launch()
+        await wait_until_async(self._serves, describe=self.log, timeout_s=60)
+
+    async def launch(self) -> None:
+        """Start it, and leave it to it when it will serve."""
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "services.coordinator"),
@@ -45,7 +50,6 @@ class CoordinatorProcess:
                 stdout=log,
                 stderr=log,
             )
-        await wait_until_async(self._serves, describe=self.log, timeout_s=60)
 
     async def kill(self) -> None:
         """Without a word: SIGKILL."""

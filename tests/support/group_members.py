@@ -42,9 +42,12 @@ class RunningCoordinator:
         """Serve; returns once health says so."""
         addresses: list[str] = []
         settings = CoordinatorSettings(
-            storage_url=f"sqlite://{self._directory}",
             coordinator_listen=self.address,
-            **{"initial_rebalance_delay_ms": 50, **self._settings},  # type: ignore[arg-type]
+            **{  # type: ignore[arg-type]
+                "storage_url": f"sqlite://{self._directory}",
+                "initial_rebalance_delay_ms": 50,
+                **self._settings,
+            },
         )
         self._stopping = asyncio.Event()
         task = asyncio.create_task(
@@ -89,9 +92,16 @@ class GroupMember:
     """One member: its own connection, its watch, what it knows of the group."""
 
     def __init__(
-        self, address: str, name: str, *, instance_id: str | None = None, **options: int
+        self,
+        address: str,
+        name: str,
+        *,
+        instance_id: str | None = None,
+        group_id: str = GROUP,
+        **options: int,
     ) -> None:
         self.name = name
+        self.group_id = group_id
         self.instance_id = instance_id
         self.member_id = ""
         self.joined: Joined | None = None
@@ -123,7 +133,7 @@ class GroupMember:
         """Join until it is in a generation."""
         while True:
             answer = await self.client.join(
-                group_id=GROUP,
+                group_id=self.group_id,
                 member_id=self.member_id,
                 client_id=self.name,
                 session_timeout_ms=self._session_ms,
@@ -145,7 +155,7 @@ class GroupMember:
         """Sync, with an assignment for everybody if it leads."""
         assert self.joined is not None
         answer = await self.client.sync(
-            group_id=GROUP,
+            group_id=self.group_id,
             member_id=self.member_id,
             generation=self.joined.generation,
             assignments=[
@@ -162,7 +172,7 @@ class GroupMember:
         """A heartbeat; whether a rebalance is under way."""
         assert self.joined is not None
         return await self.client.heartbeat(
-            group_id=GROUP,
+            group_id=self.group_id,
             member_id=self.member_id,
             generation=self.joined.generation,
             instance_id=self.instance_id,
@@ -182,7 +192,7 @@ class GroupMember:
 
         async def follow() -> None:
             try:
-                watching = self.client.watch_group(group_id=GROUP, member_id=self.member_id)
+                watching = self.client.watch_group(group_id=self.group_id, member_id=self.member_id)
                 async for watched in watching:
                     self.seen.append(watched)
             except DroverError as error:

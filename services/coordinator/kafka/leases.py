@@ -25,7 +25,7 @@ from services.coordinator.kafka.records import (
     encode_changes,
 )
 
-#: Another coordinator that writes at the same moment fences this one, so one more try is usual.
+#: Another coordinator that writes at the same moment fences this one.
 ATTEMPTS = 3
 PAUSE_MAX_S = 0.03
 
@@ -41,6 +41,8 @@ class KafkaLeases:
         self._writer = TransactionalWriter(
             control.client, f"drover-leases-{control.client.storage.group_id}"
         )
+        #: whether others write as well: they have fenced this one by the time of its next write
+        self._shares = False
         #: the offset after what was written here
         self._written_end = 0
         self._told: set[str] = set()
@@ -63,11 +65,12 @@ class KafkaLeases:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await asyncio.sleep(random.uniform(0, PAUSE_MAX_S))
-            if not self._writer.begun:
+            if self._shares or not self._writer.begun:
                 await self._writer.begin()
             await topic.refresh(self._written_end)
             before = self._table(topic)
             table = carried_out(before, self._who, writes)
+            self._shares = bool(table.peers.keys() - {self._who.address})
             records = [
                 Produced(topic.topic, key, value, CONTROL_PARTITION)
                 for key, value in encode_changes(table, before)
