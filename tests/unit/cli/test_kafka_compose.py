@@ -27,7 +27,9 @@ def overlay() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def compose(overlay: dict[str, Any]) -> dict[str, Any]:
     """Both files as Compose merges them, mappings key by key."""
-    return merged(load("docker-compose.yml"), overlay)
+    both = merged(load("docker-compose.yml"), overlay)
+    assert isinstance(both, dict)
+    return both
 
 
 def merged(below: Any, above: Any) -> Any:
