@@ -1,7 +1,6 @@
 """The config machine: decides writes to the config log, and folds it."""
 
 from collections.abc import Collection, Sequence
-from itertools import chain
 from types import MappingProxyType
 
 from drover.errors import (
@@ -39,7 +38,11 @@ from services.config_store.core.events import (
     PutTaskConfigs,
     PutTaskCount,
 )
-from services.config_store.core.past import VERSIONS_MAX_DEFAULT, ConnectorPasts
+from services.config_store.core.past import (
+    RECORDS_WITH_PAST,
+    VERSIONS_MAX_DEFAULT,
+    ConnectorPasts,
+)
 from services.config_store.core.records import (
     TIME_MAX_MS,
     CommitRecord,
@@ -90,6 +93,7 @@ class ConfigMachine:
 
     def connector_history(self, name: str) -> Sequence[HistoryEntry]:
         """What was written about a connector, in log order; empty if nothing is known."""
+        self._pasts.advance(self.end_offset)
         return self._pasts.of(name)
 
     def handle(self, event: ConfigRequest, now_ms: int) -> Outcome[ConfigRecord]:
@@ -122,8 +126,9 @@ class ConfigMachine:
         else:
             events = (ConfigEvent(offset, change),)
             self.history.record_seen(offset, events, _size_bytes(change), replayed.timestamp_ms)
-        time_ms = min(max(replayed.timestamp_ms, 0), TIME_MAX_MS)
-        self._pasts.add(offset, time_ms, replayed.author, record)
+        if isinstance(record, RECORDS_WITH_PAST):
+            time_ms = min(max(replayed.timestamp_ms, 0), TIME_MAX_MS)
+            self._pasts.add(offset, time_ms, replayed.author, record)
         if not replayed.request_id:
             return ()
         return self._answers.replayed(replayed.request_id, offset, record)
@@ -136,6 +141,7 @@ class ConfigMachine:
 
     def needed_offsets(self) -> Collection[int]:
         """Superseded records that compaction has to spare."""
+        self._pasts.advance(self.end_offset)
         return {*self._state.needed_offsets(), *self._pasts.offsets()}
 
     def validate(self) -> None:
@@ -219,10 +225,14 @@ def _frozen(config: ConfigMap) -> ConfigMap:
 
 def _size_bytes(change: ConfigChange) -> int:
     """About how much memory an event holds on to."""
-    configs: list[ConfigMap | None] = []
+    size = _EVENT_OVERHEAD_BYTES
     if isinstance(change, ConnectorConfigUpdated | TaskConfigsUpdated):
-        configs += [change.connector.config]
+        size += _text_chars(change.connector.config or {})
     if isinstance(change, TaskConfigsUpdated):
-        configs += change.task_configs.values()
-    texts = (chain(config, config.values()) for config in configs if config)
-    return _EVENT_OVERHEAD_BYTES + sum(map(len, chain.from_iterable(texts)))
+        size += sum(map(_text_chars, change.task_configs.values()))
+    return size
+
+
+def _text_chars(config: ConfigMap) -> int:
+    # joined, since this is asked of every config at every load
+    return len("".join(config)) + len("".join(config.values()))

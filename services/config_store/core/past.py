@@ -24,6 +24,8 @@ from services.config_store.core.records import (
 VERSIONS_MAX_DEFAULT: Final = 10
 #: The past of a connector that was removed is forgotten when so many records came after that.
 FORGOTTEN_AFTER_RECORDS: Final = 10_000
+#: Other kinds are never entries.
+RECORDS_WITH_PAST: Final = (ConnectorRecord, TargetStateRecord, RestartRecord)
 
 
 class _Past:
