@@ -1,5 +1,6 @@
 """Where a cluster keeps its logs, topics and offsets: a directory, or Kafka."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,8 +96,9 @@ def _bootstrap_servers(storage_url: str) -> str:
 
 
 def _bad_url(storage_url: str, what: str) -> InvalidArgumentError:
+    shown = re.sub(r"//.*@", "//[hidden]@", storage_url)
     return InvalidArgumentError(
         Reason.INVALID_CONFIG,
-        f"{SETTING} {storage_url!r}: {what}",
+        f"{SETTING} {shown!r}: {what}",
         violations=[Violation(SETTING, what)],
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from drover.errors import Reason
+from drover.errors import InvalidArgumentError, Reason
 from drover.log.storage import EmbeddedStorage, KafkaStorage, KafkaTopics, parse_storage
 from drover.testing import raises_reason
 
@@ -47,3 +47,9 @@ def test_kafka_names_brokers_and_takes_topics_and_client_settings_along() -> Non
 def test_a_kafka_url_that_is_wrong_is_explained(url: str, said: str) -> None:
     with raises_reason(Reason.INVALID_CONFIG, said):
         parse_storage(url, group_id="g")
+
+
+def test_a_password_that_does_not_belong_in_the_url_is_not_repeated() -> None:
+    with pytest.raises(InvalidArgumentError) as caught:
+        parse_storage("kafka://user:secret@a:9092", group_id="g")
+    assert "secret" not in str(caught.value)
