@@ -1,6 +1,6 @@
 """Drives status machines by hand, through the bytes of a log that is a list: no loop, no clock."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from drover.errors import DroverError, Reason, UnavailableError
@@ -96,11 +96,15 @@ class StatusDriver:
     def pass_time(self, duration_ms: int) -> None:
         """Let time go by, and what is due happen."""
         self.now_ms += duration_ms
-        while due := self._pop_due():
-            outcome = self.decide(due.event)
+        for outcome in self.due():
             self.append(outcome)
             self.read()
             self.release(outcome)
+
+    def due(self) -> Iterator[Outcome[AnyRecord]]:
+        """What is decided because of the time, one after the other."""
+        while due := self._pop_due():
+            yield self.decide(due.event)
 
     def decide_repeats(self) -> Sequence[AnyRecord]:
         """What it would say again, since later records hide it."""

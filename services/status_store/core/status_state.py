@@ -1,7 +1,6 @@
 """The fold of the status log."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
 
 from drover.model.ids import TaskId
 from drover.model.status import (
@@ -46,9 +45,7 @@ class StatusState:
     def repeated(self, key: StatusKey) -> StatusRecord:
         """What to write so that the word that counts for ``key`` is the log's last again."""
         held = self._held.get(key)
-        if held is None or held.mark is None:
-            return StatusRecord(key, None, Mark())
-        return replace(held, mark=replace(held.mark, safe=False))
+        return StatusRecord(key, None, Mark()) if held is None else held
 
     def tasks(self, connector: str) -> set[TaskId]:
         """The tasks of ``connector`` that have a status."""
