@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -133,15 +133,27 @@ class Journal(Generic[R]):
         finally:
             self._compactor.appended(len(outcome.records))
 
-    async def catch_up(self) -> None:
+    async def catch_up(self, until: Awaitable[None]) -> None:
         """After an append that failed: see what became of it, so that a request that is repeated is
-        recognised.
+        recognised. Returns early when ``until`` does.
 
         Raises:
             DroverError: The log cannot say; it has to be asked again.
         """
+        seeing = asyncio.ensure_future(self._see_the_end())
+        limit = asyncio.ensure_future(until)
+        try:
+            await asyncio.wait({seeing, limit}, return_when=asyncio.FIRST_COMPLETED)
+            if seeing.done():
+                seeing.result()
+                self._unsure = False
+        finally:
+            for task in (seeing, limit):
+                task.cancel()
+            await asyncio.wait({seeing, limit})
+
+    async def _see_the_end(self) -> None:
         await self._fold.wait_until(await self._log.end_offset())
-        self._unsure = False
 
     async def wait_until_applied(self, end_offset: int) -> None:
         """See ``Runtime.wait_until_applied``."""

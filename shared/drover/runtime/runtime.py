@@ -14,13 +14,13 @@ from drover.errors import (
     InternalError,
     Reason,
     ResourceExhaustedError,
-    UnavailableError,
 )
 from drover.log.log import Log, LogRecord, StoredRecord
 from drover.machine import AppendFailed, Instruction, LogBackedMachine, Outcome
 from drover.runtime.delivery import Delivery
 from drover.runtime.fold import report_defect
 from drover.runtime.journal import Journal
+from drover.runtime.lifecycle import Lifecycle
 from drover.runtime.watchers import Watcher, Watchers
 
 R = TypeVar("R")
@@ -120,15 +120,12 @@ class Runtime(Generic[R]):
         self._retry_count = 0
         self._handled_count = 0
         self._loading = False
-        self._loaded = False
-        self._closing = False
-        self._why_closed: DroverError | None = None
-        self._failed = asyncio.Event()
+        self._life = Lifecycle(name)
 
     @property
     def loaded(self) -> bool:
         """Whether the whole log has been replayed, so that calls are served."""
-        return self._loaded
+        return self._life.loaded
 
     @property
     def log_id(self) -> str:
@@ -144,17 +141,17 @@ class Runtime(Generic[R]):
             DataLossError: LOG_CORRUPT, a record cannot be read or decoded.
             UnavailableError: STORAGE_UNAVAILABLE; DRAINING when it was closed meanwhile.
         """
-        if self._loading or self._loaded:
+        if self._loading or self._life.loaded:
             raise InternalError(f"{self._name} is loaded once only")
         self._loading = True
         try:
             end_offset = await self._journal.load()
         finally:
             self._loading = False
-        if self._closing:
-            raise self._draining()
+        if self._life.ending:
+            raise self._life.error
         instructions = self._machine.loaded(self._clock.now_ms(), end_offset)
-        self._loaded = True
+        self._life.loaded = True
         self._delivery.release(instructions)
         self._runner = asyncio.create_task(self._run(), name=f"{self._name} runtime")
         self._wake.set()
@@ -166,12 +163,7 @@ class Runtime(Generic[R]):
             UnavailableError: LOADING before ``load`` is through.
             DroverError: What broke the log, see ``wait_until_failed``.
         """
-        if self._failed.is_set():
-            raise self._draining()
-        if not self._loaded:
-            raise UnavailableError(
-                Reason.LOADING, f"{self._name} is reading its log; try again in a moment"
-            )
+        self._life.check_loaded()
 
     async def wait_until_applied(self, end_offset: int) -> None:
         """Wait until every record below ``end_offset`` has taken effect, whoever wrote it.
@@ -180,7 +172,7 @@ class Runtime(Generic[R]):
             UnavailableError: LOADING or DRAINING.
             DroverError: What broke the log, see ``wait_until_failed``.
         """
-        self._check_serving()
+        self._life.check_serving()
         await self._journal.wait_until_applied(end_offset)
 
     async def catch_up(self) -> int:
@@ -190,7 +182,7 @@ class Runtime(Generic[R]):
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE; else as ``wait_until_applied``.
         """
-        self._check_serving()
+        self._life.check_serving()
         end_offset = await self._log.end_offset()
         await self._journal.wait_until_applied(end_offset)
         return end_offset
@@ -201,8 +193,7 @@ class Runtime(Generic[R]):
         The machine is not what the log says from then on: callers and watchers hear the error, and
         whoever has made the runtime has to close it and load another one.
         """
-        await self._failed.wait()
-        return self._draining()
+        return await self._life.wait_until_failed()
 
     async def submit(
         self, event: object, *, call_id: str, on_cancel: object | None = None
@@ -221,7 +212,7 @@ class Runtime(Generic[R]):
             ResourceExhaustedError: QUEUE_FULL, too many events wait.
             InternalError: The machine has a defect.
         """
-        self._check_serving()
+        self._life.check_serving()
         answer = self._delivery.expect(call_id)
         try:
             self._accept(event, call_id)
@@ -234,7 +225,7 @@ class Runtime(Generic[R]):
             unanswered = self._delivery.forget(call_id)
             if not unanswered and not answer.cancelled():
                 answer.exception()  # it came too late; nobody is to be warned about it
-            if unanswered and on_cancel is not None and not self._closing:
+            if unanswered and on_cancel is not None and not self._life.ending:
                 self._enqueue(on_cancel, "")
             raise
 
@@ -251,7 +242,7 @@ class Runtime(Generic[R]):
 
     def post_nowait(self, event: object) -> None:
         """As ``post``, for callbacks of the event loop."""
-        self._check_serving()
+        self._life.check_serving()
         if self._idle:
             self._decide(event, "")
         else:
@@ -270,7 +261,7 @@ class Runtime(Generic[R]):
             UnavailableError: LOADING or DRAINING.
             ResourceExhaustedError: QUEUE_FULL, too many watchers.
         """
-        self._check_serving()
+        self._life.check_serving()
         return self._watchers.add(channel, max_queue, also=also)
 
     async def wait_until_idle(self) -> None:
@@ -283,17 +274,16 @@ class Runtime(Generic[R]):
         Args:
             why: By default DRAINING. Whoever comes later hears it too.
         """
-        self._why_closed = self._why_closed or why
-        self._closing = True
+        self._life.end(why)
         self._wake.set()
         if self._runner is not None:
             await asyncio.shield(self._runner)
-        await self._journal.close(self._draining())
+        await self._journal.close(self._life.error)
         self._end_calls()
 
     def _end_calls(self) -> None:
         self._queue.clear()
-        self._delivery.end(self._draining())
+        self._delivery.end(self._life.error)
 
     # accepting events
 
@@ -301,16 +291,6 @@ class Runtime(Generic[R]):
     def _idle(self) -> bool:
         """Whether an event may be handled at once, without the runner."""
         return self._in_flight is None and not self._queue and not self._journal.unsure
-
-    def _check_serving(self) -> None:
-        if self._closing:
-            raise self._draining()
-        self.check_loaded()
-
-    def _draining(self) -> DroverError:
-        return self._why_closed or UnavailableError(
-            Reason.DRAINING, f"{self._name} is shutting down; try again when it is back"
-        )
 
     def _accept(self, event: object, call_id: str) -> None:
         if self._idle:
@@ -334,7 +314,7 @@ class Runtime(Generic[R]):
     # the serial loop
 
     async def _run(self) -> None:
-        while not self._closing:
+        while not self._life.ending:
             await self._wake.wait()
             self._wake.clear()
             try:
@@ -352,13 +332,14 @@ class Runtime(Generic[R]):
         """
         await self._finish_append()
         busy = True
-        while busy and not self._closing:
+        while busy and not self._life.ending:
             busy = bool(self._queue)
             for _ in range(len(self._queue)):
                 if self._journal.unsure:
                     await self._catch_up()
-                if self._queue:
-                    await self._handle(*self._queue.popleft())
+                if not self._queue:
+                    break
+                await self._handle(*self._queue.popleft())
             for _ in range(len(self._timers)):
                 due = self._timers.pop_due(self._clock.now_ms())
                 if due is None:
@@ -367,8 +348,8 @@ class Runtime(Generic[R]):
                 await self._handle(due[1], "")
 
     async def _handle(self, event: object, call_id: str) -> None:
-        if self._closing:
-            self._delivery.fail(call_id, self._draining())
+        if self._life.ending:
+            self._delivery.fail(call_id, self._life.error)
             return
         self._decide(event, call_id)
         self._handled_count += 1
@@ -435,7 +416,7 @@ class Runtime(Generic[R]):
         )
         outcome = decision.outcome
         self._delivery.fail_named(outcome.instructions, error)
-        if outcome.on_append_failed is None or self._failed.is_set():
+        if outcome.on_append_failed is None or self._life.failed:
             self._delivery.fail(decision.call_id, error)  # nobody else will answer it
             return
         failed = AppendFailed(outcome.on_append_failed, error)
@@ -450,9 +431,9 @@ class Runtime(Generic[R]):
     def _fenced(self) -> None:
         """Another writer has the log: what this machine knows is of the past."""
         _logger.warning("the log has another writer", machine=self._name, epoch=self._writer_epoch)
-        if self._on_fenced is not None and not self._closing:
-            self._why_closed = self._on_fenced()
-        self._closing = True
+        if self._on_fenced is not None and not self._life.ending:
+            self._life.end(self._on_fenced())
+        self._life.end()
         self._end_calls()
 
     def _report_defect(self, where: str, event: object, call_id: str) -> InternalError:
@@ -464,7 +445,7 @@ class Runtime(Generic[R]):
     def _ring(self) -> None:
         """Handle due timers here as long as they need no append; else the runner does."""
         for _ in range(len(self._timers)):
-            if self._closing:
+            if self._life.ending:
                 return
             if not self._idle:
                 self._wake_runner()  # it looks at timers, and sets the alarm, when it is through
@@ -479,19 +460,16 @@ class Runtime(Generic[R]):
 
     def _applied(self, instructions: Sequence[Instruction]) -> None:
         """The log has brought records, and the machine has replayed them."""
-        if self._loaded:
+        if self._life.loaded:
             self._delivery.release(instructions)
             self._watchers.notify(APPLIED_CHANNEL, None)
 
     def _broken(self, why: DroverError) -> None:
         """No record will be applied any more: nothing may be decided or told from now on."""
-        if self._closing:
-            return
-        self._why_closed = why
-        self._closing = True
-        self._failed.set()
-        self._wake.set()
-        self._end_calls()
+        if not self._life.ending:
+            self._life.fail(why)
+            self._wake.set()
+            self._end_calls()
 
     async def _catch_up(self) -> None:
         """Let the machine see what became of an append that failed, before it decides again.
@@ -500,7 +478,7 @@ class Runtime(Generic[R]):
         by what is known.
         """
         try:
-            await self._journal.catch_up()
+            await self._journal.catch_up(self._life.wait_until_ending())
         except DroverError as error:
             waiting, self._queue = self._queue, deque()
             for event, call_id in waiting:

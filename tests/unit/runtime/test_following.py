@@ -245,6 +245,20 @@ async def test_while_the_log_cannot_say_what_became_of_an_append_calls_are_refus
     assert one.machine.lines == ["a", "e"]
 
 
+async def test_closing_does_not_wait_for_a_log_that_cannot_say(
+    replicas: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = replicas
+    one.log.fail_next_append()
+    with raises_reason(Reason.STORAGE_UNAVAILABLE):
+        await one.put("a")
+    monkeypatch.setattr(one.log, "end_offset", asyncio.Event().wait)
+    [call] = await start(one.put("b"))
+    await asyncio.wait_for(one.runtime.close(), 30)
+    with raises_reason(Reason.DRAINING):
+        await call
+
+
 async def storage_error(log: SharedMemoryLog) -> DroverError:
     log.fail_next_append()
     with pytest.raises(DroverError) as raised:
