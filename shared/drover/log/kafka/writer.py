@@ -114,6 +114,8 @@ class TransactionalWriter:
                 {
                     "transactional.id": self.transactional_id,
                     "transaction.timeout.ms": int(1_000 * TRANSACTION_TIMEOUT_S),
+                    # no request may outlive the transaction that it is about
+                    "socket.timeout.ms": int(1_000 * TRANSACTION_TIMEOUT_S),
                 }
             )
             _connect(producer, self._client.timeout_s)
