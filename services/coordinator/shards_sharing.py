@@ -180,6 +180,8 @@ class Sharing:
             return LoadFailed(shard, epoch, log_epoch)
         if isinstance(error, DroverError) and error.reason is Reason.NOT_COORDINATOR:
             _log.info("a shard was lost while it was loaded", shard=shard, epoch=epoch)
+        elif isinstance(error, UnavailableError):
+            _log.warning("a shard cannot be loaded yet", shard=shard, error=error.message)
         elif isinstance(error, DroverError):
             _log.error("a shard cannot be loaded", shard=shard, error=error.message)
         else:
