@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterable
 
-from tests.bench import cluster, fail_over, heartbeats, joins
+from tests.bench import cluster, config_load, config_seen, fail_over, heartbeats, joins
 from tests.bench.figure import Figure
 
 #: What can be measured alone, the quick ones first.
@@ -11,10 +11,15 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "joins": joins.figures,
     "heartbeats": heartbeats.figures,
     "fail-over": fail_over.figures,
+    "config-seen": config_seen.figures,
+    "config-load": config_load.figures,
     "cluster": cluster.figures,
 }
 #: Names for several parts.
-SETS = {"coordinator": ("joins", "heartbeats", "fail-over")}
+SETS = {
+    "coordinator": ("joins", "heartbeats", "fail-over"),
+    "config-store": ("config-seen", "config-load"),
+}
 
 
 def _arguments() -> argparse.Namespace:

@@ -6,7 +6,15 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tests.bench import fail_over, group_core, heartbeats, joins, plot
+from tests.bench import (
+    config_load,
+    config_seen,
+    fail_over,
+    group_core,
+    heartbeats,
+    joins,
+    plot,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -29,6 +37,18 @@ async def test_heartbeats_go_through_all_three_that_are_compared() -> None:
 
 async def test_a_group_is_served_again_after_its_coordinator_was_killed() -> None:
     assert (await fail_over.measure(rounds=1)).value > 0
+
+
+async def test_a_config_write_is_seen_by_watchers_of_both_servers() -> None:
+    figure = await config_seen.measure(watcher_count=3, writes=2, rounds=1)
+    assert figure.value > 0
+    assert figure.peer_value
+
+
+def test_a_log_is_loaded_in_a_process_of_its_own() -> None:
+    load, memory = config_load.measure(connector_count=3, rounds=1)
+    assert load.peer_value
+    assert 0 < memory.value < 600
 
 
 def test_memory_is_measured_in_a_process_of_its_own() -> None:

@@ -1,0 +1,159 @@
+"""Statuses written a second, many to a call and one to a call; and how fast they are read again.
+
+On an embedded log and, where a broker can be had, on a topic.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+
+from drover.cli.ports import free_ports
+from drover.client import StatusStoreClient, channel
+from drover.errors import DroverError
+from drover.model.ids import TaskId
+from drover.model.status import RunState, Status, StatusWrite
+from tests.bench.figure import Figure
+from tests.bench.processes import READY_TIMEOUT_S, running
+from tests.support.kafka.choice import running_kafka
+from tests.support.kafka.missing import KafkaMissingError
+
+STATUS_COUNT = 100_000
+#: as a worker sends them
+BATCH_COUNT = 500
+SINGLE_COUNT = 5_000
+#: callers at once of the single writes; batches have one
+CALLERS = 32
+ROUNDS = 3
+_CALL_TIMEOUT_S = 60.0
+_POLL_S = 0.05
+
+
+class _Writer:
+    """Writes a status of one task after the other, never the same twice."""
+
+    def __init__(self, client: StatusStoreClient) -> None:
+        self._client = client
+        self._name = uuid.uuid4().hex
+        self._generations = itertools.count(1)
+
+    async def write(self, status_count: int, batch_count: int) -> float:
+        """Statuses a second, so many to a call, one call at a time."""
+        generation = next(self._generations)
+        started_s = time.perf_counter()
+        for number, start in enumerate(range(0, status_count, batch_count), 1):
+            tasks = range(start, min(start + batch_count, status_count))
+            await self._client.put_statuses(
+                [_write(task, generation) for task in tasks],
+                writer=f"{self._name}-{generation}",
+                number=number,
+                timeout_s=_CALL_TIMEOUT_S,
+            )
+        return status_count / (time.perf_counter() - started_s)
+
+    async def write_singly(self, status_count: int) -> float:
+        """Statuses a second, one to a call, many callers at once."""
+        generation = next(self._generations)
+        tasks = iter(range(status_count))
+
+        async def call(caller: int) -> None:
+            for number, task in enumerate(tasks, 1):
+                await self._client.put_statuses(
+                    [_write(task, generation)],
+                    writer=f"{self._name}-{generation}-{caller}",
+                    number=number,
+                    timeout_s=_CALL_TIMEOUT_S,
+                )
+
+        started_s = time.perf_counter()
+        await asyncio.gather(*map(call, range(CALLERS)))
+        return status_count / (time.perf_counter() - started_s)
+
+
+def _write(task: int, generation: int) -> StatusWrite:
+    key = TaskId(f"connector-{task // 10:05}", task % 10)
+    return StatusWrite(Status(key, RunState.RUNNING, "10.0.0.1:7411", generation))
+
+
+@contextlib.asynccontextmanager
+async def _store(env: Mapping[str, str]) -> AsyncIterator[tuple[StatusStoreClient, float]]:
+    """A status store in a process of its own, and the seconds until it served."""
+    (port,) = free_ports("127.0.0.1", 1)
+    listen = f"127.0.0.1:{port}"
+    async with (
+        running("services.status_store", {**env, "DROVER_STATUS_STORE_LISTEN": listen}),
+        channel(listen) as connection,
+    ):
+        started_s = time.perf_counter()
+        client = StatusStoreClient(connection)
+        await _until_serving(client)
+        yield client, time.perf_counter() - started_s
+
+
+async def _until_serving(client: StatusStoreClient) -> None:
+    async with asyncio.timeout(READY_TIMEOUT_S):
+        while True:
+            try:
+                await client.flush(timeout_s=_POLL_S)
+            except DroverError:
+                await asyncio.sleep(_POLL_S)
+            else:
+                return
+
+
+async def measure(
+    where: str,
+    env: Mapping[str, str],
+    *,
+    status_count: int = STATUS_COUNT,
+    single_count: int = SINGLE_COUNT,
+    rounds: int = ROUNDS,
+) -> tuple[Figure, Figure]:
+    """Alternate both kinds of writes, then start the store again with what they left."""
+    batched: list[float] = []
+    single: list[float] = []
+    async with _store(env) as (client, empty_s):
+        writer = _Writer(client)
+        for _ in range(rounds):
+            single.append(await writer.write_singly(single_count))
+            batched.append(await writer.write(status_count, BATCH_COUNT))
+    starts: list[float] = []
+    for _ in range(rounds):
+        async with _store(env) as (client, start_s):
+            found = await client.get_snapshot(timeout_s=_CALL_TIMEOUT_S)
+            assert len(found.statuses) == status_count
+            starts.append(start_s)
+    return (
+        Figure(
+            f"status_writes_{where}",
+            statistics.median(batched),
+            f"statuses/s ({status_count}, {BATCH_COUNT} to a call, one caller)",
+            peer=f"one to a call, {CALLERS} callers",
+            peer_value=statistics.median(single),
+            limit="ratio >= 10",
+            samples=batched,
+        ),
+        Figure(
+            f"status_start_{where}",
+            statistics.median(starts),
+            f"s (until a store with {status_count} statuses serves)",
+            peer="an empty one",
+            peer_value=empty_s,
+            samples=starts,
+        ),
+    )
+
+
+def figures() -> Iterator[Figure]:
+    """Statuses written in batches and singly, and a store's start with them."""
+    with tempfile.TemporaryDirectory(prefix="drover-bench-") as folder:
+        url = f"sqlite://{folder}/storage"
+        yield from asyncio.run(measure("sqlite", {"DROVER_STORAGE_URL": url}))
+        with contextlib.suppress(KafkaMissingError), running_kafka(Path(folder) / "kafka") as kafka:
+            env = {"DROVER_STORAGE_URL": f"kafka://{kafka.bootstrap}"}
+            yield from asyncio.run(measure("kafka", env))
