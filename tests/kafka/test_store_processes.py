@@ -7,21 +7,32 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import OFFSET_END, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from drover.client import (
     ConfigStoreClient,
     EventsRead,
     ReplicasChannel,
     SnapshotRead,
+    StatusStoreClient,
     follow,
 )
 from drover.errors import Reason
 from drover.model.config import TargetState
+from drover.model.ids import TaskId
+from drover.model.status import RunState, Status, StatusWrite
 from drover.rpc.server import STORAGE_HEALTH
 from drover.testing import raises_reason
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
-from tests.support.kafka.clients import create_topic, read_all
+from tests.support.kafka.clients import create_topic, produce, read_all
 from tests.support.service_process import assert_one_clear_line, run_to_its_end
 from tests.support.store_process import Leader, OnKafka, StoreProcess, connector_keys
 from tests.support.waiting import wait_until, wait_until_async
@@ -312,3 +323,124 @@ async def test_wrong_settings_end_the_start(
 ) -> None:
     done = await ended("config-store", where, tmp_path, **environment)
     assert_one_clear_line(done, "config-store", *parts, exit_code=2)
+
+
+# logs that are not what they were
+
+
+@pytest.mark.parametrize("service", ["config-store", "status-store"])
+async def test_a_store_that_has_missed_records_for_good_ends(
+    where: OnKafka, new_store: StartStore, service: str
+) -> None:
+    """It was stopped while the topic went on and was cut off behind it."""
+    store = new_store(where, service)
+    topic = where.config_topic if service == "config-store" else where.status_topic
+    store.process.freeze()
+    for _ in range(3):  # it waits for records already, and gets the first that come
+        produce(where.bootstrap, topic, [(b"key %d" % number, b"value") for number in range(50)])
+    truncate(where.bootstrap, topic)
+    store.process.thaw()
+    await wait_until_async(lambda: not store.process.is_alive, describe=store.process.shown_log)
+    (line,) = [line for line in store.process.log().splitlines() if not line.startswith("{")]
+    assert line.startswith(f"drover {service}: ")
+    assert topic in line
+    assert "Start again" in line
+
+
+async def test_a_store_whose_topic_was_made_again_ends(
+    where: OnKafka, new_store: StartStore
+) -> None:
+    store = new_store(where)
+    async with at(store) as client:
+        await Leader(client).write("a")
+    make_again(where.bootstrap, where.config_topic)
+    await wait_until_async(
+        lambda: not store.process.is_alive, timeout_s=90, describe=store.process.shown_log
+    )
+    (line,) = [line for line in store.process.log().splitlines() if not line.startswith("{")]
+    assert line.startswith("drover config-store: ")
+    assert where.config_topic in line
+
+
+def truncate(bootstrap: str, topic: str) -> None:
+    """Remove every record that is there, which brokers do only where they may delete."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    policy = ConfigEntry(
+        "cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET
+    )
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[policy])
+    admin.incremental_alter_configs([resource])[resource].result(30)
+    partitions = admin.list_topics(topic, timeout=30).topics[topic].partitions
+    ends = [TopicPartition(topic, each, OFFSET_END) for each in partitions]
+
+    def is_empty() -> bool:
+        try:
+            for done in admin.delete_records(ends, request_timeout=30).values():
+                done.result(30)
+        except KafkaException:  # the new policy is not known yet
+            return False
+        return True
+
+    wait_until(is_empty)
+
+
+def make_again(bootstrap: str, topic: str) -> None:
+    """Delete it, and make one of the same name."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+    wait_until(lambda: topic not in admin.list_topics(timeout=30).topics)
+    create_topic(bootstrap, topic, config={"cleanup.policy": "compact"})
+
+
+# statuses, which are in several partitions
+
+
+def running(task: int) -> StatusWrite:
+    return StatusWrite(Status(TaskId("c", task), RunState.RUNNING, "w:1", 1))
+
+
+async def test_statuses_are_kept_when_a_status_store_is_killed(
+    where: OnKafka, new_store: StartStore
+) -> None:
+    one, two = new_store(where, "status-store"), new_store(where, "status-store")
+    written: list[TaskId] = []
+
+    async def write(client: StatusStoreClient, count: int) -> None:
+        for _ in range(count):
+            task = len(written)
+            await client.put_statuses([running(task)], timeout_s=30)
+            written.append(TaskId("c", task))
+
+    seen: set[object] = set()
+
+    async def watch(client: StatusStoreClient) -> None:
+        async with aclosing(follow(client, name="test")) as reads:  # type: ignore[type-var]
+            async for read in reads:
+                if isinstance(read, SnapshotRead):
+                    seen.update(read.snapshot.statuses)
+                if isinstance(read, EventsRead):
+                    seen.update(event.key for event in read.events)
+
+    async with ReplicasChannel([one.address, two.address]) as replicas:
+        client = StatusStoreClient(replicas.as_channel())
+        watching = asyncio.create_task(watch(client))
+        await write(client, 20)
+        one.process.kill()
+        await write(client, 20)
+        await asyncio.to_thread(one.start)
+        two.process.kill()
+        await write(client, 20)
+        await asyncio.to_thread(two.start)
+        await wait_until_async(lambda: seen >= set(written), describe=lambda: seen)
+        watching.cancel()
+        await asyncio.wait([watching])
+    for store in (one, two):
+        async with ReplicasChannel([store.address]) as replicas:
+            reader = StatusStoreClient(replicas.as_channel())
+            await reader.flush()
+
+            async def known(reader: StatusStoreClient = reader) -> bool:
+                return {*(await reader.get_snapshot()).statuses} == {*written}
+
+            await wait_until_async(known)
+        store.assert_unharmed()

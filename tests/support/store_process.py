@@ -33,7 +33,7 @@ class OnKafka:
             "DROVER_GROUP_ID": self.group_id or f"{self.prefix}group",
             "DROVER_CONFIG_STORAGE_TOPIC": self.config_topic,
             "DROVER_OFFSET_STORAGE_TOPIC": f"{self.prefix}offsets",
-            "DROVER_STATUS_STORAGE_TOPIC": f"{self.prefix}status",
+            "DROVER_STATUS_STORAGE_TOPIC": self.status_topic,
             "DROVER_CONTROL_STORAGE_TOPIC": f"{self.prefix}control",
         }
 
@@ -41,6 +41,11 @@ class OnKafka:
     def config_topic(self) -> str:
         """Of its configs."""
         return f"{self.prefix}configs"
+
+    @property
+    def status_topic(self) -> str:
+        """Of its statuses."""
+        return f"{self.prefix}status"
 
 
 class StoreProcess:
