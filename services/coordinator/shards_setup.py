@@ -31,8 +31,8 @@ OLD_LOG = "groups.db"
 OLD_LOG_TAKEN = "groups.db.taken-over"
 _SHARD_LOG = re.compile(r"groups-(\d+)\.db")
 _SETTING = "DROVER_GROUP_SHARDS"
-_COLUMNS = "offset, timestamp_ms, key, value, request_id, checksum, previous"
-_INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_COLUMNS = "offset, timestamp_ms, key, value, request_id, author, checksum, previous"
+_INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _SELECT = f"SELECT {_COLUMNS} FROM record ORDER BY offset"
 
 _log = structlog.get_logger("drover.coordinator")

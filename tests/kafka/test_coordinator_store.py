@@ -14,19 +14,20 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
-from drover.errors import FailedPreconditionError, Reason
+from drover.errors import FailedPreconditionError, Reason, UnavailableError
+from drover.log.kafka.writer import TransactionalWriter
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.testing import raises_reason
 from services.coordinator.core.lease_table import Identity
-from services.coordinator.core.ownership import Claim, Lease, TableSeen
+from services.coordinator.core.ownership import Beat, Claim, Lease, Renew, TableSeen
 from services.coordinator.offsets import OffsetStore
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import QUIET, create_topic, produce, read_all
 from tests.support.kafka.coordinator_store import CoordinatorStore
 from tests.support.kafka.logs import storage_on
-from tests.support.lease_courses import COURSES, A, B
+from tests.support.lease_courses import COURSES, LATER_A, A, B
 from tests.support.offset_store_suite import (
     OffsetStoreSuite,
     at,
@@ -110,6 +111,28 @@ async def test_an_owner_that_was_taken_over_can_neither_grant_nor_commit(
         assert await fetched(heir.offsets, "c") == {'{"file":"f"}': ('{"at":1}', "")}
         assert await can_commit(heir.offsets, task, term)
         assert heir.lost == []
+
+
+@pytest.mark.parametrize(("outcome", "lost"), [("unknown", [1]), ("", [])])
+async def test_a_shard_whose_commit_has_an_unknown_outcome_is_given_up(
+    store: CoordinatorStore, monkeypatch: pytest.MonkeyPatch, outcome: str, lost: list[int]
+) -> None:
+    """It may be in the log or not, and what is decided next must not depend on it."""
+    task = TaskId("c", 0)
+    term = await claim(store.offsets, task)
+
+    async def silent(*arguments: object) -> list[object]:
+        metadata = {"outcome": outcome} if outcome else {}
+        raise UnavailableError(Reason.STORAGE_UNAVAILABLE, "no answer", metadata=metadata)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TransactionalWriter, "write", silent)
+        with raises_reason(Reason.STORAGE_UNAVAILABLE):
+            await commit(store.offsets, task, term, at(1), number=1)
+    assert store.lost == lost
+    result = await commit(store.offsets, task, term, at(1), number=1)
+    assert result.outcome is CommitOutcome.COMMITTED
+    assert len(await fetched(store.offsets, "c")) == 1, "its number was not taken for used"
 
 
 @pytest.mark.parametrize(("epoch", "owner"), [(4, "b:1/run"), (5, "b:1/run")])
@@ -468,9 +491,25 @@ async def test_of_many_who_claim_at_once_one_succeeds(storage: KafkaStorage) -> 
         assert owners <= {who.address for who in whos}
 
 
-async def test_a_writer_that_was_fenced_meanwhile_decides_on_what_is_there_now(
+async def test_nothing_is_lost_of_what_two_write_in_turn(storage: KafkaStorage) -> None:
+    """Each decides on what the other has written just before, in the very same row."""
+    async with AsyncExitStack() as stack:
+        leases = []
+        for who in (A, LATER_A):
+            store = await stack.enter_async_context(CoordinatorStore.opened(storage))
+            leases.append(store.leases(who))
+            stack.push_async_callback(leases[-1].close)
+        for turn in range(1, 6):
+            seen = await leases[0].exchange([Beat()], 0)
+            assert seen.peers[A.address].beats == 2 * turn - 1
+            seen = await leases[1].exchange([Beat()], 0)
+            assert seen.peers[A.address].beats == 2 * turn
+
+
+async def test_one_that_is_fenced_between_two_writes_writes_all_the_same(
     storage: KafkaStorage,
 ) -> None:
+    """It believed to be alone."""
     async with AsyncExitStack() as stack:
         leases = []
         for who in (A, B):
@@ -480,6 +519,5 @@ async def test_a_writer_that_was_fenced_meanwhile_decides_on_what_is_there_now(
         a, b = leases
         await a.exchange([Claim(0, 1, Lease())], 0)
         await b.exchange([Claim(1, 1, Lease())], 0)
-        # what a believes to know is not what stands there: b has written since
-        seen = await a.exchange([Claim(1, 2, Lease())], 0)
-        assert [lease.owner for lease in seen.leases] == [A.address, B.address]
+        seen = await a.exchange([Claim(1, 2, Lease()), Renew(0, 1)], 0)
+        assert seen.leases == (Lease(A.address, A.incarnation, 1, 1), Lease("b:1", "run b", 1))
