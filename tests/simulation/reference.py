@@ -1,12 +1,13 @@
 """What the config log means, told once more and as simply as can be, to compare with the store."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drover.log.log import LogRecord
-from drover.model.config import ConfigMap, ConfigSnapshot, TargetState
+from drover.model.config import ConfigMap, ConfigSnapshot, HistoryEntry, TargetState
 from drover.model.ids import TaskId
 from services.config_store.core import records
+from services.config_store.core.past import VERSIONS_MAX_DEFAULT
 
 
 @dataclass(slots=True)
@@ -19,6 +20,16 @@ class ReferenceConnector:
     tasks: list[ConfigMap] | None = None
     set_number: int = -1
     uncommitted: list[ConfigMap] = field(default_factory=list)
+    #: the offsets of every config and removal, and of what else came while there was a config
+    versions: list[int] = field(default_factory=list)
+    others: list[int] = field(default_factory=list)
+
+    def history(self) -> list[int]:
+        """The offsets that its history should tell of."""
+        versions = self.versions[-VERSIONS_MAX_DEFAULT:]
+        others = [offset for offset in self.others if versions and offset > versions[0]]
+        return sorted([*versions, *others[-VERSIONS_MAX_DEFAULT:]])
+
     #: How many tasks a marker named that had not all of them in the log; None when it had.
     missing_tasks_of: int | None = None
 
@@ -41,12 +52,21 @@ class ReferenceConfigs:
                 known = self._get(name)
                 known.config = config
                 known.revision = offset + 1
+                known.versions.append(offset)
                 if config is None:
                     known.tasks = None
+                    known.set_number = -1
                     known.uncommitted = []
                     known.missing_tasks_of = None
             case records.TargetStateRecord(name, state):
-                self._get(name).target = state
+                known = self._get(name)
+                known.target = state
+                if known.config is not None:
+                    known.others.append(offset)
+            case records.RestartRecord(name):
+                known = self._get(name)
+                if known.config is not None:
+                    known.others.append(offset)
             case records.TaskRecord(task, config):
                 self._get(task.connector).uncommitted.append(config)
             case records.CommitRecord(name, task_count):
@@ -86,7 +106,7 @@ class ReferenceConfigs:
                 known.target or TargetState.STARTED,
                 task_count,
                 known.missing_tasks_of is not None,
-                known.set_number if known.tasks is not None else -1,
+                known.set_number,
                 {TaskId(name, index): config for index, config in enumerate(tasks)},
             )
             found = (
@@ -95,12 +115,21 @@ class ReferenceConfigs:
                 entry.target_state,
                 entry.task_count,
                 entry.inconsistent,
-                # before its first set a connector may know that of one it was deleted with
-                entry.task_config_generation if entry.task_count >= 0 else -1,
+                entry.task_config_generation,
                 {t: c for t, c in snapshot.task_configs.items() if t.connector == name},
             )
             if expected != found:
                 return name, f"is {found}, not {expected}"
+        return None
+
+    def history_difference(
+        self, history: Callable[[str], Sequence[HistoryEntry]]
+    ) -> tuple[str, str] | None:
+        """Which connector has another history, and how; None when all are as they should be."""
+        for name, known in sorted(self.connectors.items()):
+            expected, found = known.history(), [entry.offset for entry in history(name)]
+            if expected != found:
+                return name, f"has a history of {found}, not {expected}"
         return None
 
     def _get(self, name: str) -> ReferenceConnector:

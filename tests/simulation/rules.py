@@ -3,11 +3,11 @@
 Each rule looks at the world from outside. None asks a machine for its own opinion.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from drover.errors import InvalidArgumentError
 from drover.log.log import LogRecord, StoredRecord
-from drover.model.config import ConfigSnapshot
+from drover.model.config import ConfigSnapshot, HistoryEntry
 from drover.model.group import Joined, Synced
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import NO_OFFSET, GroupOffset, GroupOffsetPage, TaskOffsets
@@ -304,9 +304,11 @@ class Rules:
             items = (key, key.rsplit("-", 1)[0], "statuses")
             self._world.tell(items, "status log {}: {} = {}", offset, key, record.value)
 
-    def configs_loaded(self, snapshot: ConfigSnapshot) -> None:
+    def configs_loaded(
+        self, snapshot: ConfigSnapshot, history: Callable[[str], Sequence[HistoryEntry]]
+    ) -> None:
         """The config store read its log, or shows what it knows."""
-        difference = self.configs.difference(snapshot)
+        difference = self.configs.difference(snapshot) or self.configs.history_difference(history)
         if difference is not None:
             raise BrokenRuleError(
                 "no durable config is lost",

@@ -140,7 +140,8 @@ class ConfigStore(Store[ConfigMachine]):
     def check(self) -> None:
         """What is told is what is durable."""
         if self.alive and self.runtime.loaded:
-            self.rules.configs_loaded(self.runtime.machine.snapshot())
+            machine = self.runtime.machine
+            self.rules.configs_loaded(machine.snapshot(), machine.connector_history)
 
     def receive(self, call: ServerCall) -> None:
         """A call of the config store's API."""
