@@ -133,8 +133,11 @@ async def test_a_request_that_failed_though_it_was_written_is_written_once(
     with raises_reason(Reason.STALE_WRITER_EPOCH):
         stores.two.log.hold_tail()
         await client.put_connector_config(name="a", config={}, writer_epoch=epoch, request_id="r-1")
+    claiming = asyncio.create_task(lead(client, 2))
+    await asyncio.wait([claiming], timeout=0.2)
+    assert not claiming.done()  # before it knows what was written
     stores.two.log.release_tail()
-    await lead(client, 2)
+    epoch = await claiming
     await client.put_connector_config(name="a", config={}, writer_epoch=epoch, request_id="r-1")
     assert len(stores.two.log.records) == 1
 
