@@ -1,0 +1,25 @@
+"""A whole Drover, with workers and Spark, on the topics of a Kafka Connect."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from drover.cli.cluster import ClusterOptions, cluster_stages
+from tests.support.cluster import TEST_ENVIRONMENT, EmbeddedCluster, running_cluster
+from tests.support.kafka.connect import ConnectOptions
+from tests.support.kafka.drover_services import kafka_environment
+
+
+@asynccontextmanager
+async def drover_on_kafka(
+    bootstrap: str, options: ConnectOptions, directory: Path, *, workers: int = 1
+) -> AsyncIterator[EmbeddedCluster]:
+    """The cluster of that group id; its workers come up by themselves after this."""
+    chosen = ClusterOptions(
+        directory,
+        worker_count=workers,
+        storage_url=f"kafka://{bootstrap}",
+        env={**TEST_ENVIRONMENT, **kafka_environment(bootstrap, options)},
+    )
+    async with running_cluster(directory, cluster_stages(chosen)) as cluster:
+        yield cluster
