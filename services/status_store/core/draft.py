@@ -20,8 +20,8 @@ class Draft:
 
     def __init__(self, state: StatusState, writer: str, number: int) -> None:
         self._state = state
-        self._writer = writer
-        self._number = number
+        self._mark = Mark(writer, number)
+        self._safe_mark = Mark(writer, number, safe=True)
         self._changed: dict[StatusKey, StatusRecord | None] = {}
         self._changed_tasks: dict[str, set[TaskId]] = {}
         self.records: list[AnyRecord] = []
@@ -29,7 +29,7 @@ class Draft:
     def write(self, write: StatusWrite) -> WriteOutcome:
         """Decide about one write."""
         status = with_capped_trace(write.status)
-        mark = Mark(self._writer, self._number, write.safe)
+        mark = self._safe_mark if write.safe else self._mark
         held = self._held(status.key)
         if comes_late(status, mark, held):
             return WriteOutcome.SUPERSEDED
@@ -45,10 +45,8 @@ class Draft:
         A later request that says the same is written: another replica may have heard something
         else in between. Without numbers there is no telling.
         """
-        mark = held.mark
-        if not self._writer:
-            return True
-        return mark is not None and (mark.writer, mark.number) == (self._writer, self._number)
+        own = self._mark
+        return not own.writer or held.mark in (own, self._safe_mark)
 
     def _held(self, key: StatusKey) -> StatusRecord | None:
         if key in self._changed:

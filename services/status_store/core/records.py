@@ -4,8 +4,8 @@ What is Drover's own, the mark of a status, stands beside them as the record's r
 Kafka Connect does not look at.
 """
 
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from drover.log.connect_json import (
@@ -101,16 +101,14 @@ def decode(key: bytes, value: bytes | None) -> AnyRecord:
 def mark_text(record: AnyRecord) -> str:
     """The mark of ``record`` as the log keeps it, as its request id; empty without a mark."""
     mark = record.mark if isinstance(record, StatusRecord) else None
-    if mark is None:
-        return ""
-    return "/".join([mark.writer or _NOBODY, str(mark.number), *([_SAFE] if mark.safe else [])])
+    return "" if mark is None else _text_of(mark)
 
 
 def marked(record: AnyRecord, text: str) -> AnyRecord:
     """``record`` with the mark that its request id is; without if that is another program's."""
     if not text or not isinstance(record, StatusRecord):
         return record
-    return replace(record, mark=_mark(text))
+    return StatusRecord(record.key, record.status, _mark(text))
 
 
 def _status_key(text: str) -> StatusKey:
@@ -184,14 +182,21 @@ def _topic(key: TopicKey, value: bytes) -> TopicStatus:
     )
 
 
+# one request has many records, and their marks are the same
+
+
+@lru_cache(maxsize=256)
+def _text_of(mark: Mark) -> str:
+    return "/".join([mark.writer or _NOBODY, str(mark.number), *([_SAFE] if mark.safe else [])])
+
+
+@lru_cache(maxsize=256)
 def _mark(text: str) -> Mark | None:
     writer, *rest = text.split("/")
     number = rest[0] if rest else ""
     if not writer or not (number.isascii() and number.isdigit() and len(number) <= 19):
         return None
-    # the same few names stand beside all statuses
-    name = "" if writer == _NOBODY else sys.intern(writer)
-    return Mark(name, int(number), _SAFE in rest[1:])
+    return Mark("" if writer == _NOBODY else writer, int(number), _SAFE in rest[1:])
 
 
 def _whole_number(fields: dict[str, Any], field: str, lowest: int, highest: int) -> int:

@@ -8,6 +8,7 @@ from drover.model.ids import TaskId
 
 INT32_MAX = 2**31 - 1
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _scan_once: Callable[[str, int], tuple[Any, int]] = vars(json.JSONDecoder())["scan_once"]
 
 
@@ -17,7 +18,7 @@ class UnreadableRecordError(ValueError):
 
 def dump(value: Mapping[str, object]) -> bytes:
     """JSON without white space, fields in the order given."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def parse_object(value: bytes) -> dict[str, Any]:
