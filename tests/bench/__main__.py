@@ -3,7 +3,15 @@
 import argparse
 from collections.abc import Callable, Iterable
 
-from tests.bench import cluster, config_load, config_seen, fail_over, heartbeats, joins
+from tests.bench import (
+    cluster,
+    config_load,
+    config_seen,
+    fail_over,
+    heartbeats,
+    joins,
+    status_writes,
+)
 from tests.bench.figure import Figure
 
 #: What can be measured alone, the quick ones first.
@@ -13,6 +21,7 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "fail-over": fail_over.figures,
     "config-seen": config_seen.figures,
     "config-load": config_load.figures,
+    "status-store": status_writes.figures,
     "cluster": cluster.figures,
 }
 #: Names for several parts.

@@ -27,51 +27,39 @@ STATUS_COUNT = 100_000
 #: as a worker sends them
 BATCH_COUNT = 500
 SINGLE_COUNT = 5_000
-#: callers at once of the single writes; batches have one
-CALLERS = 32
+#: at once, each with one call at a time, as workers have it
+BATCH_CALLERS = 4
+SINGLE_CALLERS = 32
 ROUNDS = 3
 _CALL_TIMEOUT_S = 60.0
 _POLL_S = 0.05
 
 
 class _Writer:
-    """Writes a status of one task after the other, never the same twice."""
+    """Writes statuses of tasks, never the same twice."""
 
     def __init__(self, client: StatusStoreClient) -> None:
         self._client = client
         self._name = uuid.uuid4().hex
         self._generations = itertools.count(1)
 
-    async def write(self, status_count: int, batch_count: int) -> float:
-        """Statuses a second, so many to a call, one call at a time."""
+    async def write(self, status_count: int, batch_count: int, caller_count: int) -> float:
+        """Statuses a second, so many to a call, by so many callers at once."""
         generation = next(self._generations)
-        started_s = time.perf_counter()
-        for number, start in enumerate(range(0, status_count, batch_count), 1):
-            tasks = range(start, min(start + batch_count, status_count))
-            await self._client.put_statuses(
-                [_write(task, generation) for task in tasks],
-                writer=f"{self._name}-{generation}",
-                number=number,
-                timeout_s=_CALL_TIMEOUT_S,
-            )
-        return status_count / (time.perf_counter() - started_s)
-
-    async def write_singly(self, status_count: int) -> float:
-        """Statuses a second, one to a call, many callers at once."""
-        generation = next(self._generations)
-        tasks = iter(range(status_count))
+        starts = iter(range(0, status_count, batch_count))
 
         async def call(caller: int) -> None:
-            for number, task in enumerate(tasks, 1):
+            for number, start in enumerate(starts, 1):
+                tasks = range(start, min(start + batch_count, status_count))
                 await self._client.put_statuses(
-                    [_write(task, generation)],
+                    [_write(task, generation) for task in tasks],
                     writer=f"{self._name}-{generation}-{caller}",
                     number=number,
                     timeout_s=_CALL_TIMEOUT_S,
                 )
 
         started_s = time.perf_counter()
-        await asyncio.gather(*map(call, range(CALLERS)))
+        await asyncio.gather(*map(call, range(caller_count)))
         return status_count / (time.perf_counter() - started_s)
 
 
@@ -120,8 +108,8 @@ async def measure(
     async with _store(env) as (client, empty_s):
         writer = _Writer(client)
         for _ in range(rounds):
-            single.append(await writer.write_singly(single_count))
-            batched.append(await writer.write(status_count, BATCH_COUNT))
+            single.append(await writer.write(single_count, 1, SINGLE_CALLERS))
+            batched.append(await writer.write(status_count, BATCH_COUNT, BATCH_CALLERS))
     starts: list[float] = []
     for _ in range(rounds):
         async with _store(env) as (client, start_s):
@@ -132,8 +120,8 @@ async def measure(
         Figure(
             f"status_writes_{where}",
             statistics.median(batched),
-            f"statuses/s ({status_count}, {BATCH_COUNT} to a call, one caller)",
-            peer=f"one to a call, {CALLERS} callers",
+            f"statuses/s ({status_count}, {BATCH_COUNT} to a call, {BATCH_CALLERS} callers)",
+            peer=f"one to a call, {SINGLE_CALLERS} callers",
             peer_value=statistics.median(single),
             limit="ratio >= 10",
             samples=batched,

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.bench import (
     heartbeats,
     joins,
     plot,
+    status_writes,
 )
 
 pytestmark = pytest.mark.e2e
@@ -49,6 +51,15 @@ def test_a_log_is_loaded_in_a_process_of_its_own() -> None:
     load, memory = config_load.measure(connector_count=3, rounds=1)
     assert load.peer_value
     assert 0 < memory.value < 600
+
+
+async def test_statuses_are_written_in_batches_and_singly_and_read_again(tmp_path: Path) -> None:
+    env = {"DROVER_STORAGE_URL": f"sqlite://{tmp_path}"}
+    writes, start = await status_writes.measure(
+        "sqlite", env, status_count=1_000, single_count=10, rounds=1
+    )
+    assert writes.peer_value
+    assert start.value > 0
 
 
 def test_memory_is_measured_in_a_process_of_its_own() -> None:
