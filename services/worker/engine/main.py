@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import cast
 
 import structlog
-from drover.dataplane.kafka.plane import KafkaPlane
 
 from drover.dataplane.embedded import EmbeddedPlane
+from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
 from drover.log.storage import EmbeddedStorage, Storage
