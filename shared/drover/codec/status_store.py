@@ -188,9 +188,7 @@ def _find_status(message: pb.StatusEntry) -> Status | None:
     state = RUN_STATES.decode_answer(message.state, None)
     if key is None or state is None:
         return None
-    return Status(
-        key, state, message.worker_id, message.generation, message.trace, message.version
-    )
+    return Status(key, state, message.worker_id, message.generation, message.trace, message.version)
 
 
 def _find_key(message: pb.StatusKey) -> StatusKey | None:
