@@ -1,4 +1,4 @@
-"""The rules of the config log, on every log: sets of task configs, restarts, fencing, what is shared.
+"""The rules of the config log, on every log: task configs, restarts, fencing, what is shared.
 
 See also test_store_rules.
 """
