@@ -32,6 +32,7 @@ BATCH_CALLERS = 4
 SINGLE_CALLERS = 32
 ROUNDS = 3
 _CALL_TIMEOUT_S = 60.0
+_TRY_S = 1.0
 _POLL_S = 0.05
 
 
@@ -87,7 +88,7 @@ async def _until_serving(client: StatusStoreClient) -> None:
     async with asyncio.timeout(READY_TIMEOUT_S):
         while True:
             try:
-                await client.flush(timeout_s=_POLL_S)
+                await client.flush(timeout_s=_TRY_S)
             except DroverError:
                 await asyncio.sleep(_POLL_S)
             else:

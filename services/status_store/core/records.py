@@ -29,6 +29,7 @@ _TOPIC_OF = ":connector-"
 #: the writer of a request that named none
 _NOBODY = "-"
 _SAFE = "safe"
+_STATES = {state.value: state for state in RunState}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +134,14 @@ def _status_value(status: Status) -> bytes:
 
 def _status(key: StatusKey, value: bytes) -> Status:
     fields = parse_object(value)
-    state = fields.get("state")
-    if not isinstance(state, str) or state not in RunState.__members__:
+    text = fields.get("state")
+    state = _STATES.get(text) if isinstance(text, str) else None
+    if state is None:
         raise UnreadableRecordError("the value names no state")
     return with_capped_trace(
         Status(
             key=key,
-            state=RunState(state),
+            state=state,
             worker_id=_optional_text(fields, "worker_id"),
             generation=_whole_number(fields, "generation", -INT32_MAX, INT32_MAX),
             trace=_optional_text(fields, "trace"),

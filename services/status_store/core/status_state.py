@@ -1,6 +1,6 @@
 """The fold of the status log."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from drover.model.ids import TaskId
 from drover.model.status import (
@@ -64,9 +64,9 @@ class StatusState:
     ) -> Sequence[StatusChange]:
         """Apply the record at ``offset``, written at ``timestamp_ms``; what watchers are told."""
         if isinstance(record, StatusRecord):
-            return list(self._apply_status(offset, record, timestamp_ms))
+            return self._apply_status(offset, record, timestamp_ms)
         if isinstance(record, TopicRecord):
-            return list(self._apply_topic(offset, record))
+            return self._apply_topic(offset, record)
         return ()
 
     def snapshot(self, end_offset: int) -> StatusSnapshot:
@@ -94,38 +94,42 @@ class StatusState:
 
     def _apply_status(
         self, offset: int, record: StatusRecord, timestamp_ms: int
-    ) -> Iterable[StatusEvent]:
+    ) -> Sequence[StatusEvent]:
         key, status = record.key, record.status
         held = self._held.get(key)
         if comes_late(status, record.mark, held):
             self._hide(key)
-            return
-        self._hidden.pop(key, None)
+            return ()
+        if self._hidden:
+            self._hidden.pop(key, None)
         if status is None:
-            if isinstance(key, str):
-                # a removed connector takes the statuses of its tasks with it, but not those of one
-                # that was made again: their partition may have been read first
-                for task in sorted(self.tasks(key)):
-                    if self._times_ms[task] > timestamp_ms:
-                        continue
-                    self._hide(task)
-                    self._remove(task)
-                    yield StatusEvent(offset, task, None)
-            if held is not None:
-                self._remove(key)
-                yield StatusEvent(offset, key, None)
-            return
+            return self._remove_at(offset, key, timestamp_ms)
         self._held[key] = record
         if isinstance(key, TaskId):
             self._tasks.setdefault(key.connector, set()).add(key)
             self._times_ms[key] = timestamp_ms
-        if held is None or held.status != status:
-            yield StatusEvent(offset, key, status)
+        if held is not None and held.status == status:
+            return ()
+        return (StatusEvent(offset, key, status),)
 
-    def _apply_topic(self, offset: int, record: TopicRecord) -> Iterable[TopicEvent]:
+    def _remove_at(self, offset: int, key: StatusKey, timestamp_ms: int) -> list[StatusEvent]:
+        """A removed connector takes the statuses of its tasks with it, but not those of one that
+        was made again: their partition may have been read first.
+        """
+        tasks = sorted(self.tasks(key)) if isinstance(key, str) else []
+        gone: list[StatusKey] = [task for task in tasks if self._times_ms[task] <= timestamp_ms]
+        for task in gone:
+            self._hide(task)
+        if key in self._held:
+            gone.append(key)
+        for each in gone:
+            self._remove(each)
+        return [StatusEvent(offset, each, None) for each in gone]
+
+    def _apply_topic(self, offset: int, record: TopicRecord) -> Sequence[TopicEvent]:
         key, status = record.key, record.status
         if status == self.topic(key):
-            return
+            return ()
         topics = self._topics.setdefault(key.connector, {})
         if status is not None:
             topics[key] = status
@@ -133,7 +137,7 @@ class StatusState:
             topics.pop(key, None)
             if not topics:
                 del self._topics[key.connector]
-        yield TopicEvent(offset, key, status)
+        return (TopicEvent(offset, key, status),)
 
     def _hide(self, key: StatusKey) -> None:
         """The log's last word about ``key`` is not the one that counts.

@@ -10,6 +10,7 @@ from drover.model.status import RunState, Status
 from services.status_store.core.events import DeleteTopicStatuses, PutStatuses, PutTopicStatuses
 
 TRACE_MAX_BYTES = 64 * 1024
+_CHARACTER_MAX_BYTES = 4
 #: The end of a trace names the exception, so most of what is kept is taken from there.
 _TRACE_HEAD_BYTES = 16 * 1024
 #: The end of the year 9999, the last time that a Timestamp can name.
@@ -69,6 +70,8 @@ def check_topic_deletion(event: DeleteTopicStatuses) -> None:
 
 def with_capped_trace(status: Status) -> Status:
     """``status`` with a trace of at most 64 KiB; the middle goes first, and a mark says so."""
+    if len(status.trace) <= TRACE_MAX_BYTES // _CHARACTER_MAX_BYTES:
+        return status
     trace = status.trace.encode()
     if len(trace) <= TRACE_MAX_BYTES:
         return status
