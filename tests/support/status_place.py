@@ -106,6 +106,7 @@ class StatusPlace:
     log: FaultyLog
     runtime: Runtime[AnyRecord]
     client: StatusStoreClient
+    address: str
     _reopen: Reopen
     _stack: AsyncExitStack
 
@@ -124,7 +125,11 @@ class StatusPlace:
         await self._stack.aclose()
         fresh = await self._start(await self._reopen(), self._reopen)
         self.log, self.runtime, self.client = fresh.log, fresh.runtime, fresh.client
-        self._stack = fresh._stack
+        self.address, self._stack = fresh.address, fresh._stack
+
+    async def stop(self) -> None:
+        """As a process that ends; idempotent."""
+        await self._stack.aclose()
 
     async def write_raw(self, *records: tuple[bytes, bytes | None]) -> None:
         """What another program writes into the log, once the store has seen it."""
@@ -147,7 +152,7 @@ class StatusPlace:
             await runtime.load()
             connection = await stack.enter_async_context(channel(address))
             client = StatusStoreClient(connection)
-            return cls(faulty, runtime, client, reopen, stack.pop_all())
+            return cls(faulty, runtime, client, address, reopen, stack.pop_all())
 
 
 @asynccontextmanager
@@ -203,6 +208,35 @@ async def on_kafka(bootstrap: str, prefix: str) -> AsyncIterator[StatusPlace]:
 
 
 @asynccontextmanager
+async def two_in_shared_memory() -> AsyncIterator[tuple[StatusPlace, StatusPlace]]:
+    """Two stores on one log in memory."""
+    log = MemoryLog(SystemClock())
+
+    async def reopen() -> Log:
+        return log.shared()
+
+    async with (
+        StatusPlace.on(await reopen(), reopen) as one,
+        StatusPlace.on(await reopen(), reopen) as two,
+    ):
+        yield one, two
+
+
+@asynccontextmanager
+async def two_on_kafka(
+    bootstrap: str, prefix: str
+) -> AsyncIterator[tuple[StatusPlace, StatusPlace]]:
+    """Two stores on one topic of several partitions."""
+    async with (
+        status_log(bootstrap, prefix) as first,
+        status_log(bootstrap, prefix) as second,
+        StatusPlace.on(first.log, first.open) as one,
+        StatusPlace.on(second.log, second.open) as two,
+    ):
+        yield one, two
+
+
+@asynccontextmanager
 async def status_log(bootstrap: str, prefix: str) -> AsyncIterator[LogOnKafka]:
     """A process's way to the status topic of a cluster."""
     storage = storage_on(bootstrap, prefix)
@@ -212,4 +246,13 @@ async def status_log(bootstrap: str, prefix: str) -> AsyncIterator[LogOnKafka]:
         yield kafka
 
 
-__all__ = ["StatusPlace", "in_memory", "in_shared_memory", "on_kafka", "on_sqlite", "status_log"]
+__all__ = [
+    "StatusPlace",
+    "in_memory",
+    "in_shared_memory",
+    "on_kafka",
+    "on_sqlite",
+    "status_log",
+    "two_in_shared_memory",
+    "two_on_kafka",
+]
