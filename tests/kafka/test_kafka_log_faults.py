@@ -62,6 +62,20 @@ class Caller:
         self._stopping = True
         await self.task
 
+    async def goes_on(self) -> None:
+        """Wait until five more records are acknowledged."""
+        wanted = len(self.acknowledged) + 5
+        await wait_until_async(
+            lambda: len(self.acknowledged) >= wanted,
+            timeout_s=90,
+            describe=lambda: (self._name, self.failures),
+        )
+
+    async def fails(self) -> None:
+        """Wait until the brokers are missed once more."""
+        self.failures.clear()
+        await wait_until_async(lambda: Reason.STORAGE_UNAVAILABLE in self.failures, timeout_s=90)
+
     async def _run(self) -> None:
         epoch: int | None = None
         number = 0
@@ -76,6 +90,7 @@ class Caller:
                 self.failures.add(error.reason)
                 if error.reason is Reason.STALE_WRITER_EPOCH:
                     epoch = None
+                await asyncio.sleep(0)  # a log that is closed refuses at once
             else:
                 self.acknowledged.append(key)
 
@@ -88,26 +103,15 @@ async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_lo
         callers = [Caller(log, f"plain-{index}", None) for index in range(4)]
         callers += [Caller(log, f"leader-{index}", Term(1, 1)) for index in range(4)]
 
-        async def all_have(count: int) -> None:
-            await wait_until_async(
-                lambda: all(len(caller.acknowledged) >= count for caller in callers),
-                timeout_s=90,
-                describe=lambda: [(len(each.acknowledged), each.failures) for each in callers],
-            )
-
-        await all_have(10)
-        for _ in range(2):
-            await asyncio.to_thread(broker.kill)
-            await wait_until_async(
-                lambda: all(Reason.STORAGE_UNAVAILABLE in each.failures for each in callers)
-            )
-            await asyncio.to_thread(broker.start)
-            await all_have(
-                len(max(callers, key=lambda each: len(each.acknowledged)).acknowledged) + 10
-            )
-            for each in callers:
-                each.failures.clear()
-        await asyncio.gather(*(caller.stop() for caller in callers))
+        try:
+            await asyncio.gather(*(caller.goes_on() for caller in callers))
+            for _ in range(2):
+                await asyncio.to_thread(broker.kill)
+                await asyncio.gather(*(caller.fails() for caller in callers))
+                await asyncio.to_thread(broker.start)
+                await asyncio.gather(*(caller.goes_on() for caller in callers))
+        finally:
+            await asyncio.gather(*(caller.stop() for caller in callers))
 
         acknowledged = {key for caller in callers for key in caller.acknowledged}
         stored = await read_all(log)

@@ -52,7 +52,7 @@ def storage(kafka: Kafka, topic_prefix: str) -> KafkaStorage:
 
 @pytest.fixture
 async def client(storage: KafkaStorage) -> AsyncIterator[KafkaClient]:
-    client = KafkaClient(storage)
+    client = KafkaClient(storage, timeout_s=30)
     yield client
     await client.close()
 

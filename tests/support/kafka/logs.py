@@ -50,7 +50,7 @@ class LogOnKafka:
         spec: KafkaLogSpec | None = None,
         client_config: Mapping[str, str] | None = None,
         topics: Sequence[TopicSpec] | None = None,
-        timeout_s: float = 5.0,
+        timeout_s: float = 30.0,
     ) -> AsyncIterator["LogOnKafka"]:
         """Makes the topics if they are missing, and opens the log."""
         storage = storage_on(bootstrap, prefix, client_config)

@@ -238,10 +238,12 @@ class KafkaClient:
                     ask, doing=f"the end of the topic {topic} cannot be found", topic=topic
                 )
             except UnavailableError as error:
-                # a broker that has just come back may not know it yet
-                if errors.is_silence(error) or time.monotonic() >= give_up_s:
-                    if not errors.is_silence(error):
-                        await self._check_partitions(topic, partitions)
+                if errors.is_silence(error):
+                    raise
+                # looking at the topic also has the client forget the leaders of before a restart
+                state = await self.describe_topic(topic)
+                if time.monotonic() >= give_up_s:
+                    self._check_partitions(topic, partitions, state)
                     raise
             await asyncio.sleep(RETRY_S)
 
@@ -260,11 +262,12 @@ class KafkaClient:
         )
         return {place.partition: self.waited(asked[place]).offset for place in wanted}
 
-    async def _check_partitions(self, topic: str, partitions: Collection[int]) -> None:
+    def _check_partitions(
+        self, topic: str, partitions: Collection[int], state: TopicState | None
+    ) -> None:
         """Tell partitions that do not exist from brokers that have just come back."""
-        state = await self.describe_topic(topic)
-        if state is None or state.partition_count <= max(partitions):
-            count = 0 if state is None else state.partition_count
+        count = 0 if state is None else state.partition_count
+        if count <= max(partitions):
             raise errors.misconfigured(
                 f"the topic {topic} has {count} partitions on {self.storage.bootstrap_servers}, and"
                 f" partition {max(partitions)} is needed. Was it removed? Start again to make it",
