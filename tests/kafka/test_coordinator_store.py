@@ -5,7 +5,6 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -14,20 +13,16 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
-from drover.errors import FailedPreconditionError, Reason, UnavailableError
+from drover.errors import Reason, UnavailableError
 from drover.log.kafka.writer import TransactionalWriter
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.testing import raises_reason
-from services.coordinator.core.lease_table import Identity
-from services.coordinator.core.ownership import Beat, Claim, Lease, Renew, TableSeen
 from services.coordinator.offsets import OffsetStore
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import QUIET, create_topic, produce, read_all
-from tests.support.kafka.coordinator_store import CoordinatorStore
-from tests.support.kafka.logs import storage_on
-from tests.support.lease_courses import COURSES, LATER_A, A, B
+from tests.support.kafka.coordinator_store import CoordinatorStore, small_storage
 from tests.support.offset_store_suite import (
     OffsetStoreSuite,
     at,
@@ -42,15 +37,9 @@ from tests.support.waiting import wait_until_async
 _epochs = itertools.count(1)
 
 
-def small_storage(kafka: Kafka, prefix: str) -> KafkaStorage:
-    """Few partitions are soon made and read."""
-    storage = storage_on(kafka.bootstrap, prefix)
-    return replace(storage, topics=replace(storage.topics, offset_partitions=3))
-
-
 @pytest.fixture(scope="module")
 def suite_storage(kafka: Kafka) -> KafkaStorage:
-    return small_storage(kafka, f"offsets-suite-{uuid4().hex[:8]}-")
+    return small_storage(kafka.bootstrap, f"offsets-suite-{uuid4().hex[:8]}-")
 
 
 class TestKafkaOffsets(OffsetStoreSuite):
@@ -65,7 +54,7 @@ class TestKafkaOffsets(OffsetStoreSuite):
 
 @pytest.fixture
 def storage(kafka: Kafka, topic_prefix: str) -> KafkaStorage:
-    return small_storage(kafka, topic_prefix)
+    return small_storage(kafka.bootstrap, topic_prefix)
 
 
 @pytest.fixture
@@ -430,94 +419,3 @@ async def test_a_sinks_position_cannot_be_removed_by_a_commit(
     result = await commit(store.offsets, sink, term, removal)
     assert result.outcome is CommitOutcome.INVALID
     assert "offsets[0]" in result.message
-
-
-# --- leases ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("course", COURSES)
-async def test_a_course_of_leases(storage: KafkaStorage, course: str) -> None:
-    async with AsyncExitStack() as stack:
-        store = await stack.enter_async_context(CoordinatorStore.opened(storage))
-        leases = {}
-        for who, writes in COURSES[course].steps:
-            if who not in leases:
-                leases[who] = store.leases(who)
-                stack.push_async_callback(leases[who].close)
-            seen = await leases[who].exchange(writes, 7)
-        wanted = TableSeen(7, COURSES[course].table.leases, COURSES[course].table.peers)
-        assert seen == wanted
-        onlooker = store.leases(Identity("c:1", "run c"))
-        stack.push_async_callback(onlooker.close)
-
-        async def is_seen() -> bool:
-            return await onlooker.exchange([], 7) == wanted
-
-        await wait_until_async(is_seen)
-
-
-async def test_of_many_who_claim_at_once_one_succeeds(storage: KafkaStorage) -> None:
-    whos = [Identity(f"{number}:1", "run") for number in range(4)]
-    async with AsyncExitStack() as stack:
-        tables = []
-        for who in whos:
-            store = await stack.enter_async_context(CoordinatorStore.opened(storage))
-            tables.append(store.leases(who))
-            stack.push_async_callback(tables[-1].close)
-            await tables[-1].exchange([], 0)
-
-        async def claim_both(number: int) -> None:
-            """As ``Sharing`` does: tried again until it is heard."""
-            for _ in range(20):
-                try:
-                    await tables[number].exchange([Claim(0, 1, Lease()), Claim(1, 1, Lease())], 0)
-                except FailedPreconditionError:
-                    raise
-                except Exception:  # noqa: BLE001 - others wrote at the same moment
-                    continue
-                return
-            raise AssertionError("it was never heard")
-
-        await asyncio.gather(*(claim_both(number) for number in range(4)))
-        owners: set[str] = set()
-
-        async def all_see_the_same() -> bool:
-            seen = [await table.exchange([], 0) for table in tables]
-            owners.clear()
-            owners.update(lease.owner for each in seen for lease in each.leases)
-            return len(owners) == 1
-
-        await wait_until_async(all_see_the_same, describe=lambda: owners)
-        assert owners <= {who.address for who in whos}
-
-
-async def test_nothing_is_lost_of_what_two_write_in_turn(storage: KafkaStorage) -> None:
-    """Each decides on what the other has written just before, in the very same row."""
-    async with AsyncExitStack() as stack:
-        leases = []
-        for who in (A, LATER_A):
-            store = await stack.enter_async_context(CoordinatorStore.opened(storage))
-            leases.append(store.leases(who))
-            stack.push_async_callback(leases[-1].close)
-        for turn in range(1, 6):
-            seen = await leases[0].exchange([Beat()], 0)
-            assert seen.peers[A.address].beats == 2 * turn - 1
-            seen = await leases[1].exchange([Beat()], 0)
-            assert seen.peers[A.address].beats == 2 * turn
-
-
-async def test_one_that_is_fenced_between_two_writes_writes_all_the_same(
-    storage: KafkaStorage,
-) -> None:
-    """It believed to be alone."""
-    async with AsyncExitStack() as stack:
-        leases = []
-        for who in (A, B):
-            store = await stack.enter_async_context(CoordinatorStore.opened(storage))
-            leases.append(store.leases(who))
-            stack.push_async_callback(leases[-1].close)
-        a, b = leases
-        await a.exchange([Claim(0, 1, Lease())], 0)
-        await b.exchange([Claim(1, 1, Lease())], 0)
-        seen = await a.exchange([Claim(1, 2, Lease()), Renew(0, 1)], 0)
-        assert seen.leases == (Lease(A.address, A.incarnation, 1, 1), Lease("b:1", "run b", 1))

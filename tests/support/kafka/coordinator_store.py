@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drover.log.kafka.client import KafkaClient
 from drover.log.storage import KafkaStorage
@@ -12,6 +12,7 @@ from services.coordinator.kafka.control import Control
 from services.coordinator.kafka.leases import KafkaLeases
 from services.coordinator.kafka.offsets import KafkaOffsets
 from services.coordinator.shards import Fencing
+from tests.support.kafka.logs import storage_on
 
 SHARDS = 2
 
@@ -57,3 +58,9 @@ class CoordinatorStore:
     def leases(self, who: Identity) -> KafkaLeases:
         """The table of leases, for the caller to close."""
         return KafkaLeases(self.control, who)
+
+
+def small_storage(bootstrap: str, prefix: str) -> KafkaStorage:
+    """Few partitions are soon made and read."""
+    storage = storage_on(bootstrap, prefix)
+    return replace(storage, topics=replace(storage.topics, offset_partitions=3))
