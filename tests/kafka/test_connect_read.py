@@ -36,6 +36,11 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e]
 
+#: Where transactions make no difference.
+without_transactions = pytest.mark.parametrize(
+    "sides", ["disabled"], ids=["plain"], indirect=True, scope="module"
+)
+
 
 @dataclass
 class SideBySide:
@@ -148,6 +153,7 @@ def test_changed_configs_are_shown_with_the_tasks_that_they_make(sides: SideBySi
     assert [key for key in tasks if key.connector == name] == [TaskId(name, 0)]
 
 
+@without_transactions
 def test_a_config_that_is_written_again_leaves_the_tasks_as_they_are(sides: SideBySide) -> None:
     rest, name = sides.connect.rest, sides.own("again")
     config = sides.sink(name, sides.new_topic())
@@ -192,6 +198,7 @@ def test_paused_stopped_and_resumed_connectors_are_shown_so(sides: SideBySide) -
     assert len(shown[name]["task configs"]) == 1  # type: ignore[arg-type]
 
 
+@without_transactions
 @pytest.mark.parametrize("state", ["PAUSED", "STOPPED"])
 def test_a_state_that_a_connector_is_created_with_is_shown(sides: SideBySide, state: str) -> None:
     rest, name = sides.connect.rest, f"created-{state}"
@@ -204,6 +211,7 @@ def test_a_state_that_a_connector_is_created_with_is_shown(sides: SideBySide, st
     assert sides.entry(name).task_count == -1, "no task configs were ever made"
 
 
+@without_transactions
 def test_restarts_are_told_to_watchers(sides: SideBySide) -> None:
     rest, name = sides.connect.rest, "restarted"
     rest.create(name, sides.source(name, sides.new_topic()))
@@ -279,6 +287,7 @@ def test_a_deleted_connector_is_gone_and_its_offsets_stay(sides: SideBySide) -> 
     assert shown[name]["config"]["tasks.max"] == "1"  # type: ignore[index]
 
 
+@without_transactions
 @pytest.mark.parametrize("name", ["a.b-0", "c-1-0", "ä é", "x:connector-y", "task-z-7"])
 def test_every_name_that_connect_takes_is_shown(sides: SideBySide, name: str) -> None:
     rest = sides.connect.rest
@@ -316,6 +325,7 @@ def test_task_counts_are_shown_where_producers_were_fenced(sides: SideBySide) ->
         assert sides.entry(name).fenced_task_count is None
 
 
+@without_transactions
 def test_generations_are_those_of_the_records(sides: SideBySide) -> None:
     rest, name = sides.connect.rest, "counted-generations"
     rest.create(name, sides.source(name, sides.new_topic()))
@@ -329,6 +339,7 @@ def test_generations_are_those_of_the_records(sides: SideBySide) -> None:
         assert statuses[key].state is RunState.RUNNING
 
 
+@without_transactions
 def test_work_that_moves_to_another_worker_is_shown_there(sides: SideBySide) -> None:
     rest, name = sides.connect.rest, sides.own("spread")
     topic = sides.new_topic(partitions=2)
