@@ -72,6 +72,28 @@ def decode_record(stored: StoredRecord) -> LogValue | None:
     return None
 
 
+def decode_shard_record(stored: StoredRecord) -> LogValue | None:
+    """As ``decode_record``, but in a topic, where anybody may write, what is none is passed over.
+
+    Raises:
+        DataLossError: LOG_CORRUPT, in a file, which nobody else writes.
+    """
+    try:
+        return decode_record(stored)
+    except DataLossError as error:
+        if stored.place is None:
+            raise
+        topic, partition, offset = stored.place
+        _logger.warning(
+            "a record cannot be read and is skipped",
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            why=error.message,
+        )
+        return None
+
+
 @cache
 def _report_unknown(kinds: tuple[int, ...]) -> None:
     """Once for each kind, however many records there are."""

@@ -15,7 +15,7 @@ from services.coordinator.core.machine import GroupsMachine
 from services.coordinator.core.ownership import Standing
 from services.coordinator.core.settings import GroupSettings
 from services.coordinator.core.values import LogValue
-from services.coordinator.records import decode_record, encode_record
+from services.coordinator.records import decode_shard_record, encode_record
 
 GroupRuntime = Runtime[LogValue]
 
@@ -220,7 +220,7 @@ class Shards:
             GroupsMachine(self._settings),
             log,
             encode=encode_record,
-            decode=decode_record,
+            decode=decode_shard_record,
             clock=self._clock,
             name=f"group shard {shard}",
         )
