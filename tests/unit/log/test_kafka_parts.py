@@ -113,6 +113,12 @@ def test_a_line_is_told_once_however_its_numbers_change() -> None:
     ]
 
 
+def test_to_be_fenced_is_no_warning() -> None:
+    with capture_logs() as told:
+        told_once().error("TXNERR fenced by a newer instance")
+    assert [each["log_level"] for each in told] == ["info"]
+
+
 def test_what_was_told_is_remembered_within_bounds() -> None:
     logger = told_once()
     with capture_logs() as told:

@@ -28,8 +28,10 @@ class _ToldOnce(logging.Handler):
         if len(self._told_at) > MAX_REMEMBERED_LINES:
             self._told_at.popitem(last=False)
         if is_news:
-            # what matters is raised as an error as well, where it matters
-            level = min(record.levelno, logging.WARNING)
+            # what matters is raised as an error as well, where it matters; and to be fenced is an
+            # expected turn where several processes write under one transactional id
+            most = logging.INFO if "fenced" in line else logging.WARNING
+            level = min(record.levelno, most)
             _logger.log(level, "kafka client", line=line)
 
 
