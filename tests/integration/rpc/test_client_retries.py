@@ -124,8 +124,25 @@ CALLS: dict[str, Call] = {
             name="flights", only_failed=True, include_tasks=True, writer_epoch=1
         )
     ),
+    "ConfigStoreService.PutTaskCount": _config(
+        lambda c: c.put_task_count(name="flights", task_count=1, writer_epoch=1)
+    ),
+    "ConfigStoreService.PutSessionKey": _config(
+        lambda c: c.put_session_key(key=b"k", algorithm="HmacSHA256", writer_epoch=1)
+    ),
+    "ConfigStoreService.PutLoggerLevel": _config(
+        lambda c: c.put_logger_level(logger="drover", level="DEBUG")
+    ),
+    "ConfigStoreService.GetConnectorHistory": _config(lambda c: c.connector_history("flights")),
     "StatusStoreService.PutStatuses": lambda own: StatusStoreClient(own).put_statuses([STATUS]),
     "StatusStoreService.GetSnapshot": lambda own: StatusStoreClient(own).get_snapshot(),
+    "StatusStoreService.PutTopicStatuses": lambda own: StatusStoreClient(own).put_topic_statuses(
+        "flights", ["t"], task=0
+    ),
+    "StatusStoreService.DeleteTopicStatuses": lambda own: StatusStoreClient(
+        own
+    ).delete_topic_statuses("flights"),
+    "StatusStoreService.Flush": lambda own: StatusStoreClient(own).flush(),
     "WorkerService.SubmitTaskConfigs": _worker(
         lambda c: c.submit_task_configs(connector="flights", task_configs=[{}])
     ),
@@ -144,6 +161,8 @@ CALLS: dict[str, Call] = {
     "ConnectService.StopConnector": _connect(lambda c: c.stop_connector("flights")),
     "ConnectService.RestartConnector": _connect(lambda c: c.restart_connector("flights")),
     "ConnectService.RestartTask": _connect(lambda c: c.restart_task("flights", 0)),
+    "ConnectService.GetConnectorHistory": _connect(lambda c: c.get_connector_history("flights")),
+    "ConnectService.RollbackConnector": _connect(lambda c: c.rollback_connector("flights", 1)),
     "ConnectService.ListTasks": _connect(lambda c: c.list_tasks("flights")),
     "ConnectService.ListPlugins": _connect(lambda c: c.list_plugins()),
     "ConnectService.GetPlugin": _connect(lambda c: c.get_plugin("FileStreamSource")),
@@ -169,12 +188,7 @@ WITHOUT_CALL = {
     "CoordinatorService.WatchGroup",
     "CoordinatorService.DeleteOffsets",
     "ConfigStoreService.WatchConfigs",
-    "ConfigStoreService.PutTaskCount",
-    "ConfigStoreService.PutSessionKey",
-    "ConfigStoreService.PutLoggerLevel",
     "StatusStoreService.WatchStatuses",
-    "StatusStoreService.PutTopicStatuses",
-    "StatusStoreService.Flush",
     "WorkerService.Forward",
     "ConnectService.WatchStatuses",
     "ConnectService.WatchConnectors",
