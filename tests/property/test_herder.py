@@ -1,6 +1,7 @@
 """A herder in a world that does whatever it may, in any order: its promises hold all the same."""
 
 import random
+from collections.abc import Sequence
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
-from drover.model.config import TargetState
+from drover.model.config import ConfigMap, TargetState
 from drover.model.group import Joined, JoinedMember, RebalanceInProgress, RetryJoin, Synced
 from drover.model.ids import TaskId, Term
 from drover.model.status import RunState, StatusSnapshot
@@ -199,24 +200,30 @@ class World:
                 ]
             case instructions.ClaimWriter(cause_id):
                 return [events.WriterClaimed(cause_id, self.generation, self.driver.offset)]
-            case instructions.SubmitToLeader(cause_id):
+            case instructions.SubmitToLeader(cause_id, _, name, configs):
+                self._write_task_configs(name, configs)
                 return [events.TaskConfigsSubmitted(cause_id)]
             case instructions.ValidateConfig(cause_id):
                 return [events.ConfigValidated(cause_id, (), "source")]
             case instructions.ClaimTask(task, run_id) | instructions.FetchOffsets(task, run_id):
                 return [self._prepared(instruction, task, run_id)]
             case instructions.WriteTaskConfigs(cause_id, name, configs):
-                if name in self.driver.herder.context.view.connectors:
-                    if self.rng.random() < 0.3 or name in self.spoiled:
-                        self.spoiled.discard(name)
-                        self.driver.commit_half(name, len(configs) + 1)
-                    else:
-                        self.driver.commit(name, configs)
+                self._write_task_configs(name, configs)
                 return [events.ConfigWritten(cause_id, self.driver.offset)]
             case _ if getattr(instruction, "cause_id", None) is not None:
                 return [events.ConfigWritten(instruction.cause_id, self.driver.offset, 1)]  # type: ignore[union-attr]
             case _:
                 return self._engine_outcome(instruction)
+
+    def _write_task_configs(self, name: str, configs: Sequence[ConfigMap]) -> None:
+        """Whoever leads writes them, and they may not come whole into the log."""
+        if name not in self.driver.herder.context.view.connectors:
+            return
+        if self.rng.random() < 0.3 or name in self.spoiled:
+            self.spoiled.discard(name)
+            self.driver.commit_half(name, len(configs) + 1)
+        else:
+            self.driver.commit(name, configs)
 
     def _engine_outcome(self, instruction: HerderInstruction) -> list[events.HerderEvent]:
         fails = self.rng.random() < 0.2
