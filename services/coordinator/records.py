@@ -12,6 +12,7 @@ from drover.errors import DataLossError, Reason
 from drover.log.log import LogRecord, StoredRecord
 from drover.model.group import OfferedProtocol
 from drover.model.offsets import GroupOffset, TopicPartition
+from drover.rpc.log_service import tell_skipped
 from services.coordinator.core.values import (
     FloorRecord,
     GroupMetadata,
@@ -83,14 +84,7 @@ def decode_shard_record(stored: StoredRecord) -> LogValue | None:
     except DataLossError as error:
         if stored.place is None:
             raise
-        topic, partition, offset = stored.place
-        _logger.warning(
-            "a record cannot be read and is skipped",
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            why=error.message,
-        )
+        tell_skipped(stored, "coordinator", error.message)
         return None
 
 

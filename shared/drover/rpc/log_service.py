@@ -115,20 +115,24 @@ def skipping_unreadable(
     """
 
     def decode_stored(stored: StoredRecord) -> RecordT:
-        record = stored.record
         try:
-            return decode(record.key, record.value)
+            return decode(stored.record.key, stored.record.value)
         except UnreadableRecordError as error:
-            topic, partition, offset = stored.place or (None, None, stored.offset)
-            on_kafka = {} if topic is None else {"topic": topic, "partition": partition}
-            _log.warning(
-                "a record cannot be read and is skipped",
-                log=service,
-                **on_kafka,
-                offset=offset,
-                key=record.key[:200].decode(errors="backslashreplace"),
-                why=str(error),
-            )
+            tell_skipped(stored, service, str(error))
             return ignored
 
     return decode_stored
+
+
+def tell_skipped(stored: StoredRecord, service: str, why: str) -> None:
+    """Tell in the service's own log, with its place, of a record that cannot be read."""
+    topic, partition, offset = stored.place or (None, None, stored.offset)
+    on_kafka = {} if topic is None else {"topic": topic, "partition": partition}
+    _log.warning(
+        "a record cannot be read and is skipped",
+        log=service,
+        **on_kafka,
+        offset=offset,
+        key=stored.record.key[:200].decode(errors="backslashreplace"),
+        why=why,
+    )
