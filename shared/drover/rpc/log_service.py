@@ -15,6 +15,7 @@ from drover.log.log import StoredRecord
 from drover.log.sqlite import SqliteLog
 from drover.log.storage import KafkaStorage, Storage
 from drover.rpc.server import RpcServer
+from drover.rpc.stopping import unless_stopped
 from drover.rpc.topic_service import DRAIN_GRACE_S, TopicPlace, Wire, serve_topic
 from drover.runtime.runtime import Runtime
 
@@ -82,18 +83,7 @@ async def load(runtime: Runtime[Any], stopping: asyncio.Event) -> bool:
     Raises:
         DroverError: The log cannot be read.
     """
-    loading = asyncio.create_task(_load(runtime))
-    stopped = asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait({loading, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if loading.done():
-            await loading
-            return True
-        return False
-    finally:
-        loading.cancel()
-        stopped.cancel()
-        await asyncio.wait({loading, stopped})
+    return await unless_stopped(_load(runtime), stopping)
 
 
 async def _load(runtime: Runtime[Any]) -> None:

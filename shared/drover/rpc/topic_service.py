@@ -23,6 +23,7 @@ from drover.log.log import Log
 from drover.log.storage import KafkaStorage
 from drover.rpc.late_log import LateLog
 from drover.rpc.server import RpcServer
+from drover.rpc.stopping import unless_stopped
 from drover.rpc.storage_health import StorageHealth
 from drover.runtime.runtime import Runtime
 
@@ -106,7 +107,7 @@ async def serve_topic(
                 watching.cancel()
                 await asyncio.wait([watching])
 
-        await _unless_stopped(serve(), stopping)
+        await unless_stopped(serve(), stopping)
 
 
 async def _once_reached(step: Callable[[], Awaitable[T]], health: StorageHealth) -> T:
@@ -121,19 +122,6 @@ async def _once_reached(step: Callable[[], Awaitable[T]], health: StorageHealth)
             await health.away(error)
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, RETRY_MAX_S)
-
-
-async def _unless_stopped(serving: Awaitable[None], stopping: asyncio.Event) -> None:
-    task = asyncio.ensure_future(serving)
-    stopped = asyncio.create_task(stopping.wait())
-    try:
-        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            await task
-    finally:
-        task.cancel()
-        stopped.cancel()
-        await asyncio.wait({task, stopped})
 
 
 def _followed(log: KafkaLog) -> FollowedKafkaLog:
