@@ -330,9 +330,11 @@ async def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
                 return False
 
             await wait_until_async(serves, timeout_s=60, describe=coordinator.log)
+            # it may answer for one group before it has loaded those of all shards
+            await wait_until_async(lambda: is_serving(coordinator), timeout_s=60)
             await asyncio.to_thread(broker.kill)
             await wait_until_async(lambda: healths(coordinator, "NOT_SERVING"), timeout_s=60)
-            assert await health(coordinator.address, "") == "SERVING", "the process itself"
+            assert await is_serving(coordinator), "the process itself"
             await asyncio.to_thread(broker.start)
             await wait_until_async(lambda: healths(coordinator, "SERVING"), timeout_s=60)
             await wait_until_async(serves, timeout_s=60, describe=coordinator.log)
@@ -346,6 +348,10 @@ async def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
 
 async def healths(coordinator: CoordinatorProcess, wanted: str) -> bool:
     return await health(coordinator.address) == wanted
+
+
+async def is_serving(coordinator: CoordinatorProcess) -> bool:
+    return await health(coordinator.address, "") == "SERVING"
 
 
 async def test_no_commit_that_was_acknowledged_is_lost_with_a_broker_or_a_coordinator(

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from drover.dataplane.values import ReadPlan, ReadRange
 from drover.errors import DataLossError, InvalidArgumentError, OutOfRangeError
 from drover.log.storage import KafkaStorage
 from services.worker.engine.topic_watcher import TopicWatcher
+from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce
 from tests.support.waiting import wait_until
@@ -66,7 +68,9 @@ def topic(kafka: Kafka, topic_prefix: str) -> Topic:
     return Topic(f"{topic_prefix}topic", storage, KafkaPlane(storage))
 
 
-def test_a_record_keeps_all_that_it_has(topic: Topic) -> None:
+def test_a_record_keeps_all_that_it_has(kafka: Kafka, topic: Topic) -> None:
+    # its time is long past, and the broker looks often for what is due to be removed
+    create_topic(kafka.bootstrap, topic.name, config={"retention.ms": "-1"})
     headers = [{"key": "h", "value": b"\xff"}, {"key": "h", "value": None}]
     when = datetime(2013, 1, 2, 3, 4, 5, 678_000, UTC)
     columns = {
@@ -290,6 +294,31 @@ def test_readers_are_woken_by_a_topic_and_by_its_records(topic: Topic) -> None:
     watcher.wait(_note(woken, "grown"), {(topic.name, 0): 1}, {topic.name: 1})
     topic.write({"value": [b"v"]})
     wait_until(lambda: woken == ["created", "grown"], timeout_s=20, describe=lambda: woken)
+
+
+def test_readers_are_woken_on_after_a_restart_of_the_broker(
+    own_broker: Callable[..., KafkaBroker],
+) -> None:
+    """Its partitions have another leader epoch then, and who asks with the old one is refused."""
+    broker = own_broker()
+    create_topic(broker.bootstrap, "t")
+    plane = KafkaPlane(KafkaStorage(bootstrap_servers=broker.bootstrap, group_id="data-plane"))
+    assert plane.end_offsets([("t", 0)]) == {("t", 0): 0}
+    woken: list[str] = []
+    watcher = TopicWatcher(plane, interval_ms=20)
+    for end, lose in enumerate((broker.kill, broker.stop)):
+        watcher.wait(_note(woken, lose.__name__), {("t", 0): end}, {"t": 1})
+        lose()
+        broker.start()
+        produce(broker.bootstrap, "t", [(None, b"v")])
+        wait_until(partial(woken.__contains__, lose.__name__), timeout_s=60)
+
+
+def test_a_topic_that_is_missing_keeps_no_reader_of_others_asleep(topic: Topic) -> None:
+    topic.write({"value": [b"v"]})
+    missing = (f"{topic.name}-missing", 0)
+    assert topic.plane.end_offsets([missing]) == {}
+    assert topic.plane.end_offsets([missing, (topic.name, 0)]) == {(topic.name, 0): 1}
 
 
 def _note(woken: list[str], what: str) -> Callable[[], None]:

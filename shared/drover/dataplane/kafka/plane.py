@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
@@ -20,7 +20,6 @@ from drover.dataplane.kafka.topics import partition_counts
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import Destination, PartitionKey, require_reached
 from drover.dataplane.values import ReadPlan
-from drover.log.kafka.errors import UNKNOWN_TOPIC
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
@@ -148,23 +147,12 @@ class KafkaPlane:
     def _list_offsets(
         self, partitions: Collection[PartitionKey], spec: OffsetSpec
     ) -> dict[PartitionKey, int]:
-        """One request for each broker that leads some of them."""
         if not partitions:
             return {}
-        futures = self._client.admin.list_offsets(
-            {TopicPartition(*key): spec for key in partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED,
-            request_timeout=self._client.timeout_s,
-        )
-        found = {}
-        for partition, future in futures.items():
-            try:
-                found[partition.topic, partition.partition] = future.result().offset
-            except KafkaException as error:
-                if error.args[0].code() not in UNKNOWN_TOPIC:
-                    raise self._client.translated(
-                        error,
-                        doing=f"the bounds of the topic {partition.topic} cannot be found",
-                        topic=partition.topic,
-                    ) from error
-        return found
+        topics = ", ".join(sorted({topic for topic, _ in partitions}))
+        try:
+            return self._client.offsets_now(partitions, spec)
+        except (KafkaException, TimeoutError) as error:
+            raise self._client.translated(
+                error, doing=f"the bounds of {topics} cannot be found", topic=topics
+            ) from error

@@ -1,16 +1,13 @@
 """How many partitions topics have; those that are missing are made here."""
 
 from collections.abc import Collection
-from concurrent.futures import Future
-from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 
 from drover.dataplane.topics import require_valid
 from drover.errors import Reason, UnavailableError
 from drover.log.kafka.client import KafkaClient
-from drover.log.kafka.errors import UNKNOWN_TOPIC
 
 #: Of a topic that was made this moment not every broker knows at once.
 _LOOKS_MAX = 50
@@ -22,16 +19,12 @@ def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, 
     Raises:
         DroverError: What KafkaClient.translated says.
     """
-    found = {}
-    for topic, future in _describe(client, topics).items():
-        try:
-            found[topic] = len(future.result().partitions)
-        except KafkaException as error:
-            if error.args[0].code() not in UNKNOWN_TOPIC:
-                raise client.translated(
-                    error, doing=f"asking about topic {topic}", topic=topic
-                ) from error
-    return found
+    try:
+        states = client.topics_now(topics)
+    except (KafkaException, TimeoutError) as error:
+        named = ", ".join(sorted(topics))
+        raise client.translated(error, doing=f"asking about {named}", topic=named) from error
+    return {topic: state.partition_count for topic, state in states.items()}
 
 
 def ensure_topic(client: KafkaClient, topic: str, partition_count: int) -> int:
@@ -65,11 +58,3 @@ def ensure_topic(client: KafkaClient, topic: str, partition_count: int) -> int:
     raise UnavailableError(
         Reason.STORAGE_UNAVAILABLE, f"topic {topic!r} was created, but no broker knows it yet"
     )
-
-
-def _describe(client: KafkaClient, topics: Collection[str]) -> dict[str, "Future[Any]"]:
-    collection = TopicCollection(sorted(topics))
-    found: dict[str, Future[Any]] = client.admin.describe_topics(
-        collection, request_timeout=client.timeout_s
-    )
-    return found

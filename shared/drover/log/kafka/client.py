@@ -143,17 +143,15 @@ class KafkaClient:
         loop = asyncio.get_running_loop()
         try:
             result = await loop.run_in_executor(self._threads, self._polled, work)
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             raise self.translated(error, doing=doing, topic=topic) from error
-        except TimeoutError as error:
-            raise self._no_answer(doing) from error
         self._refused = None
         return result
 
     def translated(
-        self, error: KafkaException | KafkaError, *, doing: str, topic: str = ""
+        self, error: KafkaException | KafkaError | TimeoutError, *, doing: str, topic: str = ""
     ) -> DroverError:
-        """What Kafka's error means for a caller.
+        """What Kafka's error means for a caller; a TimeoutError is one of brokers that are silent.
 
         UnavailableError STORAGE_UNAVAILABLE for what passes by, InvalidArgumentError TOO_LARGE for
         a record over the limits, FailedPreconditionError STALE_WRITER_EPOCH for a producer that
@@ -161,6 +159,8 @@ class KafkaClient:
         STORAGE_MISCONFIGURED for what an operator has to mend (a topic that is not there, no
         authorisation), DataLossError LOG_CORRUPT for records that are gone.
         """
+        if isinstance(error, TimeoutError):
+            error = KafkaError(KafkaError._TIMED_OUT)
         what = error.args[0] if isinstance(error, KafkaException) else error
         assert isinstance(what, KafkaError)
         brokers = self.storage.bootstrap_servers
@@ -186,16 +186,23 @@ class KafkaClient:
 
     def describe_topic_now(self, topic: str) -> TopicState | None:
         """As ``describe_topic``, for threads; raises KafkaException and TimeoutError."""
-        collection = TopicCollection([topic])
+        return self.topics_now([topic]).get(topic)
+
+    def topics_now(self, topics: Collection[str]) -> dict[str, TopicState]:
+        """Those of the topics that exist, for threads; raises KafkaException and TimeoutError."""
+        collection = TopicCollection(sorted(topics))
         asked = self._admin.describe_topics(collection, request_timeout=self.timeout_s)
-        try:
-            described = self.waited(asked[topic])
-        except KafkaException as error:
-            if error.args[0].code() in errors.UNKNOWN_TOPIC:
-                return None
-            raise
-        topic_id = str(described.topic_id).translate(_URL_SAFE)
-        return TopicState(topic, topic_id, len(described.partitions))
+        found = {}
+        for topic, future in asked.items():
+            try:
+                described = self.waited(future)
+            except KafkaException as error:
+                if error.args[0].code() not in errors.UNKNOWN_TOPIC:
+                    raise
+            else:
+                topic_id = str(described.topic_id).translate(_URL_SAFE)
+                found[topic] = TopicState(topic, topic_id, len(described.partitions))
+        return found
 
     async def stable_offsets(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """The last stable offset of each partition: below it no transaction is open.
@@ -228,39 +235,67 @@ class KafkaClient:
         self, topic: str, partitions: Collection[int], spec: OffsetSpec
     ) -> dict[int, int]:
         give_up_s = time.monotonic() + self.timeout_s
-
-        def ask() -> dict[int, int]:
-            return self._offsets_now(topic, partitions, spec)
-
+        wanted = [(topic, partition) for partition in partitions]
+        doing = f"the end of the topic {topic} cannot be found"
         while True:
             try:
-                return await self.run(
-                    ask, doing=f"the end of the topic {topic} cannot be found", topic=topic
+                found = await self.run(
+                    lambda: self.offsets_now(wanted, spec), doing=doing, topic=topic
                 )
-            except UnavailableError as error:
-                if errors.is_silence(error):
+                if len(found) == len(wanted):
+                    return {partition: offset for (_, partition), offset in found.items()}
+                unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+                error = self.translated(unknown, doing=doing, topic=topic)
+            except UnavailableError as unavailable:
+                if errors.is_silence(unavailable):
                     raise
-                # looking at the topic also has the client forget the leaders of before a restart
-                state = await self.describe_topic(topic)
-                if time.monotonic() >= give_up_s:
-                    self._check_partitions(topic, partitions, state)
-                    raise
+                error = unavailable
+            if time.monotonic() >= give_up_s:
+                self._check_partitions(topic, partitions, await self.describe_topic(topic))
+                raise error
             await asyncio.sleep(RETRY_S)
 
     def first_offsets_now(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """As ``first_offsets``, for threads; raises KafkaException and TimeoutError."""
-        return self._offsets_now(topic, partitions, OffsetSpec.earliest())
+        wanted = [(topic, partition) for partition in partitions]
+        found = self.offsets_now(wanted, OffsetSpec.earliest())
+        return {partition: offset for (_, partition), offset in found.items()}
 
-    def _offsets_now(
-        self, topic: str, partitions: Collection[int], spec: OffsetSpec
-    ) -> dict[int, int]:
-        wanted = {TopicPartition(topic, partition): spec for partition in partitions}
+    def offsets_now(
+        self, partitions: Collection[tuple[str, int]], spec: OffsetSpec
+    ) -> dict[tuple[str, int], int]:
+        """Offsets of committed records by topic and partition, for threads; one request for each
+        broker that leads some. Partitions that do not exist are left out.
+
+        Raises KafkaException and TimeoutError.
+        """
+        try:
+            return self._offsets_once(partitions, spec)
+        except KafkaException as error:
+            if error.args[0].code() in errors.SILENCE:
+                raise
+            # Leaders of before a restart stay in the client's mind for minutes, and brokers refuse
+            # whoever asks with their epoch. A look at the topics has it learn the new ones.
+            topics = self.topics_now({topic for topic, _ in partitions})
+            present = [each for each in partitions if each[0] in topics]
+            return self._offsets_once(present, spec) if present else {}
+
+    def _offsets_once(
+        self, partitions: Collection[tuple[str, int]], spec: OffsetSpec
+    ) -> dict[tuple[str, int], int]:
         asked = self._admin.list_offsets(
-            wanted,
+            {TopicPartition(*each): spec for each in partitions},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=self.timeout_s,
         )
-        return {place.partition: self.waited(asked[place]).offset for place in wanted}
+        found = {}
+        for place, future in asked.items():
+            try:
+                found[place.topic, place.partition] = self.waited(future).offset
+            except KafkaException as error:
+                if error.args[0].code() not in errors.UNKNOWN_TOPIC:
+                    raise
+        return found
 
     def _check_partitions(
         self, topic: str, partitions: Collection[int], state: TopicState | None
@@ -283,9 +318,6 @@ class KafkaClient:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in errors.REFUSED:
             self._refused = error, time.monotonic()
-
-    def _no_answer(self, doing: str) -> DroverError:
-        return self.translated(KafkaError(KafkaError._TIMED_OUT), doing=doing)
 
     def _made(self, make: Callable[[], T]) -> T:
         try:

@@ -75,7 +75,8 @@ _WRONG_SETTINGS: Final = frozenset(
         KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     }
 )
-_SILENCE: Final = frozenset(
+#: Nobody answered, so it is of no use to ask at once again.
+SILENCE: Final = frozenset(
     {
         KafkaError._TIMED_OUT,
         KafkaError._TRANSPORT,
@@ -143,7 +144,7 @@ def is_silence(error: DroverError) -> bool:
     cause = error.__cause__
     if not isinstance(cause, KafkaException):
         return isinstance(cause, TimeoutError)
-    return cause.args[0].code() in _SILENCE
+    return cause.args[0].code() in SILENCE
 
 
 def misconfigured(message: str, metadata: dict[str, str]) -> FailedPreconditionError:

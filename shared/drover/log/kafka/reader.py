@@ -281,9 +281,8 @@ async def _next(
     try:
         return await asyncio.wait_for(anext(batches), patience_s)
     except TimeoutError as error:
-        timed_out = KafkaError(KafkaError._TIMED_OUT)
         doing = f"the topic {topic} cannot be read"
-        raise client.translated(timed_out, doing=doing, topic=topic) from error
+        raise client.translated(error, doing=doing, topic=topic) from error
 
 
 def _cut(batch: ReadBatch, ends: Mapping[int, int]) -> ReadBatch:
