@@ -73,14 +73,29 @@ class Sharing:
         self._tasks: set[asyncio.Task[None]] = set()
         self._runner: asyncio.Task[None] | None = None
 
-    def start(self) -> "asyncio.Task[None]":
-        """Begin; the task ends after ``stop``, or with what makes going on senseless."""
+    def start(self) -> None:
+        """Begin."""
         self._runner = asyncio.create_task(self._run(), name="shard leases")
-        return self._runner
+        self._runner.add_done_callback(lambda _: self._settled.set())
 
     async def wait_until_settled(self) -> None:
-        """Wait until the shards that are free, or this coordinator's by right, are loaded."""
+        """Wait until the shards that are free, or this coordinator's by right, are loaded.
+
+        Raises:
+            DroverError: It makes no sense to go on.
+        """
         await self._settled.wait()
+        if self._runner is not None and self._runner.done():
+            await self._runner
+
+    async def wait_until_ended(self) -> None:
+        """Wait for ``stop``.
+
+        Raises:
+            DroverError: It makes no sense to go on.
+        """
+        if self._runner is not None:
+            await asyncio.shield(self._runner)
 
     async def stop(self) -> None:
         """Unload and release everything, so that others take over at once; idempotent."""

@@ -2,15 +2,15 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
 
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
 from drover.clock import Clock
 from drover.log.log import Log
 from drover.rpc.server import RpcServer
+from drover.rpc.stopping import unless_stopped
 from services.coordinator.core.lease_table import Identity
 from services.coordinator.core.ownership import Ownership, OwnershipSettings
 from services.coordinator.leases import LeaseStore, SharedLeases
@@ -108,28 +108,12 @@ class Parts:
             settings=OwnershipSettings(who.lease_ms),
             on_storage=on_storage,
         )
-        running = sharing.start()
+        sharing.start()
         self.stack.push_async_callback(sharing.stop)
-        if await _first_of(running, sharing.wait_until_settled(), self.stopping):
+
+        async def take_part() -> None:
+            await sharing.wait_until_settled()
             await on_serving()
-            await _first_of(running, asyncio.Event().wait(), self.stopping)
+            await sharing.wait_until_ended()
 
-
-async def _first_of(
-    running: "asyncio.Task[None]", event: Awaitable[Any], stopping: asyncio.Event
-) -> bool:
-    """Wait for ``event``, or ``stopping`` (False); raises what ended ``running`` before that."""
-    waits = [asyncio.ensure_future(event), asyncio.ensure_future(stopping.wait())]
-    try:
-        await asyncio.wait({running, *waits}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await _cancelled(waits)
-    if running.done():
-        await running
-    return not stopping.is_set()
-
-
-async def _cancelled(tasks: Iterable["asyncio.Future[Any]"]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+        await unless_stopped(take_part(), self.stopping)

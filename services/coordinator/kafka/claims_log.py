@@ -4,12 +4,13 @@ from collections.abc import Sequence
 
 import structlog
 
-from drover.errors import FailedPreconditionError, Reason
+from drover.log.claims import WriterClaim, next_claim
 from drover.log.connect_json import UnreadableRecordError
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.reader import read_to_end
 from drover.log.kafka.records import EARLIEST, GroupPosition, KafkaRecord, Place, Produced
 from drover.log.kafka.writer import TransactionalWriter
+from drover.model.ids import Term
 from services.coordinator.core.task_claims import ClaimsRecord, TaskClaims
 from services.coordinator.kafka.records import (
     OwnerRecord,
@@ -48,14 +49,8 @@ class ClaimsLog:
         async for batch in read_to_end(self._client, self._topic, {self._partition: EARLIEST}):
             for record in batch.records:
                 self._replay(record)
-        standing = self._owner
-        if standing.epoch > epoch or (standing.epoch == epoch and standing.owner != owner):
-            raise FailedPreconditionError(
-                Reason.STALE_TERM,
-                f"{owner} takes the claims of tasks with epoch {epoch}, but {standing.owner} has"
-                f" them with epoch {standing.epoch}: only a later one takes them over",
-                metadata={"currentTerm": f"{standing.epoch}.0", "currentOwner": standing.owner},
-            )
+        standing = WriterClaim(self._owner.owner, Term(self._owner.epoch, 0), self._owner.epoch)
+        next_claim(standing, owner, Term(epoch, 0))
         await self._writer.write([self._produced(OwnerRecord(owner, epoch))])
 
     async def write(
