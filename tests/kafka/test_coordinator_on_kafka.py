@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from drover.client import CoordinatorClient, channel
 from drover.errors import DroverError, Reason
@@ -164,6 +165,26 @@ async def test_topics_of_another_cluster_are_refused(
         done = await run_to_its_end("coordinator", tmp_path, environment)
         assert_one_clear_line(done, "coordinator", settings["control_storage_topic"], *words)
         assert await first.serves()
+    finally:
+        await first.stop()
+
+
+@pytest.mark.parametrize("service", ["config-store", "status-store"])
+async def test_a_store_of_another_cluster_is_refused_before_it_makes_its_topic(
+    settings: dict[str, Any], kafka: Kafka, tmp_path: Path, service: str
+) -> None:
+    first = RunningCoordinator(tmp_path, **settings)
+    await first.start()
+    try:
+        others = {"group_id": "another"} | {
+            name: f"{settings[name]}-of-another"
+            for name in ("config_storage_topic", "status_storage_topic")
+        }
+        environment = as_environment({**settings, **others})
+        done = await run_to_its_end(service, tmp_path, environment)
+        assert_one_clear_line(done, service, settings["control_storage_topic"], "DROVER_GROUP_ID")
+        made = AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=30).topics
+        assert not [topic for topic in made if topic in others.values()]
     finally:
         await first.stop()
 

@@ -89,10 +89,10 @@ async def serve_topic(
         spec = KafkaLogSpec(topic=topic.name, transactional_id=place.transactional_id(storage))
 
         async def serve() -> None:
-            await _once_reached(lambda: ensure_topics(client, [topic]), health)
             control = await _once_reached(lambda: ControlTopic.open(client), health)
             late.push_async_callback(control.close)
             await _once_reached(lambda: control.check_cluster(storage.group_id, None), health)
+            await _once_reached(lambda: ensure_topics(client, [topic]), health)
             opened = await _once_reached(
                 lambda: KafkaLog.open(client, control, spec, clock), health
             )
