@@ -1,8 +1,7 @@
 """Topics of a real broker as batches of rows: planned, read and written without Spark."""
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -13,8 +12,6 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from drover.dataplane.kafka.plane import KafkaPlane
-from drover.dataplane.kafka.producing import RecordProducer
-from drover.dataplane.kafka.reading import KafkaRangeReader
 from drover.dataplane.partitioner import partition_for_key
 from drover.dataplane.payload import FrameError
 from drover.dataplane.values import ReadPlan, ReadRange
@@ -24,48 +21,13 @@ from services.worker.engine.topic_watcher import TopicWatcher
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce
+from tests.support.kafka.data_topic import Topic
 from tests.support.waiting import wait_until
-
-MANY = 10**9
-
-
-@dataclass(frozen=True)
-class Topic:
-    """A topic of the test's own, read and written as executors do."""
-
-    name: str
-    storage: KafkaStorage
-    plane: KafkaPlane
-
-    def write(self, columns: Mapping[str, Any], **options: Any) -> int:
-        producer = RecordProducer(self.storage, **{"topic": self.name, **options})
-        (answer,) = producer(iter([pa.RecordBatch.from_pydict(dict(columns))]))
-        return int(answer.column("record_count")[0].as_py())
-
-    def plan(
-        self, starts: Mapping[int, int], *, max_records: int = MANY, max_bytes: int = MANY
-    ) -> ReadPlan:
-        return self.plane.plan_read(
-            {(self.name, partition): start for partition, start in starts.items()},
-            max_records=max_records,
-            max_bytes=max_bytes,
-        )
-
-    def read(self, ranges: Sequence[ReadRange]) -> list[dict[str, Any]]:
-        reader = KafkaRangeReader(self.storage, (tuple(ranges),))
-        return [row for batch in reader(0) for row in batch.to_pylist()]
-
-    def rows(self, *partitions: int) -> list[dict[str, Any]]:
-        return self.read(self.plan(dict.fromkeys(partitions or (0,), 0)).ranges)
-
-    def values(self, *partitions: int) -> list[bytes]:
-        return [row["value"] for row in self.rows(*partitions)]
 
 
 @pytest.fixture
 def topic(kafka: Kafka, topic_prefix: str) -> Topic:
-    storage = KafkaStorage(bootstrap_servers=kafka.bootstrap, group_id="data-plane")
-    return Topic(f"{topic_prefix}topic", storage, KafkaPlane(storage))
+    return Topic.at(kafka.bootstrap, f"{topic_prefix}topic")
 
 
 def test_a_record_keeps_all_that_it_has(kafka: Kafka, topic: Topic) -> None:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from drover.errors import DroverError, Reason, UnavailableError
+from drover.errors import Reason, UnavailableError
 from drover.log.kafka import writer as kafka_writer
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.control import ControlTopic
@@ -20,6 +20,7 @@ from drover.log.log import LogRecord
 from drover.model.ids import Term
 from drover.testing import raises_reason, read_all
 from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.callers import Caller
 from tests.support.kafka.following import Following
 from tests.support.kafka.logs import LogOnKafka, storage_on
 from tests.support.waiting import wait_until_async
@@ -44,55 +45,6 @@ async def opened(broker: KafkaBroker, prefix: str) -> AsyncIterator[FollowedKafk
     async with LogOnKafka.opened(broker.bootstrap, prefix, timeout_s=TIMEOUT_S) as on_kafka:
         assert isinstance(on_kafka.log, FollowedKafkaLog)
         yield on_kafka.log
-
-
-class Caller:
-    """Appends one record after the other, privileged or not, whatever happens to the broker."""
-
-    def __init__(self, log: FollowedKafkaLog, name: str, term: Term | None) -> None:
-        self.acknowledged: list[bytes] = []
-        self.failures: set[Reason] = set()
-        self._log = log
-        self._name = name
-        self._term = term
-        self._stopping = False
-        self.task = asyncio.create_task(self._run())
-
-    async def stop(self) -> None:
-        self._stopping = True
-        await self.task
-
-    async def goes_on(self) -> None:
-        """Wait until five more records are acknowledged."""
-        wanted = len(self.acknowledged) + 5
-        await wait_until_async(
-            lambda: len(self.acknowledged) >= wanted,
-            timeout_s=90,
-            describe=lambda: (self._name, self.failures),
-        )
-
-    async def fails(self) -> None:
-        """Wait until the brokers are missed once more."""
-        self.failures.clear()
-        await wait_until_async(lambda: Reason.STORAGE_UNAVAILABLE in self.failures, timeout_s=90)
-
-    async def _run(self) -> None:
-        epoch: int | None = None
-        number = 0
-        while not self._stopping:
-            number += 1
-            key = f"{self._name}-{number}".encode()
-            try:
-                if self._term is not None and epoch is None:
-                    epoch = await self._log.claim("leader", self._term)
-                await self._log.append([LogRecord(key, b"v")], epoch)
-            except DroverError as error:
-                self.failures.add(error.reason)
-                if error.reason is Reason.STALE_WRITER_EPOCH:
-                    epoch = None
-                await asyncio.sleep(0)  # a log that is closed refuses at once
-            else:
-                self.acknowledged.append(key)
 
 
 async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_load(

@@ -1,8 +1,8 @@
 """Config stores and status stores as processes on a real Kafka, which fail and come back."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,17 @@ from drover.rpc.server import STORAGE_HEALTH
 from drover.testing import raises_reason
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
-from tests.support.kafka.clients import create_topic, produce, read_all
+from tests.support.kafka.clients import create_topic, produce
 from tests.support.service_process import assert_one_clear_line, run_to_its_end
-from tests.support.store_process import Leader, OnKafka, StoreProcess, connector_keys
+from tests.support.store_process import (
+    Leader,
+    OnKafka,
+    StoreProcess,
+    assert_kept,
+    at,
+    writing,
+    wrote_more,
+)
 from tests.support.waiting import wait_until, wait_until_async
 
 StartStore = Callable[..., StoreProcess]
@@ -66,51 +74,6 @@ def new_store(tmp_path: Path) -> Iterator[StartStore]:
     yield make
     for each in made:
         each.process.stop()
-
-
-@asynccontextmanager
-async def at(*stores: StoreProcess) -> AsyncIterator[ConfigStoreClient]:
-    """A client of whichever of these has the turn."""
-    async with ReplicasChannel([each.address for each in stores]) as replicas:
-        yield ConfigStoreClient(replicas.as_channel())
-
-
-@asynccontextmanager
-async def writing(*stores: StoreProcess) -> AsyncIterator[Leader]:
-    """A leader that writes all the time, and has nothing open at the end."""
-    async with at(*stores) as client:
-        leader = Leader(client)
-        task = asyncio.create_task(leader.write_until_stopped())
-        try:
-            yield leader
-            leader.stopping = True
-            async with asyncio.timeout(60):
-                await task
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-
-
-async def wrote_more(leader: Leader, count: int = 20) -> None:
-    goal = len(leader.written) + count
-    await wait_until_async(
-        lambda: len(leader.written) >= goal, timeout_s=60, describe=lambda: leader
-    )
-
-
-async def assert_kept(leader: Leader, where: OnKafka, *stores: StoreProcess) -> None:
-    """Every store knows everything that was acknowledged, and it was written once."""
-    assert leader.written
-    for each in stores:
-        async with at(each) as client:
-            await client.get_end_offset()
-            snapshot = await client.get_snapshot()
-        revisions = {name: entry.config_revision for name, entry in snapshot.connectors.items()}
-        assert revisions == leader.written
-        each.assert_unharmed()
-    assert sorted(connector_keys(read_all(where.bootstrap, where.config_topic))) == sorted(
-        leader.written
-    )
 
 
 # replicas

@@ -1,7 +1,9 @@
 """Stores as processes of their own, and a leader that writes to them whatever happens."""
 
+import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,14 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from drover.client import ConfigStoreClient
+from drover.client import ConfigStoreClient, ReplicasChannel
 from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import Term
 from drover.rpc.server import STORAGE_HEALTH
 from tests.support.child_process import ChildProcess
+from tests.support.kafka.clients import read_all
 from tests.support.kafka.ports import LOOPBACK, free_ports
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until, wait_until_async
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,3 +159,49 @@ def connector_keys(records: Sequence[Any]) -> list[str]:
     """Which connectors' configs a topic has, one for each record."""
     keys = [(record.key or b"").decode() for record in records]
     return [key.removeprefix("connector-") for key in keys if key.startswith("connector-")]
+
+
+@asynccontextmanager
+async def at(*stores: StoreProcess) -> AsyncIterator[ConfigStoreClient]:
+    """A client of whichever of these has the turn."""
+    async with ReplicasChannel([each.address for each in stores]) as replicas:
+        yield ConfigStoreClient(replicas.as_channel())
+
+
+@asynccontextmanager
+async def writing(*stores: StoreProcess) -> AsyncIterator[Leader]:
+    """A leader that writes all the time, and has nothing open at the end."""
+    async with at(*stores) as client:
+        leader = Leader(client)
+        task = asyncio.create_task(leader.write_until_stopped())
+        try:
+            yield leader
+            leader.stopping = True
+            async with asyncio.timeout(60):
+                await task
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def wrote_more(leader: Leader, count: int = 20) -> None:
+    """Wait until it has written so many more."""
+    goal = len(leader.written) + count
+    await wait_until_async(
+        lambda: len(leader.written) >= goal, timeout_s=60, describe=lambda: leader
+    )
+
+
+async def assert_kept(leader: Leader, where: OnKafka, *stores: StoreProcess) -> None:
+    """Every store knows everything that was acknowledged, and it was written once."""
+    assert leader.written
+    for each in stores:
+        async with at(each) as client:
+            await client.get_end_offset()
+            snapshot = await client.get_snapshot()
+        revisions = {name: entry.config_revision for name, entry in snapshot.connectors.items()}
+        assert revisions == leader.written
+        each.assert_unharmed()
+    assert sorted(connector_keys(read_all(where.bootstrap, where.config_topic))) == sorted(
+        leader.written
+    )

@@ -1,4 +1,7 @@
-"""A Kafka broker of one node (KRaft, combined mode) that can be killed and comes back as it was."""
+"""A Kafka broker (KRaft) that can be killed and comes back as it was.
+
+It is a cluster of its own, or joins another one, see ``KafkaCluster``.
+"""
 
 import subprocess
 from collections.abc import Mapping
@@ -17,8 +20,6 @@ _FORMAT_TIMEOUT_S = 120
 
 #: Small and prompt: one node keeps one copy of everything and waits for nobody.
 QUICK_SETTINGS: Mapping[str, object] = {
-    "process.roles": "broker,controller",
-    "node.id": 1,
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
     "num.partitions": 1,
@@ -81,11 +82,17 @@ class SaslUsers:
 
 @dataclass(frozen=True, slots=True)
 class BrokerOptions:
-    """What one broker has that others have not; ``settings`` are its own, and win."""
+    """What one broker has that others have not; ``settings`` are its own, and win.
+
+    ``controller`` is the address of the one to join; without it a broker is its own.
+    """
 
     auto_create_topics: bool = False
     users: SaslUsers | None = None
     port: int | None = None
+    node_id: int = 1
+    controller: str = ""
+    heap_mib: int = HEAP_MIB
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -102,8 +109,8 @@ class KafkaBroker:
         self._jars = jars
         self._properties = directory / "server.properties"
         self.process = ChildProcess(
-            "the Kafka broker",
-            jars.command("kafka.Kafka", str(self._properties), heap_mib=HEAP_MIB),
+            f"the Kafka broker {self.options.node_id}",
+            jars.command("kafka.Kafka", str(self._properties), heap_mib=self.options.heap_mib),
             log_path=directory / "broker.log",
         )
 
@@ -111,6 +118,11 @@ class KafkaBroker:
     def bootstrap(self) -> str:
         """Where clients without a password connect."""
         return f"{LOOPBACK}:{self._port}"
+
+    @property
+    def controller(self) -> str:
+        """What others join."""
+        return self.options.controller or f"{LOOPBACK}:{self._controller_port}"
 
     @property
     def sasl_bootstrap(self) -> str:
@@ -166,7 +178,7 @@ class KafkaBroker:
             self._jars.command(
                 *("kafka.tools.StorageTool", "format", "--ignore-formatted"),
                 *("--cluster-id", _CLUSTER_ID, "--config", str(self._properties)),
-                heap_mib=HEAP_MIB,
+                heap_mib=self.options.heap_mib,
             ),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -179,17 +191,19 @@ class KafkaBroker:
         assert done.returncode == 0, f"the broker's storage was not formatted: {done.stdout}"
 
     def _settings(self) -> dict[str, object]:
-        listeners = {
-            "PLAINTEXT": f"PLAINTEXT://{LOOPBACK}:{self._port}",
-            "CONTROLLER": f"CONTROLLER://{LOOPBACK}:{self._controller_port}",
-        }
+        joins = bool(self.options.controller)
+        listeners = {"PLAINTEXT": f"PLAINTEXT://{LOOPBACK}:{self._port}"}
+        if not joins:
+            listeners["CONTROLLER"] = f"CONTROLLER://{self.controller}"
         users = self.options.users
         if users is not None:
             listeners["SASL"] = f"SASL://{LOOPBACK}:{self._sasl_port}"
         return {
             **QUICK_SETTINGS,
+            "process.roles": "broker" if joins else "broker,controller",
+            "node.id": self.options.node_id,
             "log.dirs": self._data,
-            "controller.quorum.voters": f"1@{LOOPBACK}:{self._controller_port}",
+            "controller.quorum.voters": f"1@{self.controller}",
             "listeners": ",".join(listeners.values()),
             "advertised.listeners": ",".join(
                 address for name, address in listeners.items() if name != "CONTROLLER"

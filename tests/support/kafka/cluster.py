@@ -1,0 +1,124 @@
+"""Several brokers of one cluster, whose partitions have copies and leaders that move."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from confluent_kafka import (
+    ElectionType,
+    KafkaError,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, PartitionMetadata
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.kafka.broker import BrokerOptions, KafkaBroker
+from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET
+from tests.support.kafka.jars import KafkaJars
+from tests.support.waiting import wait_until
+
+HEAP_MIB = 288
+CONTROLLER = 1
+#: Those that a test may kill.
+OTHERS = (2, 3)
+SETTLED_TIMEOUT_S = 60
+
+#: Each partition has a copy on each broker, and two of them are enough to write.
+_SETTINGS: Mapping[str, str] = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+    # leaders move when a test says so
+    "auto.leader.rebalance.enable": "false",
+}
+
+
+class KafkaCluster:
+    """Broker 1, which is the controller as well and stays up, and brokers 2 and 3."""
+
+    def __init__(self, jars: KafkaJars, directory: Path) -> None:
+        first = _broker(jars, directory, CONTROLLER)
+        self.brokers = {CONTROLLER: first}
+        for node in OTHERS:
+            self.brokers[node] = _broker(jars, directory, node, controller=first.controller)
+        self._admin = AdminClient({"bootstrap.servers": first.bootstrap, **QUIET})
+
+    @property
+    def bootstrap(self) -> str:
+        """All of them."""
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def start(self) -> None:
+        """Returns once all serve."""
+        with ThreadPoolExecutor() as at_once:
+            list(at_once.map(KafkaBroker.start, self.brokers.values()))
+        wait_until(
+            lambda: len(self._admin.list_topics(timeout=CALL_TIMEOUT_S).brokers) == 3,
+            timeout_s=SETTLED_TIMEOUT_S,
+        )
+
+    def stop(self) -> None:
+        """In good order, the controller last; those that do not run are left alone."""
+        for broker in reversed(self.brokers.values()):
+            broker.stop()
+
+    def make_topic(
+        self,
+        topic: str,
+        *,
+        leader: int,
+        partitions: int = 1,
+        config: Mapping[str, str] | None = None,
+    ) -> None:
+        """One whose partitions are led by ``leader`` for as long as it is there."""
+        copies = [leader, *(node for node in self.brokers if node != leader)]
+        wanted = NewTopic(
+            topic, partitions, replica_assignment=[copies] * partitions, config=dict(config or {})
+        )
+        made = self._admin.create_topics([wanted], operation_timeout=CALL_TIMEOUT_S)
+        made[topic].result(CALL_TIMEOUT_S)
+        self.wait_until_whole(topic)
+
+    def leader(self, topic: str) -> int:
+        """Of its first partition; -1 where there is none."""
+        return self._partitions(topic)[0].leader
+
+    def wait_until_led_by_another(self, topic: str, node: int) -> None:
+        """Until ``topic`` is led, and not by ``node``: a broker that was killed is missed late."""
+        wait_until(
+            lambda: self.leader(topic) not in (node, -1),
+            timeout_s=SETTLED_TIMEOUT_S,
+            describe=lambda: self._partitions(topic),
+        )
+
+    def wait_until_whole(self, topic: str) -> None:
+        """Until each partition has a leader and all of its copies are as far as it is."""
+
+        def is_whole() -> bool:
+            copies = [len(each.isrs) for each in self._partitions(topic)]
+            return min(copies, default=0) == len(self.brokers) and self.leader(topic) != -1
+
+        wait_until(is_whole, timeout_s=SETTLED_TIMEOUT_S, describe=lambda: self._partitions(topic))
+
+    def elect(self, topic: str) -> None:
+        """Have the brokers lead the partitions again for which they were made."""
+        self.wait_until_whole(topic)
+        places = [TopicPartition(topic, each.id) for each in self._partitions(topic)]
+        elected = self._admin.elect_leaders(ElectionType.PREFERRED, places)
+        for error in elected.result(CALL_TIMEOUT_S).values():
+            if error is not None:
+                assert error.code() == KafkaError.ELECTION_NOT_NEEDED, error
+
+    def _partitions(self, topic: str) -> list[PartitionMetadata]:
+        """None of a topic that is not known yet."""
+        metadata = self._admin.list_topics(topic, timeout=CALL_TIMEOUT_S)
+        return [*metadata.topics[topic].partitions.values()]
+
+
+def _broker(jars: KafkaJars, directory: Path, node: int, controller: str = "") -> KafkaBroker:
+    options = BrokerOptions(
+        node_id=node, controller=controller, heap_mib=HEAP_MIB, settings=_SETTINGS
+    )
+    return KafkaBroker(jars, directory / f"broker-{node}", options)
