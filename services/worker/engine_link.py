@@ -23,11 +23,14 @@ from services.worker.core import events, instructions
 from services.worker.engine.settings import EngineLimits
 from services.worker.engine.supervisor import EngineExit
 from services.worker.known_plugins import KnownPlugins
+from services.worker.process_loggers import LoggerState
 
 #: Over the plugins' own limits: for the engine to answer that one was reached.
 _MARGIN_S = 5.0
 #: How long a read waits for the plugins, which tell what to mask.
 _PLUGINS_PATIENCE_S = 1.0
+#: The engine's thread that takes commands answers, which never waits for a plugin.
+_LOGGERS_TIMEOUT_S = 2.0
 
 _log = structlog.get_logger("drover.worker")
 
@@ -71,6 +74,7 @@ class EngineLink:
         self._post = post
         self._commit: Callable[[int, TaskOffsets], None] | None = None
         self._forget_commits: Callable[[], None] | None = None
+        self._on_started: Callable[[], None] | None = None
         self._engine: Engine | None = None
         self.spark_version = ""
         self.plugins = KnownPlugins()
@@ -88,11 +92,17 @@ class EngineLink:
         """Hand commits to ``commit``; when an engine ends, its commits are nobody's: ``forget``."""
         self._commit, self._forget_commits = commit, forget
 
+    def attach_start(self, on_started: Callable[[], None]) -> None:
+        """Call ``on_started`` for each engine that takes commands from then on."""
+        self._on_started = on_started
+
     # Reports
 
     def on_report(self, report: pb.EngineReport) -> None:
         """Take a report that answers no command."""
         match report.WhichOneof("report"):
+            case "started" if self._on_started is not None:
+                self._on_started()
             case "ready":
                 self._was_ready = True
                 self.spark_version = report.ready.spark_version
@@ -143,6 +153,41 @@ class EngineLink:
             await self._running().send(command)
         except UnavailableError:
             _log.info("a commit's answer found no engine", task=str(result.task))
+
+    # Loggers, as EngineLoggers
+
+    async def list_loggers(self) -> list[LoggerState]:
+        """The loggers of the engine's process, by name.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE.
+            DeadlineExceededError: It does not answer.
+        """
+        return await self._loggers(pb.EngineCommand(list_loggers=pb.ListLoggers()))
+
+    async def set_logger_levels(self, levels: Mapping[str, str]) -> list[str]:
+        """Set levels in order; returns the names of the loggers that changed.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE.
+            DeadlineExceededError: It does not answer; it may do so later.
+        """
+        entries = [pb.SetLoggerLevels.Entry(name=n, level=level) for n, level in levels.items()]
+        command = pb.EngineCommand(set_logger_levels=pb.SetLoggerLevels(levels=entries))
+        return [state.name for state in await self._loggers(command)]
+
+    async def _loggers(self, command: pb.EngineCommand) -> list[LoggerState]:
+        report = await self._running().call(command, _LOGGERS_TIMEOUT_S)
+        return [
+            LoggerState(
+                each.name,
+                each.level,
+                each.last_change_time.ToMilliseconds()
+                if each.HasField("last_change_time")
+                else None,
+            )
+            for each in report.loggers.loggers
+        ]
 
     # Plugins
 

@@ -395,9 +395,9 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     async def ListLoggers(
         self, request: pb.ListLoggersRequest, context: RpcContext
     ) -> pb.ListLoggersResponse:
-        """The loggers of this process."""
+        """The loggers of this worker's processes."""
         response = pb.ListLoggersResponse()
-        for state in self._loggers.states():
+        for state in await self._loggers.states():
             shown = response.loggers.add(name=state.name, level=state.level)
             if state.changed_ms is not None:
                 shown.last_change_time.FromMilliseconds(state.changed_ms)
@@ -408,9 +408,9 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     ) -> pb.SetLoggerLevelResponse:
         """Set a logger's level, here or everywhere."""
         if not request.cluster_scope:
-            names = self._loggers.set_level(request.name, request.level)
+            names = await self._loggers.set_level(request.name, request.level)
             return pb.SetLoggerLevelResponse(names=names)
-        self._loggers.check(request.name, request.level)
+        await self._loggers.check(request.name, request.level)
         await self._config_store.put_logger_level(
             logger=request.name,
             level=shared_level(request.level),

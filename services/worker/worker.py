@@ -146,7 +146,8 @@ class Worker:
         loop.start(executor.execute)
         hub = ChangeHub()
         loop.observe(hub.observe)
-        loggers = Loggers(SystemClock().now_ms)
+        loggers = Loggers(SystemClock().now_ms, link)
+        link.attach_start(loggers.engine_started)
         loop.observe(loggers.observe)
         carrier = Carrier(loop, workers)
         backends = Backends(
@@ -172,6 +173,7 @@ class Worker:
             asyncio.create_task(_mirror_statuses(status_store, loop), name="status mirror"),
             asyncio.create_task(statuses.run(), name="status writer"),
             asyncio.create_task(committer.run(), name="offset committer"),
+            asyncio.create_task(loggers.run(), name="levels of loggers"),
         ]
         for task in background:
             stack.push_async_callback(_cancelled, task)

@@ -14,6 +14,8 @@ SOURCE = "tests.IdleSource"
 SINK = "tests.IdleSink"
 #: Can be imported, but is not listed among the installed plugins.
 UNLISTED = "tests.UnlistedSource"
+#: The only logger that it has, of a connector's module.
+LOGGER = pb.Logger(name="acme.connectors.idle", level="INFO")
 
 
 class FakeEngine:
@@ -35,6 +37,8 @@ class FakeEngine:
         self.paused: dict[TaskId, bool] = {}
         self.started: dict[TaskId, pb.StartTask] = {}
         self.commit_results: dict[int, pb.CommitResult] = {}
+        #: The levels that the present engine was told, in order.
+        self.logger_levels: list[tuple[str, str]] = []
         self._configs: dict[str, Mapping[str, str]] = {}
         self._call_ids = itertools.count(1)
         self.start_count = 0
@@ -45,6 +49,9 @@ class FakeEngine:
     def _come_up(self) -> None:
         self.start_count += 1
         self.process_id = self.start_count
+        self.logger_levels = []
+        started = pb.EngineReport(started=pb.EngineStarted())
+        asyncio.get_running_loop().call_soon(self._on_report, started)
         ready = pb.EngineReady(spark_version="none", spark_master="none", process_id=1)
         asyncio.get_running_loop().call_soon(self._on_report, pb.EngineReport(ready=ready))
 
@@ -96,6 +103,12 @@ class FakeEngine:
             case "set_paused":
                 task = _task_id(command.set_paused.connector, command.set_paused.task)
                 self.paused[task] = command.set_paused.paused
+            case "list_loggers":
+                return pb.EngineReport(loggers=pb.LoggerList(loggers=[LOGGER]))
+            case "set_logger_levels":
+                levels = command.set_logger_levels.levels
+                self.logger_levels += [(each.name, each.level) for each in levels]
+                return pb.EngineReport(loggers=pb.LoggerList(loggers=[LOGGER]))
         return pb.EngineReport(done=pb.Done())
 
     def _generate(self, command: pb.GenerateTaskConfigs) -> pb.EngineReport:

@@ -1,9 +1,12 @@
 """Answers to commands: what a plugin call's outcome means to the herder."""
 
+from collections.abc import Iterable
+
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import DroverError
 from services.worker.engine.plugins import PluginNotFoundError, describe_error
 from services.worker.engine.threads import Raised, TimedOut, cap_text, format_trace
+from services.worker.process_loggers import LoggerState
 
 _MESSAGE_MAX_BYTES = 4 * 1024
 
@@ -11,6 +14,16 @@ _MESSAGE_MAX_BYTES = 4 * 1024
 def done(call_id: int) -> engine_pb2.EngineReport:
     """The command was carried out."""
     return engine_pb2.EngineReport(call_id=call_id, done=engine_pb2.Done())
+
+
+def loggers(call_id: int, states: Iterable[LoggerState]) -> engine_pb2.EngineReport:
+    """Loggers of this process."""
+    report = engine_pb2.EngineReport(call_id=call_id, loggers=engine_pb2.LoggerList())
+    for state in states:
+        shown = report.loggers.loggers.add(name=state.name, level=state.level)
+        if state.changed_ms is not None:
+            shown.last_change_time.FromMilliseconds(state.changed_ms)
+    return report
 
 
 def failed(

@@ -8,6 +8,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from drover.api.engine.v1 import engine_pb2
+from drover.clock import SystemClock
 from drover.codec.common import decode_task_id
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
@@ -22,6 +23,7 @@ from services.worker.engine.tasks import TaskRegistry
 from services.worker.engine.threads import Outcome, PluginThreads, Returned
 from services.worker.engine.topic_watcher import TopicWatcher
 from services.worker.engine.validation import encode_plugins, validate
+from services.worker.process_loggers import ProcessLoggers
 
 Send = Callable[[engine_pb2.EngineReport], None]
 
@@ -37,6 +39,7 @@ class Engine:
         self._limits = limits
         self._send = send
         self._plugins = plugins
+        self._loggers = ProcessLoggers(SystemClock().now_ms)
         self._threads = PluginThreads(
             abandoned_max=limits.abandoned_threads, on_exhausted=self._ask_for_replacement
         )
@@ -117,6 +120,10 @@ class Engine:
             self._tasks.stop(call_id, decode_task_id(command.stop_task.task))
         elif kind == "set_paused":
             self._set_paused(call_id, command.set_paused)
+        elif kind == "list_loggers":
+            self._send(answers.loggers(call_id, self._loggers.states()))
+        elif kind == "set_logger_levels":
+            self._set_logger_levels(call_id, command.set_logger_levels)
         elif kind == "commit_result":
             take = self._commits.pop(call_id, None)
             if take is not None:
@@ -153,6 +160,13 @@ class Engine:
             limit_ms=self._limits.validate_ms,
             on_done=finish,
         )
+
+    def _set_logger_levels(self, call_id: int, command: engine_pb2.SetLoggerLevels) -> None:
+        changed: set[str] = set()
+        for each in command.levels:
+            changed.update(self._loggers.set_level(each.name, each.level))
+        states = [state for state in self._loggers.states() if state.name in changed]
+        self._send(answers.loggers(call_id, states))
 
     def _set_paused(self, call_id: int, command: engine_pb2.SetPaused) -> None:
         if command.HasField("task"):

@@ -8,6 +8,7 @@ from typing import cast
 
 import structlog
 
+from drover.api.engine.v1 import engine_pb2
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.plane import DataPlane
@@ -34,6 +35,7 @@ def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) ->
     )
     link = HerderLink(sock)
     engine = Engine(settings.limits, link.send, PluginRegistry())
+    link.send(engine_pb2.EngineReport(started=engine_pb2.EngineStarted()))
     threading.Thread(target=_serve, args=(link, engine), name="commands", daemon=True).start()
     try:
         spark = _start(settings, engine, stop)

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -134,6 +135,8 @@ class PluginRegistry:
 def checked_class(found: object) -> type[Connector]:
     """``found``, when it is a class that can be run as a connector.
 
+    From then on its module has a logger, to be listed and set before it is first used.
+
     Raises:
         TypeError: It is not.
     """
@@ -144,6 +147,7 @@ def checked_class(found: object) -> type[Connector]:
         raise TypeError(f"{found.__qualname__} is abstract: it lacks {missing}")
     if not isinstance(getattr(found, "task_class", None), type):
         raise TypeError(f"{found.__qualname__} names no task_class")
+    logging.getLogger(found.__module__)
     return found
 
 

@@ -13,7 +13,7 @@ from drover.client import ConnectClient
 from drover.errors import InvalidArgumentError, NotFoundError, Reason
 from drover.model.ids import TaskId
 from services.worker.presenter import MASK
-from tests.support.fake_engine import SOURCE
+from tests.support.fake_engine import LOGGER, SOURCE, FakeEngine
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
@@ -174,3 +174,23 @@ async def test_a_level_for_the_cluster_goes_through_the_config_log(
             await follower.set_logger_level("no.such", "DEBUG", cluster_scope=cluster_scope)
         with pytest.raises(InvalidArgumentError):
             await follower.set_logger_level("root", "LOUD", cluster_scope=cluster_scope)
+
+
+async def test_engines_follow_the_levels_of_the_cluster_and_of_their_worker(
+    workers: list[RunningWorker], follower: ConnectClient
+) -> None:
+    assert LOGGER.name in [each.name for each in await follower.list_loggers()]
+    assert await follower.set_logger_level("acme", "ERROR") == [LOGGER.name]
+    await follower.set_logger_level(LOGGER.name, "debug", cluster_scope=True)
+    leading, following = (_engine(worker) for worker in workers)
+    for_all = (LOGGER.name, "DEBUG")
+    await wait_until_async(lambda: leading.logger_levels == [for_all])
+    await wait_until_async(lambda: following.logger_levels == [("acme", "ERROR"), for_all])
+    following.die()
+    following.come_back()
+    await wait_until_async(lambda: following.logger_levels == [("acme", "ERROR"), for_all])
+
+
+def _engine(worker: RunningWorker) -> FakeEngine:
+    assert worker.engine is not None
+    return worker.engine

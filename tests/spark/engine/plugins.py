@@ -242,6 +242,7 @@ class ChattyTask(SourceTask):
         self._done = True
         print("the task prints")  # noqa: T201 (that is the point)
         logging.getLogger("chatty").warning("the task logs")
+        logging.getLogger(f"{__name__}.chatty").debug("the task logs in detail")
         rows = ArrowRows(self._context.spark, chatter, 1, "value string")
         return SourceBatch(rows, [({"a": 1}, {"b": 2})], topic=self._context.config["topic"])
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from drover.api.engine.v1 import engine_pb2
 from drover.model.ids import TaskId
-from tests.spark.engine.harness import CALL_TIMEOUT_S, Harness
+from tests.spark.engine.harness import CALL_TIMEOUT_S, PLUGINS, Harness
 from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
@@ -300,6 +301,37 @@ async def test_what_plugins_print_and_log_is_in_the_log(engine: Harness) -> None
 
     await wait_until_async(lambda: said <= heard(), describe=lambda: said - heard())
     await engine.stop_task("chatty")
+
+
+async def test_an_engine_says_first_of_all_that_it_takes_commands(engine: Harness) -> None:
+    assert engine.reports[0].HasField("started")
+
+
+async def test_a_task_logs_at_the_level_that_its_connectors_module_is_given(
+    engine: Harness,
+) -> None:
+    def heard() -> int:
+        return sum(b"the task logs in detail" in line for line in engine.log)
+
+    async def set_level(level: str) -> list[str]:
+        entry = engine_pb2.SetLoggerLevels.Entry(name=PLUGINS, level=level)
+        command = engine_pb2.SetLoggerLevels(levels=[entry])
+        return [
+            each.name for each in (await engine.call(set_logger_levels=command)).loggers.loggers
+        ]
+
+    await engine.start_task("terse", plugin="Chatty", topic="terse")
+    await engine.wait_for_records("terse", 1)
+    await engine.stop_task("terse")
+    listed = (await engine.call(list_loggers=engine_pb2.ListLoggers())).loggers.loggers
+    assert {each.name: each.level for each in listed}[PLUGINS] == "INFO"
+    assert heard() == 0
+    assert await set_level("DEBUG") == [PLUGINS, f"{PLUGINS}.chatty"]
+    await engine.start_task("wordy", plugin="Chatty", topic="wordy")
+    await engine.wait_for_records("wordy", 1)
+    await wait_until_async(heard)
+    await engine.stop_task("wordy")
+    await set_level("INFO")
 
 
 async def test_an_engine_whose_session_a_plugin_stopped_is_replaced(

@@ -1,5 +1,6 @@
 """Finding connector classes; a broken entry point is told, and stands in nobody's way."""
 
+import logging
 import sys
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,6 +110,13 @@ def test_what_cannot_be_a_connector_is_not_found(name: str, why: str) -> None:
         registry.find(name)
     assert why in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_connectors_module_has_a_logger_before_it_logs() -> None:
+    loggers = logging.getLogger().manager.loggerDict
+    loggers.pop(MODULE, None)
+    _registry(Shown=f"{MODULE}:Good").find("Shown")
+    assert MODULE in loggers
 
 
 def test_a_broken_entry_point_is_a_problem_and_the_others_work() -> None:

@@ -1,14 +1,22 @@
-"""The loggers of a worker's process (KIP-976)."""
+"""The loggers of a worker's two processes (KIP-976)."""
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import pytest
 
-from drover.errors import InvalidArgumentError
+from drover.errors import (
+    DroverError,
+    InvalidArgumentError,
+    Reason,
+    UnavailableError,
+)
 from drover.model.config import ConfigEvent, ConfigSnapshot, LoggerLevelSet
 from services.worker.core import events
-from services.worker.loggers import Loggers, shared_level
+from services.worker.loggers import REMEMBERED_MAX, Loggers, shared_level
+from services.worker.process_loggers import LoggerState, ProcessLoggers
+from tests.support.waiting import wait_until_async
 
 NAME = "drover.test.loggers"
 
@@ -31,9 +39,43 @@ def levels() -> Iterator[None]:
         logging.getLogger(name).setLevel(level)
 
 
+class Engine:
+    """Keeps what it is told; ``fault`` is what each call of it raises instead."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.states: list[LoggerState] = []
+        self.fault: DroverError | None = None
+
+    async def list_loggers(self) -> Sequence[LoggerState]:
+        if self.fault is not None:
+            raise self.fault
+        return self.states
+
+    async def set_logger_levels(self, levels: Mapping[str, str]) -> Sequence[str]:
+        if self.fault is not None:
+            raise self.fault
+        self.told += levels.items()
+        return [state.name for state in self.states]
+
+
 @pytest.fixture
-def loggers() -> Loggers:
-    return Loggers(lambda: 5_000)
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def loggers(engine: Engine) -> Loggers:
+    return Loggers(lambda: 5_000, engine)
+
+
+@pytest.fixture
+async def telling(loggers: Loggers) -> AsyncIterator[None]:
+    """The engine is told of what changes."""
+    running = asyncio.create_task(loggers.run())
+    yield
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 def level_of(name: str) -> int:
@@ -50,20 +92,20 @@ def load(loggers: Loggers, **levels: str) -> None:
     loggers.observe(events.ConfigsLoaded(ConfigSnapshot(0, {}, {}, logger_levels=named)))
 
 
-def test_a_level_goes_to_a_logger_and_those_below_it(loggers: Loggers) -> None:
-    assert loggers.set_level(NAME, "debug") == [NAME, f"{NAME}.a", f"{NAME}.b"]
+async def test_a_level_goes_to_a_logger_and_those_below_it(loggers: Loggers) -> None:
+    assert await loggers.set_level(NAME, "debug") == [NAME, f"{NAME}.a", f"{NAME}.b"]
     assert level_of(f"{NAME}.b") == logging.DEBUG
-    assert loggers.set_level(f"{NAME}.a", "ERROR") == [f"{NAME}.a"]
+    assert await loggers.set_level(f"{NAME}.a", "ERROR") == [f"{NAME}.a"]
     assert level_of(f"{NAME}.b") == logging.DEBUG
 
 
-def test_a_name_that_only_loggers_below_it_have_is_known(loggers: Loggers) -> None:
-    assert f"{NAME}.a" in loggers.set_level("drover.test", "ERROR")
+async def test_a_name_that_only_loggers_below_it_have_is_known(loggers: Loggers) -> None:
+    assert f"{NAME}.a" in await loggers.set_level("drover.test", "ERROR")
 
 
-def test_one_that_was_set_is_listed_with_when(loggers: Loggers) -> None:
-    loggers.set_level(f"{NAME}.a", "WARN")
-    states = {state.name: state for state in loggers.states()}
+async def test_one_that_was_set_is_listed_with_when(loggers: Loggers) -> None:
+    await loggers.set_level(f"{NAME}.a", "WARN")
+    states = {state.name: state for state in await loggers.states()}
     assert states[f"{NAME}.a"].level == "WARNING"
     assert states[f"{NAME}.a"].changed_ms == 5_000
     assert states[f"{NAME}.b"].changed_ms is None
@@ -71,17 +113,17 @@ def test_one_that_was_set_is_listed_with_when(loggers: Loggers) -> None:
     assert "drover" in states
 
 
-def test_the_same_level_again_keeps_the_time(loggers: Loggers) -> None:
-    later = Loggers(iter((1_000, 2_000)).__next__)
+def test_the_same_level_again_keeps_the_time() -> None:
+    later = ProcessLoggers(iter((1_000, 2_000)).__next__)
     later.set_level(f"{NAME}.a", "ERROR")
     assert later.set_level(f"{NAME}.a", "ERROR") == []
     states = {state.name: state for state in later.states()}
     assert states[f"{NAME}.a"].changed_ms == 1_000
 
 
-def test_the_root_alone(loggers: Loggers) -> None:
-    loggers.set_level(f"{NAME}.a", "ERROR")
-    loggers.set_level("root", "OFF")
+async def test_the_root_alone(loggers: Loggers) -> None:
+    await loggers.set_level(f"{NAME}.a", "ERROR")
+    await loggers.set_level("root", "OFF")
     assert logging.getLogger().getEffectiveLevel() > logging.CRITICAL
     assert level_of(f"{NAME}.a") == logging.ERROR
 
@@ -97,11 +139,11 @@ def test_the_root_alone(loggers: Loggers) -> None:
         ("org.apache.kafka", "7", ["name", "level"]),
     ],
 )
-def test_an_unknown_logger_and_a_bad_level_are_refused(
+async def test_an_unknown_logger_and_a_bad_level_are_refused(
     loggers: Loggers, name: str, level: str, fields: list[str]
 ) -> None:
     with pytest.raises(InvalidArgumentError) as caught:
-        loggers.set_level(name, level)
+        await loggers.set_level(name, level)
     assert [violation.field for violation in caught.value.violations] == fields
 
 
@@ -131,3 +173,83 @@ def test_what_a_long_absence_missed_is_made_up_for(loggers: Loggers) -> None:
 )
 def test_the_config_log_has_the_levels_that_kafka_connect_knows(level: str, shared: str) -> None:
     assert shared_level(level) == shared
+
+
+def test_a_logger_that_is_made_later_follows_the_one_above_it() -> None:
+    own = ProcessLoggers(lambda: 0)
+    assert own.set_level(f"{NAME}.later", "ERROR") == [f"{NAME}.later"]
+    assert level_of(f"{NAME}.later.still") == logging.ERROR
+    logging.getLogger(f"{NAME}.later").setLevel(logging.NOTSET)
+
+
+async def test_both_processes_loggers_are_listed_by_name(loggers: Loggers, engine: Engine) -> None:
+    engine.states = [LoggerState("acme.lines", "DEBUG", 7), LoggerState(NAME, "OFF", None)]
+    states = {state.name: state for state in await loggers.states()}
+    assert states["acme.lines"] == LoggerState("acme.lines", "DEBUG", 7)
+    assert states[NAME].level != "OFF"  # the herder's own
+    assert list(states) == sorted(states)
+
+
+async def test_a_connectors_logger_is_set_in_the_engine(loggers: Loggers, engine: Engine) -> None:
+    engine.states = [LoggerState("acme.lines", "INFO", None)]
+    assert await loggers.set_level("acme", "debug") == ["acme.lines"]
+    assert engine.told == [("acme", "DEBUG")]
+    assert "acme" not in logging.getLogger().manager.loggerDict
+    with pytest.raises(InvalidArgumentError):
+        await loggers.set_level("acme.li", "DEBUG")
+
+
+async def test_without_an_engine_the_herders_loggers_are_shown_and_set(
+    loggers: Loggers, engine: Engine
+) -> None:
+    engine.states = [LoggerState("acme.lines", "INFO", None)]
+    engine.fault = UnavailableError(Reason.ENGINE_UNAVAILABLE, "it ended")
+    assert "acme.lines" not in [state.name for state in await loggers.states()]
+    assert await loggers.set_level(f"{NAME}.a", "ERROR") == [f"{NAME}.a"]
+    assert level_of(f"{NAME}.a") == logging.ERROR
+    with pytest.raises(InvalidArgumentError):
+        await loggers.set_level("acme.lines", "ERROR")
+
+
+@pytest.mark.usefixtures("telling")
+async def test_the_engine_hears_of_every_level_for_the_cluster_but_of_no_bad_one(
+    loggers: Loggers, engine: Engine
+) -> None:
+    load(loggers, of_long_ago="ERROR")
+    read(loggers, ("acme.lines", "debug"), ("acme.words", "LOUD"), ("", "DEBUG"))
+    await wait_until_async(lambda: engine.told == [("acme.lines", "DEBUG")])
+
+
+@pytest.mark.usefixtures("telling")
+async def test_a_new_engine_is_told_what_was_set_since_the_worker_began(
+    loggers: Loggers, engine: Engine
+) -> None:
+    read(loggers, ("acme.b", "ERROR"), ("acme.a", "WARN"), ("acme.b.c", "INFO"))
+    read(loggers, ("acme.b", "OFF"), ("other", "DEBUG"), ("acme.a.x", "FATAL"))
+    wanted = [("acme.a", "WARN"), ("acme.b", "OFF"), ("other", "DEBUG"), ("acme.a.x", "FATAL")]
+    await wait_until_async(lambda: engine.told == wanted)
+    engine.told.clear()
+    loggers.engine_started()
+    await wait_until_async(lambda: engine.told == wanted)
+
+
+@pytest.mark.usefixtures("telling")
+async def test_an_engine_that_is_away_does_not_end_the_telling(
+    loggers: Loggers, engine: Engine
+) -> None:
+    engine.fault = UnavailableError(Reason.ENGINE_UNAVAILABLE, "it ended")
+    read(loggers, ("acme", "DEBUG"))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    engine.fault = None
+    loggers.engine_started()
+    await wait_until_async(lambda: engine.told == [("acme", "DEBUG")])
+
+
+async def test_the_levels_that_are_remembered_are_bounded(loggers: Loggers, engine: Engine) -> None:
+    read(loggers, *((f"acme.{number:04}", "ERROR") for number in range(REMEMBERED_MAX + 1)))
+    loggers.engine_started()
+    await loggers.set_level("root", "INFO")
+    assert len(engine.told) == REMEMBERED_MAX
+    assert engine.told[0] == ("acme.0002", "ERROR")
+    assert engine.told[-1] == ("root", "INFO")
