@@ -10,6 +10,8 @@ from tests.bench import (
     fail_over,
     heartbeats,
     joins,
+    kafka_connectors,
+    kafka_copy,
     status_writes,
 )
 from tests.bench.figure import Figure
@@ -23,11 +25,14 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "config-load": config_load.figures,
     "status-store": status_writes.figures,
     "cluster": cluster.figures,
+    "kafka-copy": kafka_copy.figures,
+    "kafka-connectors": kafka_connectors.figures,
 }
 #: Names for several parts.
 SETS = {
     "coordinator": ("joins", "heartbeats", "fail-over"),
     "config-store": ("config-seen", "config-load"),
+    "kafka": ("kafka-copy", "kafka-connectors"),
 }
 
 

@@ -13,7 +13,7 @@ import psutil
 
 from drover.cli.process import descendants
 from tests.bench.figure import Figure
-from tests.bench.running import create_copy, delete_copy, size_of, wait_for
+from tests.bench.running import create_copy, delete_copy, size_of, wait_for, write_lines
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 
 LINE_COUNT = 1_000_000
@@ -21,12 +21,6 @@ COPY_ROUNDS = 3
 HAND_OVERS = 3
 TIMEOUT_S = 300.0
 MEBIBYTE = 1024 * 1024
-
-
-def _write_lines(path: Path) -> None:
-    with path.open("w") as file:
-        for number in range(LINE_COUNT):
-            file.write(f"{number},line {number * 7919 % 1000003},some text to carry\n")
 
 
 async def _copy_rounds(cluster: EmbeddedCluster, source: Path, folder: Path) -> list[float]:
@@ -110,7 +104,7 @@ def _plain_spark(source: Path, folder: Path) -> list[float]:
 
 async def _measure(folder: Path) -> list[Figure]:
     source = folder / "lines.txt"
-    _write_lines(source)
+    write_lines(source, LINE_COUNT)
     plain = [LINE_COUNT / seconds for seconds in _plain_spark(source, folder)]
     async with embedded_cluster(folder / "cluster") as cluster:
         await cluster.wait_until_members()

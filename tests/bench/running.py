@@ -20,6 +20,13 @@ async def wait_for(condition: Callable[[], bool], *, timeout_s: float, what: str
     return time.monotonic()
 
 
+def write_lines(path: Path, line_count: int) -> None:
+    """Some 40 bytes a line, all of ASCII."""
+    with path.open("w") as file:
+        for number in range(line_count):
+            file.write(f"{number},line {number * 7919 % 1000003},some text to carry\n")
+
+
 def size_of(path: Path) -> int:
     """A file's size; 0 while it is not there."""
     try:
