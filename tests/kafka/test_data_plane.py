@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from drover.dataplane.kafka.plane import KafkaPlane
+from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.partitioner import partition_for_key
 from drover.dataplane.payload import FrameError
 from drover.dataplane.values import ReadPlan, ReadRange
@@ -83,6 +84,15 @@ def test_a_given_partition_wins_then_the_key_as_in_java_then_the_first(topic: To
 
 def _keys(topic: Topic, count: int) -> list[tuple[str, int]]:
     return [(topic.name, partition) for partition in range(count)]
+
+
+def test_a_batch_tells_which_topics_its_records_name(topic: Topic) -> None:
+    names = [topic.name, f"{topic.name}-b", None, f"{topic.name}-b"]
+    rows = pa.RecordBatch.from_pydict({"topic": names, "value": [b"v"] * 4})
+    (answer,) = RecordProducer(topic.storage, topic=f"{topic.name}-c")(iter([rows]))
+    (told,) = answer.to_pylist()
+    assert told["record_count"] == 4
+    assert sorted(told["topics"]) == [topic.name, f"{topic.name}-b", f"{topic.name}-c"]
 
 
 def test_keyless_records_are_spread_evenly_where_that_is_asked_for(topic: Topic) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,12 @@ class Flow:
         committed = self.engine.store.fetch_offsets(self._names[kind])
         return json.loads(committed[0].offset_json or "{}") if committed else {}
 
+    def tells_its_topic(self, kind: str) -> bool:
+        """Whether the progress of a task names the topic, and no other."""
+        entries = [e for report in self.engine.reports for e in report.task_progress.entries]
+        found = [each for each in entries if each.task.connector == self._names[kind]]
+        return {topic for each in found for topic in each.topics} == {self.topic}
+
     def failures(self) -> list[str]:
         names = self._names.values()
         return [
@@ -154,6 +161,8 @@ async def test_several_partitions_lose_and_double_nothing(flow: Flow, kafka: Kaf
         timeout_s=CALL_TIMEOUT_S,
         describe=flow.failures,
     )
+    for kind in ("source", "sink"):
+        await wait_until_async(partial(flow.tells_its_topic, kind))
     await flow.stop()
     wanted, found = (path.read_bytes().splitlines() for path in (flow.source, flow.target))
     assert sorted(found) == sorted(wanted)

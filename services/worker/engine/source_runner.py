@@ -26,8 +26,6 @@ class _Staged:
     batch: StagedBatch
     offsets: Sequence[CommittedOffset]
     started_s: float
-    #: None for a frame that names topics row by row: those are not tracked.
-    topic: str | None
 
 
 class SourceRunner(TaskRunner):
@@ -81,7 +79,7 @@ class SourceRunner(TaskRunner):
         with self._spark_jobs():
             written = self._tools.plane.stage(self._tools.spark, batch.frame, destination)
         self._restart_wanted = False
-        return _Staged(written, offsets, started_s, batch.topic)
+        return _Staged(written, offsets, started_s)
 
     def _publish(self, staged: _Staged) -> float | None:
         if self.over:  # abandoned meanwhile
@@ -91,8 +89,7 @@ class SourceRunner(TaskRunner):
         self._tools.watcher.published()
 
         def committed() -> None:
-            topics = [staged.topic] if staged.topic else []
-            self._moved(record_count, staged.started_s, topics)
+            self._moved(record_count, staged.started_s, staged.batch.topics)
 
         if self._tools.plane.commits_with_records or not staged.offsets:
             committed()

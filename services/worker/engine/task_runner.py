@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -31,6 +32,10 @@ from services.worker.engine.topic_watcher import TopicWatcher
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
+#: Topics in one report of a task's progress, and those that wait for the next ones. Of more than
+#: that a topic is reported once records of it move again.
+_REPORT_TOPICS_MAX = 1_000
+_WAITING_TOPICS_MAX = 10_000
 
 log = structlog.get_logger(__name__)
 
@@ -85,8 +90,9 @@ class TaskRunner(ABC):
         self._deadline_limit_ms = 0
         self._record_count = 0
         self._batch_count = 0
-        #: Those of records that moved since the last report.
-        self._moved_topics: set[str] = set()
+        #: Those of records that moved and were not reported since; in order, so that each has its
+        #: turn.
+        self._moved_topics: dict[str, None] = {}
         self._last_batch_ms = 0
         self._told_batch_count = 0
         self._commits = TaskCommits(
@@ -189,10 +195,12 @@ class TaskRunner(ABC):
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
         """How far it is, when that changed since the last time."""
         with self._lock:
-            if self._batch_count == self._told_batch_count:
+            if self._batch_count == self._told_batch_count and not self._moved_topics:
                 return None
             self._told_batch_count = self._batch_count
-            topics, self._moved_topics = self._moved_topics, set()
+            topics = list(islice(self._moved_topics, _REPORT_TOPICS_MAX))
+            for topic in topics:
+                del self._moved_topics[topic]
             return engine_pb2.TaskProgress.Entry(
                 task=encode_task_id(self.spec.task),
                 run_id=self.spec.run_id,
@@ -257,8 +265,9 @@ class TaskRunner(ABC):
         with self._lock:
             self._record_count += record_count
             self._batch_count += 1
-            if record_count:
-                self._moved_topics.update(topics)
+            for topic in topics if record_count else ():
+                if len(self._moved_topics) < _WAITING_TOPICS_MAX:
+                    self._moved_topics[topic] = None
             self._last_batch_ms = round((time.monotonic() - started_s) * 1000)
 
     def _make_instance(self, committed: Sequence[CommittedOffset]) -> None:

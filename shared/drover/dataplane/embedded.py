@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 
 from drover.dataplane.arrow_rows import ArrowRows
 from drover.dataplane.frames import stage_frame, topic_rows, warm_up
-from drover.dataplane.plane import Destination, PartitionKey, require_reached
+from drover.dataplane.plane import (
+    BATCH_TOPICS_MAX,
+    Destination,
+    PartitionKey,
+    require_reached,
+)
 from drover.dataplane.reading import RangeReader
 from drover.dataplane.staging import Stager
 from drover.dataplane.store import EmbeddedStore
@@ -29,6 +34,12 @@ class StagedBlobs:
     store: EmbeddedStore
     destination: Destination
     blobs: Sequence[StagedBlob]
+
+    @property
+    def topics(self) -> Collection[str]:
+        """See StagedBatch."""
+        names = dict.fromkeys(blob.topic for blob in self.blobs)
+        return tuple(itertools.islice(names, BATCH_TOPICS_MAX))
 
     def publish(self, offsets: Sequence[CommittedOffset]) -> int:
         """See StagedBatch: one transaction for the records, their offsets and the claim."""

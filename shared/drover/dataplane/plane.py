@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: A topic's name and the number of one of its partitions.
 PartitionKey = tuple[str, int]
+#: So many topics of one batch are named, which is for people; records may go into more.
+BATCH_TOPICS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,10 @@ class Destination:
 
 class StagedBatch(Protocol):
     """A source's batch that executors have written."""
+
+    @property
+    def topics(self) -> Collection[str]:
+        """The topics that its records go into; of more than BATCH_TOPICS_MAX only so many."""
 
     def publish(self, offsets: Sequence[CommittedOffset]) -> int:
         """Make the records visible, and commit ``offsets`` with them where the plane can.

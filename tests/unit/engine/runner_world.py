@@ -4,7 +4,7 @@ Frames are stand-ins that run the executors' functions in this process.
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -115,6 +115,26 @@ class LinesSource(SourceConnector):
         return [{}]
 
 
+class Spreader(SourceTask):
+    """Records that each name their topic; ``batches`` of topics, one a poll."""
+
+    batches: list[list[str]] = []  # noqa: RUF012 (each test has its own)
+
+    def start(self, context: SourceTaskContext) -> None: ...
+
+    def poll(self) -> SourceBatch | None:
+        if not self.batches:
+            return None
+        topics = self.batches.pop(0)
+        rows = {"topic": topics, "value": ["row"] * len(topics)}
+        frame = Frame(lambda: iter([pa.RecordBatch.from_pydict(rows)]))
+        return SourceBatch(cast("Any", frame), [({"rows": 0}, {"left": len(self.batches)})])
+
+
+class SpreaderSource(LinesSource):
+    task_class = Spreader  # type: ignore[assignment]
+
+
 class Writer(SinkTask):
     """Keeps what it is given."""
 
@@ -217,6 +237,11 @@ class World:
 
     def source(self) -> SourceRunner:
         return cast("SourceRunner", self.runner(SourceRunner, LinesSource))
+
+    def spreader(self, *batches: Iterable[str]) -> SourceRunner:
+        """A source whose records name their topics, so many batches of them."""
+        Spreader.batches = [list(topics) for topics in batches]
+        return cast("SourceRunner", self.runner(SourceRunner, SpreaderSource))
 
     def sink(self, topics: str = "t") -> SinkRunner:
         return cast("SinkRunner", self.runner(SinkRunner, WriterSink, topics=topics))

@@ -23,8 +23,8 @@ class FarPlane(EmbeddedPlane):
     commits_with_records = False
 
     def stage(self, spark: Any, frame: Any, destination: Destination) -> Any:
-        super().stage(spark, frame, destination).publish(())
-        return ProducedBatch(1)
+        staged = super().stage(spark, frame, destination)
+        return ProducedBatch(staged.publish(()), staged.topics)
 
     def current_claim(self, task: TaskId) -> None:
         return None

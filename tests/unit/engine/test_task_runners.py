@@ -9,9 +9,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from drover.connector import SourceBatch
+from drover.dataplane import embedded
 from drover.errors import DataLossError, Reason
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
+from services.worker.engine import task_runner
 from services.worker.engine.source_runner import SourceRunner
 from tests.unit.engine.runner_world import (
     Lines,
@@ -46,6 +48,40 @@ def test_a_source_tells_the_topics_of_records_that_moved_since_the_last_time(
         told.append(list(progress.topics))
     assert told == [["t"], ["t"]]
     assert runner.progress() is None
+
+
+def test_a_source_tells_the_topics_that_its_records_name(world: World) -> None:
+    runner = world.spreader(["b", "a", "b"], ["c", "a"])
+    assert [runner.take_turn() for _ in range(2)] == [0, 0]
+    progress = runner.progress()
+    assert progress is not None
+    assert sorted(progress.topics) == ["a", "b", "c"]
+    assert progress.record_count == 5
+
+
+def test_topics_over_a_reports_bound_follow_in_the_next_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_runner, "_REPORT_TOPICS_MAX", 2)
+    monkeypatch.setattr(task_runner, "_WAITING_TOPICS_MAX", 5)
+    runner = world.spreader("abcdefg")
+    runner.take_turn()
+    told = [list(found.topics) for found in iter(runner.progress, None)]
+    assert told == [["a", "b"], ["c", "d"], ["e"]]
+
+
+def test_a_batch_names_so_many_topics_at_most(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(embedded, "BATCH_TOPICS_MAX", 2)
+    runner = world.spreader("abc", "cd")
+    told = []
+    for _ in range(2):
+        runner.take_turn()
+        progress = runner.progress()
+        assert progress is not None
+        told.append(sorted(progress.topics))
+    assert told == [["a", "b"], ["c", "d"]]
 
 
 def test_a_source_whose_staging_meets_a_busy_store_starts_again_from_the_offsets(

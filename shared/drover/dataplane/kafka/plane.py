@@ -37,6 +37,8 @@ class ProducedBatch:
     """A batch that is in its topics already."""
 
     record_count: int
+    #: See StagedBatch.
+    topics: Collection[str]
 
     def publish(self, offsets: Sequence[CommittedOffset]) -> int:
         """See StagedBatch; the offsets are the task's to commit."""
@@ -131,7 +133,11 @@ class KafkaPlane:
             produced = frame.map_in_arrow(producer, PRODUCED_DDL, at_once=True)
         else:
             produced = frame.coalesce(1).mapInArrow(producer, PRODUCED_DDL)
-        return ProducedBatch(sum(row["record_count"] for row in produced.collect()))
+        rows = produced.collect()
+        return ProducedBatch(
+            sum(row["record_count"] for row in rows),
+            topics=tuple(dict.fromkeys(topic for row in rows for topic in row["topics"])),
+        )
 
     def current_claim(self, task: TaskId) -> None:
         """See DataPlane: the coordinator checks it with each commit."""

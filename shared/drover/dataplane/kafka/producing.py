@@ -7,7 +7,7 @@ next attempt. The producer is idempotent, so that its own retries neither double
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from drover.dataplane import payload, routing
 from drover.dataplane.kafka.clients import Pool, shared_client
 from drover.dataplane.kafka.topics import ensure_topic
+from drover.dataplane.plane import BATCH_TOPICS_MAX
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.storage import KafkaStorage
 
@@ -28,8 +29,8 @@ _SERVE_EVERY = 10_000
 #: The key decides, in the client.
 _BY_KEY = -1
 
-PRODUCED_DDL = "record_count bigint"
-_PRODUCED_SCHEMA = pa.schema([("record_count", pa.int64())])
+PRODUCED_DDL = "record_count bigint, topics array<string>"
+_PRODUCED_SCHEMA = pa.schema([("record_count", pa.int64()), ("topics", pa.list_(pa.string()))])
 
 _SETTINGS = {
     "acks": "all",
@@ -86,14 +87,15 @@ class RecordProducer:
     spread_keyless: bool = False
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Produce everything; yields one row that says how many records there were."""
+        """Produce everything; yields one row: how many records there were, and of which topics."""
         with _senders.borrow(self.storage) as sender:
             run = _Run(self, sender)
             for batch in batches:
                 run.add(batch)
             run.finish()
         yield pa.RecordBatch.from_pydict(
-            {"record_count": [run.record_count]}, schema=_PRODUCED_SCHEMA
+            {"record_count": [run.record_count], "topics": [run.topics()]},
+            schema=_PRODUCED_SCHEMA,
         )
 
 
@@ -120,6 +122,10 @@ class _Run:
             places = self._places(topic, chosen.column("key"), explicit)
             self._produce(topic, chosen, places)
             self.record_count += chosen.num_rows
+
+    def topics(self) -> list[str]:
+        """The topics of the records, BATCH_TOPICS_MAX at most."""
+        return list(islice(self._partition_counts, BATCH_TOPICS_MAX))
 
     def finish(self) -> None:
         left = self._producer.flush(DELIVERY_TIMEOUT_MS / 1000 + _FLUSH_MARGIN_S)
