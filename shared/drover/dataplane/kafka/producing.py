@@ -183,7 +183,8 @@ class _Run:
                 self._check_failures()
             while True:
                 try:
-                    produce(topic, value, key, place, timestamp=timestamp_ms, headers=headers)
+                    # all by place, as names would take half of the call's time
+                    produce(topic, value, key, place, None, None, timestamp_ms, headers)
                     break
                 except BufferError:
                     self._producer.poll(_ROOM_POLL_S)
