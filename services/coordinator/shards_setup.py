@@ -137,11 +137,7 @@ def _distribute(path: Path, old: sqlite3.Connection, targets: list[sqlite3.Conne
     for target in targets:
         target.execute("BEGIN IMMEDIATE")
     record_count = 0
-    before = sqlite_file.NO_RECORD
-    for row in old.execute(_SELECT):
-        stored = sqlite_file.from_row(row, path)
-        sqlite_file.check_link(row, before, path)
-        before = stored.offset
+    for stored in sqlite_file.from_rows(old.execute(_SELECT), sqlite_file.NO_RECORD, path):
         try:
             key = pb.GroupMetadataKey.FromString(stored.record.key)
         except DecodeError as error:

@@ -11,7 +11,7 @@ KEPT_RECORD_COUNT = 1_000
 """Compaction leaves this many of the newest records alone."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one for every record read; frozen ones take several times as long to make
 class LogRecord:
     """A keyed record; a ``value`` of None is a tombstone.
 
@@ -27,7 +27,7 @@ class LogRecord:
     timestamp_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # as above
 class StoredRecord:
     """A record where it stands in the log; compaction leaves gaps between offsets.
 

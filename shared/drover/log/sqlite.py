@@ -35,6 +35,8 @@ DELETE_BATCH_RECORDS = 1_000
 READER_THREADS = 2
 
 _COLUMNS = "offset, timestamp_ms, key, value, request_id, author, checksum, previous"
+#: Where they are among the columns; other queries have fewer.
+_KEY_AND_VALUE = slice(2, 4)
 _INSERT = f"INSERT INTO record ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _SELECT_FROM = f"SELECT {_COLUMNS} FROM record WHERE offset >= ? ORDER BY offset"
 _SELECT_END = "SELECT coalesce(max(offset) + 1, 0) FROM record"
@@ -201,14 +203,13 @@ class _Query:
                     self._cursor = self._connection.execute(self._sql, self._parameters)
                 rows: list[tuple[Any, ...]] = []
                 size_bytes = 0
-                while len(rows) < max_rows and size_bytes < max_bytes:
-                    row = self._cursor.fetchone()
-                    if row is None:
-                        break
+                for row in self._cursor:
                     rows.append(row)
-                    for cell in row:
-                        if type(cell) is bytes:  # asked of every cell at every start
+                    for cell in row[_KEY_AND_VALUE]:
+                        if type(cell) is bytes:  # a damaged cell may be anything
                             size_bytes += len(cell)
+                    if len(rows) >= max_rows or size_bytes >= max_bytes:
+                        break
             except (sqlite3.Error, OSError) as error:
                 raise file.translated(error, self._path) from error
             return rows
@@ -294,13 +295,8 @@ class SqliteLog:
         before = file.NO_RECORD if start_offset <= 0 else None
         async with aclosing(self._rows(query, READ_BATCH_RECORDS)) as batches:
             async for rows in batches:
-                batch = []
-                for row in cast("list[file.Row]", rows):
-                    stored = file.from_row(row, self._path)
-                    if before is not None:
-                        file.check_link(row, before, self._path)
-                    before = stored.offset
-                    batch.append(stored)
+                batch = list(file.from_rows(cast("list[file.Row]", rows), before, self._path))
+                before = batch[-1].offset
                 yield batch
 
     async def end_offset(self) -> int:

@@ -5,7 +5,7 @@ import os
 import sqlite3
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from drover.errors import DataLossError, DroverError, Reason, UnavailableError
@@ -64,6 +64,8 @@ _MIGRATIONS = {
 
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 _PRIMARY_CODE = 0xFF
+
+_LENGTHS = struct.Struct("<qqqq").pack
 
 #: The ``previous`` of a log's first record.
 NO_RECORD = -1
@@ -213,60 +215,58 @@ def translated(error: sqlite3.Error | OSError, path: Path) -> DroverError:
     )
 
 
-def checksum(offset: int, timestamp_ms: int, record: LogRecord) -> int:
+def checksum(
+    offset: int,
+    timestamp_ms: int,
+    key: bytes,
+    value: bytes | None,
+    request_id: str,
+    author: str,
+) -> int:
     """A CRC-32 over all of a record, so that a flipped bit anywhere in it is found.
 
     One without an author has that of version 2, which knew none.
     """
-    key, value, author = record.key, record.value, record.author
-    lengths = struct.pack(
-        "<qqqq", offset, timestamp_ms, len(key), -1 if value is None else len(value)
-    )
-    crc = zlib.crc32(key, zlib.crc32(lengths))
-    crc = zlib.crc32(value or b"", crc)
-    crc = zlib.crc32(record.request_id.encode(errors="surrogatepass"), crc)
-    if not author:
-        return crc
-    return zlib.crc32(b"\0" + author.encode(errors="surrogatepass"), crc)
+    lengths = _LENGTHS(offset, timestamp_ms, len(key), -1 if value is None else len(value))
+    # in one piece: a log is read at every start
+    content = lengths + key + (value or b"") + request_id.encode("utf-8", "surrogatepass")
+    if author:
+        content += b"\0" + author.encode("utf-8", "surrogatepass")
+    return zlib.crc32(content)
 
 
 def to_row(offset: int, timestamp_ms: int, record: LogRecord) -> Row:
     """A record as the table keeps it, when it is appended."""
-    crc = checksum(offset, timestamp_ms, record)
     key, value, request_id, author = record.key, record.value, record.request_id, record.author
+    crc = checksum(offset, timestamp_ms, key, value, request_id, author)
     return offset, timestamp_ms, key, value, request_id, author, crc, offset - 1
 
 
-def from_row(row: Row, path: Path) -> StoredRecord:
-    """A record from the table.
+def from_rows(rows: Iterable[Row], before: int | None, path: Path) -> Iterator[StoredRecord]:
+    """Records from the table, the first of which follows the one at offset ``before``; None if that
+    is not known.
 
     Raises:
-        DataLossError: LOG_CORRUPT, its checksum is wrong.
+        DataLossError: LOG_CORRUPT, a checksum is wrong, or a record is missing.
     """
-    offset, timestamp_ms, key, value, request_id, author, crc, _ = row
-    record = LogRecord(key, value, request_id, author)
-    try:
-        intact = checksum(offset, timestamp_ms, record) == crc
-    except (TypeError, AttributeError, struct.error):  # a flipped bit changed a column's type
-        intact = False
-    if not intact:
-        raise corrupt(path, f"the checksum of the record at offset {offset} is wrong")
-    return StoredRecord(offset, timestamp_ms, record)
+    for offset, timestamp_ms, key, value, request_id, author, crc, previous in rows:
+        try:
+            intact = checksum(offset, timestamp_ms, key, value, request_id, author) == crc
+        except (TypeError, AttributeError, struct.error):  # a flipped bit changed a column's type
+            intact = False
+        if not intact:
+            raise corrupt(path, f"the checksum of the record at offset {offset} is wrong")
+        if previous != before and before is not None:
+            raise _records_missing(path, before, offset)
+        before = offset
+        yield StoredRecord(offset, timestamp_ms, LogRecord(key, value, request_id, author))
 
 
-def check_link(row: Row, before: int, path: Path) -> None:
-    """Check that nothing is missing between a row and the one at offset ``before``.
-
-    Raises:
-        DataLossError: LOG_CORRUPT, there was a record between them.
-    """
-    offset, previous = row[0], row[-1]
-    if previous == before:
-        return
+def _records_missing(path: Path, before: int, offset: int) -> DataLossError:
     where = f"before offset {offset}"
     if before != NO_RECORD:
         where = f"between the offsets {before} and {offset}"
-    raise corrupt(path, f"records are missing {where}")
+    return corrupt(path, f"records are missing {where}")
 
 
 def delete_records(connection: sqlite3.Connection, offsets: Sequence[int]) -> None:
