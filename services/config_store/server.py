@@ -23,6 +23,7 @@ from drover.log.log import Log, LogRecord
 from drover.model.config import ConfigEvent
 from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.log_service import skipping_unreadable
+from drover.rpc.parts import PartsInProgress
 from drover.rpc.server import RpcServer
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
@@ -42,7 +43,6 @@ from services.config_store.core.events import (
 from services.config_store.core.machine import ConfigMachine
 from services.config_store.core.past import VERSIONS_MAX_DEFAULT
 from services.config_store.core.records import ConfigRecord
-from services.config_store.parts import PartsInProgress
 
 SERVICE = "config-store"
 FULL_NAME = pb.DESCRIPTOR.services_by_name["ConfigStoreService"].full_name
@@ -91,7 +91,7 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
         machine: ConfigMachine,
         runtime: Runtime[ConfigRecord],
         log: Log,
-        parts: PartsInProgress,
+        parts: PartsInProgress[pb.TaskConfigEntry],
         feed: ChangeFeed[ConfigEvent, pb.WatchConfigsResponse] | None = None,
     ) -> None:
         self._machine = machine

@@ -165,9 +165,8 @@ class Worker:
             read_to_end=executor.read_configs_to_end,
         )
         server.add(add_ConnectServiceServicer_to_server, ConnectServicer(backends), CONNECT_SERVICE)
-        server.add(
-            add_WorkerServiceServicer_to_server, WorkerServicer(loop, carrier), WORKER_SERVICE
-        )
+        of_workers = WorkerServicer(loop, carrier, SystemClock())
+        server.add(add_WorkerServiceServicer_to_server, of_workers, WORKER_SERVICE)
         background = [
             asyncio.create_task(_mirror_configs(config_store, loop), name="config mirror"),
             asyncio.create_task(_mirror_statuses(status_store, loop), name="status mirror"),

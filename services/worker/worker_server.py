@@ -6,9 +6,11 @@ import grpc.aio
 
 from drover.api.worker.v1 import worker_service_pb2 as pb
 from drover.api.worker.v1 import worker_service_pb2_grpc as pb_grpc
+from drover.clock import Clock
 from drover.codec.common import invalid_field
 from drover.errors import InvalidArgumentError, Reason
 from drover.rpc.interceptors import remaining_s
+from drover.rpc.parts import PartsInProgress
 from services.worker.carrier import Carrier
 from services.worker.core import requests
 from services.worker.core.pending_calls import HOP_COUNT_MAX
@@ -20,9 +22,11 @@ RpcContext = grpc.aio.ServicerContext[Any, Any]
 class WorkerServicer(pb_grpc.WorkerServiceServicer):
     """Takes carried calls, and task configs for the leader to write."""
 
-    def __init__(self, loop: HerderLoop, carrier: Carrier) -> None:
+    def __init__(self, loop: HerderLoop, carrier: Carrier, clock: Clock) -> None:
+        """``clock`` tells which sets of task configs are given up before they are whole."""
         self._loop = loop
         self._carrier = carrier
+        self._parts = PartsInProgress[pb.SubmittedTaskConfig](clock)
 
     async def Forward(  # noqa: N802
         self, request: pb.ForwardRequest, context: RpcContext
@@ -43,14 +47,17 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
     async def SubmitTaskConfigs(  # noqa: N802
         self, request: pb.SubmitTaskConfigsRequest, context: RpcContext
     ) -> pb.SubmitTaskConfigsResponse:
-        """Write the task configs that another worker's connector made."""
+        """Write the task configs that another worker's connector made, with their last part."""
         _need_deadline(context)
         if not request.request_id:
             raise invalid_field("request_id", "must be given: the call is repeated by it")
+        entries = self._parts.add(request)
+        if entries is None:
+            return pb.SubmitTaskConfigsResponse()
         await self._loop.request(
             requests.SubmitTaskConfigs(
                 connector=request.connector,
-                configs=[dict(entry.config) for entry in request.task_configs],
+                configs=[dict(entry.config) for entry in entries],
                 request_id=request.request_id,
             ),
             timeout_s=remaining_s(context),

@@ -22,7 +22,8 @@ class FakeEngine:
     """Starts, stops and fails what it is told; ``running_tasks`` maps each task to its run.
 
     Settings of its connectors: ``tasks`` is how many task configs they make (default tasks.max),
-    ``fail.start`` makes tasks fail at their start with its value as trace.
+    ``padding`` by how many bytes each is larger, and ``fail.start`` makes tasks fail at their start
+    with its value as trace.
     """
 
     def __init__(
@@ -114,9 +115,11 @@ class FakeEngine:
     def _generate(self, command: pb.GenerateTaskConfigs) -> pb.EngineReport:
         config = self._configs[command.connector]
         count = int(config.get("tasks", command.max_tasks))
+        padding = {"padding": "x" * int(config["padding"])} if "padding" in config else {}
         made = pb.TaskConfigList(
             task_configs=[
-                pb.TaskConfigList.TaskConfig(config={"part": str(index)}) for index in range(count)
+                pb.TaskConfigList.TaskConfig(config={"part": str(index), **padding})
+                for index in range(count)
             ]
         )
         return pb.EngineReport(task_configs=made)
@@ -168,6 +171,7 @@ _KEYS = [
     pb.ConfigKey(name="connector.class", type="STRING", required=True),
     pb.ConfigKey(name="tasks.max", type="INT", default_value="1"),
     pb.ConfigKey(name="tasks", type="INT"),
+    pb.ConfigKey(name="padding", type="INT"),
     pb.ConfigKey(name="fail.start", type="STRING"),
     pb.ConfigKey(name="topic", type="STRING"),
     pb.ConfigKey(name="db.login", type="PASSWORD"),

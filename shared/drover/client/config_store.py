@@ -1,7 +1,6 @@
 """The config store: what should run."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from drover.client.calls import (
     snapshot,
     unary,
 )
+from drover.client.parts import in_parts, put_parts
 from drover.client.watch import EventsRead
 from drover.codec.common import encode_term
 from drover.codec.config_store import (
@@ -27,7 +27,6 @@ from drover.codec.config_store import (
     encode_task_config,
     join_fragments,
 )
-from drover.errors import AbortedError, Reason
 from drover.model.config import (
     ConfigEvent,
     ConfigMap,
@@ -36,11 +35,6 @@ from drover.model.config import (
     TargetState,
 )
 from drover.model.ids import TaskId, Term
-
-#: A set of task configs goes in messages of about this size.
-PART_MAX_BYTES = 2 * 1024 * 1024
-#: How often a set is sent again whose earlier parts the store has lost.
-PARTS_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +193,7 @@ class ConfigStoreClient:
             encode_task_config(TaskId(connector, index), config)
             for index, config in enumerate(task_configs)
         ]
-        parts = list(_in_parts(entries))
+        parts = list(in_parts(entries))
         request_id = request_id or new_request_id()
         requests = [
             pb.PutTaskConfigsRequest(
@@ -213,24 +207,8 @@ class ConfigStoreClient:
             )
             for index, part in enumerate(parts)
         ]
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        for _ in range(PARTS_ATTEMPTS - 1):
-            try:
-                return await self._put_parts(requests, deadline)
-            except AbortedError as error:
-                if error.reason is not Reason.PART_MISSING:
-                    raise
-        return await self._put_parts(requests, deadline)
-
-    async def _put_parts(
-        self, requests: Sequence[pb.PutTaskConfigsRequest], deadline: float
-    ) -> int:
-        end_offset = 0
-        for request in requests:
-            left_s = deadline - asyncio.get_running_loop().time()
-            response = await unary(self._stub.PutTaskConfigs, request, timeout_s=left_s, retry=True)
-            end_offset = response.end_offset
-        return end_offset
+        response = await put_parts(self._stub.PutTaskConfigs, requests, timeout_s=timeout_s)
+        return response.end_offset
 
     async def put_target_state(
         self,
@@ -336,17 +314,3 @@ class ConfigStoreClient:
         )
         response = await unary(self._stub.PutLoggerLevel, request, timeout_s=timeout_s, retry=True)
         return response.end_offset
-
-
-def _in_parts(entries: Sequence[pb.TaskConfigEntry]) -> Iterator[list[pb.TaskConfigEntry]]:
-    """At least one part; each within the limit unless one entry is larger alone."""
-    part: list[pb.TaskConfigEntry] = []
-    size = 0
-    for entry in entries:
-        entry_size = entry.ByteSize() + 8
-        if part and size + entry_size > PART_MAX_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(entry)
-        size += entry_size
-    yield part

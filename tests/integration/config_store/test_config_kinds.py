@@ -11,7 +11,7 @@ from drover.api.common.v1 import ids_pb2
 from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.api.config_store.v1 import config_store_service_pb2_grpc as pb_grpc
 from drover.client import ConfigStoreClient
-from drover.client import config_store as client_module
+from drover.client import parts as client_module
 from drover.errors import (
     AbortedError,
     InvalidArgumentError,
@@ -30,8 +30,8 @@ from drover.model.config import (
     TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId
+from drover.rpc import parts
 from drover.rpc.status import from_rpc_error
-from services.config_store import parts
 from services.config_store.server import wire
 from tests.support.config_store import lead, read_until, store
 from tests.support.log_services import running_service
@@ -231,7 +231,9 @@ async def test_a_client_begins_again_when_the_store_lost_its_parts(
     lost = 0
     add = parts.PartsInProgress.add
 
-    def forgetful(self: parts.PartsInProgress, request: pb.PutTaskConfigsRequest) -> object:
+    def forgetful(
+        self: parts.PartsInProgress[pb.TaskConfigEntry], request: pb.PutTaskConfigsRequest
+    ) -> object:
         nonlocal lost
         if request.part == 3 and lost < 2:
             lost += 1

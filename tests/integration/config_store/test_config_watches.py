@@ -31,13 +31,13 @@ from drover.model.config import (
 )
 from drover.rpc import interceptors
 from drover.rpc.change_feed import ChangeFeed
+from drover.rpc.parts import PartsInProgress
 from drover.rpc.server import RpcServer
 from drover.rpc.status import from_rpc_error
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from services.config_store.core.machine import ConfigMachine
 from services.config_store.core.records import ConfigRecord
-from services.config_store.parts import PartsInProgress
 from services.config_store.server import (
     FULL_NAME,
     ConfigStoreServicer,

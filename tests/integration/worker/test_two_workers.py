@@ -4,11 +4,19 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.worker.v1 import worker_service_pb2 as worker_pb
+from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
+from drover.client import ConfigStoreClient, parts
+from drover.client.calls import channel
+from drover.client.worker import WorkerClient
+from drover.errors import AbortedError, Reason
 from drover.model.ids import TaskId
-from tests.support.fake_engine import SOURCE, UNLISTED
+from drover.rpc.status import from_rpc_error
+from tests.support.fake_engine import SOURCE, UNLISTED, FakeEngine
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
@@ -27,6 +35,11 @@ async def workers(cluster: WorkerCluster) -> list[RunningWorker]:
     return sorted(pair, key=lambda worker: not worker.leads)
 
 
+def _engine(worker: RunningWorker) -> FakeEngine:
+    assert worker.engine is not None
+    return worker.engine
+
+
 def create(name: str, **settings: str) -> pb.CreateConnectorRequest:
     config = {"connector.class": SOURCE, "tasks.max": "4", **settings}
     return pb.CreateConnectorRequest(name=name, config=config)
@@ -43,6 +56,49 @@ async def test_a_connector_created_through_a_follower_runs_on_both_workers(
     await cluster.state(follower, "numbers", "RUNNING", "RUNNING", 4, workers=both)
     await cluster.running("numbers", 4, leader, follower)
     assert (len(leader.tasks), len(follower.tasks)) == (2, 2)
+
+
+async def test_task_configs_larger_than_a_message_reach_the_leader(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    leader, follower = workers
+    # over gRPC's 4 MiB together
+    large = {"tasks.max": "6", "padding": "900000"}
+    for name in ("a", "b"):  # one each
+        await follower.stub.CreateConnector(create(name, **large), timeout=20)
+    for name in ("a", "b"):
+        await cluster.running(name, 6, leader, follower)
+    assert [len(_engine(worker).running_connectors) for worker in workers] == [1, 1]
+    starts = [start for worker in workers for start in _engine(worker).started.values()]
+    assert {len(start.task_config["padding"]) for start in starts} == {900_000}
+    assert len(starts) == 12
+
+
+async def test_the_leader_writes_a_set_that_comes_in_parts_as_one_and_once(
+    cluster: WorkerCluster, workers: list[RunningWorker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader, follower = workers
+    await follower.stub.CreateConnector(create("a", tasks="0"), timeout=20)
+    # so that its owner has nothing to say
+    await follower.stub.PauseConnector(pb.PauseConnectorRequest(name="a"), timeout=20)
+    await cluster.state(follower, "a", "PAUSED", "PAUSED", 0)
+    monkeypatch.setattr(parts, "PART_MAX_BYTES", 1_000)
+    configs = [{"part": str(number), "padding": "x" * 600} for number in range(3)]
+    ends = []
+    async with channel(leader.address) as own, channel(cluster.config_store_address) as store:
+        for _ in range(2):  # as one whose answer was lost
+            await WorkerClient(own).submit_task_configs(
+                connector="a", task_configs=configs, request_id="r"
+            )
+            ends.append(await ConfigStoreClient(store).get_end_offset())
+        assert ends[0] == ends[1]
+        await cluster.running("a", 3, leader, follower)
+        part = worker_pb.SubmitTaskConfigsRequest(connector="a", request_id="other", part=1)
+        with pytest.raises(grpc.RpcError) as caught:
+            await WorkerServiceStub(own).SubmitTaskConfigs(part, timeout=10)
+    error = from_rpc_error(caught.value)
+    assert isinstance(error, AbortedError)
+    assert error.reason is Reason.PART_MISSING
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
 
-from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.clock import Clock
 from drover.errors import AbortedError, InvalidArgumentError, Reason, Violation
 
@@ -15,16 +15,47 @@ SETS_MAX = 16
 SILENCE_MAX_MS = 60_000
 
 
+EntryT = TypeVar("EntryT")
+EntryT_co = TypeVar("EntryT_co", covariant=True)
+
+
+class Part(Protocol[EntryT_co]):
+    """A message with a part of a set; ``drover.client.parts`` sends such."""
+
+    @property
+    def connector(self) -> str:
+        """Whose set it is."""
+
+    @property
+    def request_id(self) -> str:
+        """The same in each part of a set."""
+
+    @property
+    def task_configs(self) -> Sequence[EntryT_co]:
+        """The part's entries."""
+
+    @property
+    def part(self) -> int:
+        """Which part it is, from 0."""
+
+    @property
+    def more(self) -> bool:
+        """Whether another one follows."""
+
+    def ByteSize(self) -> int:  # noqa: N802
+        """How large the message is."""
+
+
 @dataclass(slots=True)
-class _Set:
+class _Set(Generic[EntryT]):
     """The parts of one request that have come."""
 
-    parts: list[Sequence[pb.TaskConfigEntry]] = field(default_factory=list)
+    parts: list[Sequence[EntryT]] = field(default_factory=list)
     sizes_bytes: list[int] = field(default_factory=list)
     heard_ms: int = 0
 
 
-class PartsInProgress:
+class PartsInProgress(Generic[EntryT]):
     """Keeps the parts of sets until their last one; bounded, so the oldest set may get lost.
 
     Args:
@@ -34,9 +65,9 @@ class PartsInProgress:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         #: by connector and request id, the one that was heard of last at the end
-        self._sets: OrderedDict[tuple[str, str], _Set] = OrderedDict()
+        self._sets: OrderedDict[tuple[str, str], _Set[EntryT]] = OrderedDict()
 
-    def add(self, request: pb.PutTaskConfigsRequest) -> Sequence[pb.TaskConfigEntry] | None:
+    def add(self, request: Part[EntryT]) -> Sequence[EntryT] | None:
         """Take a part; returns the whole set with its last one, else None.
 
         Raises:

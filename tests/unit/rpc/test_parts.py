@@ -5,9 +5,11 @@ import pytest
 from drover.api.common.v1.ids_pb2 import TaskId
 from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.errors import AbortedError, InvalidArgumentError, Reason
+from drover.rpc import parts as module
+from drover.rpc.parts import SETS_MAX, SILENCE_MAX_MS, PartsInProgress
 from drover.testing import ManualClock
-from services.config_store import parts as module
-from services.config_store.parts import SETS_MAX, SILENCE_MAX_MS, PartsInProgress
+
+Parts = PartsInProgress[pb.TaskConfigEntry]
 
 
 def part(
@@ -30,47 +32,47 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def parts(clock: ManualClock) -> PartsInProgress:
+def parts(clock: ManualClock) -> Parts:
     return PartsInProgress(clock)
 
 
-def added(parts: PartsInProgress, request: pb.PutTaskConfigsRequest) -> list[int] | None:
+def added(parts: Parts, request: pb.PutTaskConfigsRequest) -> list[int] | None:
     entries = parts.add(request)
     return None if entries is None else [entry.task.task for entry in entries]
 
 
-def missing(parts: PartsInProgress, request: pb.PutTaskConfigsRequest) -> None:
+def missing(parts: Parts, request: pb.PutTaskConfigsRequest) -> None:
     with pytest.raises(AbortedError) as error:
         parts.add(request)
     assert error.value.reason is Reason.PART_MISSING
 
 
-def test_a_small_set_is_whole_at_once(parts: PartsInProgress) -> None:
+def test_a_small_set_is_whole_at_once(parts: Parts) -> None:
     assert added(parts, part(0, 0, 1, more=False)) == [0, 1]
     assert added(parts, part(0, more=False)) == []
 
 
-def test_the_last_part_brings_the_whole_set(parts: PartsInProgress) -> None:
+def test_the_last_part_brings_the_whole_set(parts: Parts) -> None:
     assert added(parts, part(0, 0, 1)) is None
     assert added(parts, part(1, 2)) is None
     assert added(parts, part(2, 3, more=False)) == [0, 1, 2, 3]
     missing(parts, part(2, 3, more=False))
 
 
-def test_a_repeated_part_counts_once(parts: PartsInProgress) -> None:
+def test_a_repeated_part_counts_once(parts: Parts) -> None:
     for request in (part(0, 0), part(0, 0), part(1, 1), part(1, 1)):
         assert added(parts, request) is None
     assert added(parts, part(2, 2, more=False)) == [0, 1, 2]
 
 
-def test_a_set_that_begins_again_forgets_what_came(parts: PartsInProgress) -> None:
+def test_a_set_that_begins_again_forgets_what_came(parts: Parts) -> None:
     added(parts, part(0, 0))
     added(parts, part(1, 1))
     added(parts, part(0, 7))
     missing(parts, part(2, 2, more=False))
 
 
-def test_sets_of_two_requests_are_apart(parts: PartsInProgress) -> None:
+def test_sets_of_two_requests_are_apart(parts: Parts) -> None:
     added(parts, part(0, 0))
     added(parts, part(0, 7, request_id="other"))
     added(parts, part(0, 8, connector="d"))
@@ -78,7 +80,7 @@ def test_sets_of_two_requests_are_apart(parts: PartsInProgress) -> None:
     assert added(parts, part(1, 9, more=False, connector="d")) == [8, 9]
 
 
-def test_a_part_without_those_before_it_is_refused(parts: PartsInProgress) -> None:
+def test_a_part_without_those_before_it_is_refused(parts: Parts) -> None:
     missing(parts, part(1, 1))
     added(parts, part(0, 0))
     missing(parts, part(2, 2))
@@ -87,9 +89,7 @@ def test_a_part_without_those_before_it_is_refused(parts: PartsInProgress) -> No
     assert error.value.violations[0].field == "part"
 
 
-def test_whoever_is_silent_for_long_begins_again(
-    parts: PartsInProgress, clock: ManualClock
-) -> None:
+def test_whoever_is_silent_for_long_begins_again(parts: Parts, clock: ManualClock) -> None:
     added(parts, part(0, 0))
     clock.advance(SILENCE_MAX_MS)
     assert added(parts, part(1, 1)) is None
@@ -97,7 +97,7 @@ def test_whoever_is_silent_for_long_begins_again(
     missing(parts, part(2, 2, more=False))
 
 
-def test_too_many_sets_push_the_oldest_out(parts: PartsInProgress) -> None:
+def test_too_many_sets_push_the_oldest_out(parts: Parts) -> None:
     for number in range(SETS_MAX + 1):
         added(parts, part(0, 0, request_id=str(number)))
     missing(parts, part(1, 1, more=False, request_id="0"))
@@ -105,7 +105,7 @@ def test_too_many_sets_push_the_oldest_out(parts: PartsInProgress) -> None:
 
 
 def test_all_sets_together_are_bounded_in_bytes(
-    parts: PartsInProgress, monkeypatch: pytest.MonkeyPatch
+    parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = part(0, *range(100), request_id="0").ByteSize()
     monkeypatch.setattr(module, "SETS_MAX_BYTES", 3 * size)
