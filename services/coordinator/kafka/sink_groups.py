@@ -2,17 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
-from confluent_kafka import (
-    ConsumerGroupState,
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-)
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
 
+from drover.errors import DroverError, UnavailableError
 from drover.log.kafka.client import KafkaClient
 from drover.model.offsets import CommittedOffset, TopicPartition
 from services.coordinator.core.sink_offsets import group_of, sink_offset
@@ -20,10 +16,22 @@ from services.coordinator.core.sink_offsets import group_of, sink_offset
 #: A group without members, or a topic that is there, is not looked at again for so long.
 LOOK_EVERY_S = 5.0
 LOOKS_KEPT_MAX = 10_000
-#: A transaction that commits for the group is under way.
-UNSTABLE = KafkaError.UNSTABLE_OFFSET_COMMIT
-UNSTABLE_PAUSE_S = 0.005
-_WITHOUT_MEMBERS = {ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD}
+PAUSE_S = 0.05
+RETRY_MS = 10
+#: A transaction that commits for the group is under way, or the group's coordinator has just moved.
+PASSES_SOON = frozenset(
+    {
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+WITH_MEMBERS = {
+    ConsumerGroupState.STABLE,
+    ConsumerGroupState.PREPARING_REBALANCING,
+    ConsumerGroupState.COMPLETING_REBALANCING,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +95,17 @@ class SinkGroups:
             DroverError: STORAGE_UNAVAILABLE, STORAGE_MISCONFIGURED.
         """
         group_id = group_of(connector)
-        doing = f"the offsets of group {group_id} cannot be read"
         deadline_s = time.monotonic() + self._client.timeout_s
-        found = await self._client.run(lambda: self._list(group_id), doing=doing)
-        while _unstable(found) is not None:
-            # a commit is told before its marker is in the log; until then nothing is answered
-            if time.monotonic() > deadline_s:
-                raise self._client.translated(KafkaException(_unstable(found)), doing=doing)
-            await asyncio.sleep(UNSTABLE_PAUSE_S)
-            found = await self._client.run(lambda: self._list(group_id), doing=doing)
-        return [
-            sink_offset(
-                TopicPartition(each.topic, each.partition), each.offset, each.metadata or ""
-            )
-            for each in found
-            if each.offset >= 0
-        ]
+        while True:
+            try:
+                return await self._client.run(
+                    lambda: self._positions(group_id),
+                    doing=f"the offsets of group {group_id} cannot be read",
+                )
+            except UnavailableError as error:
+                if not _passes_soon(error) or time.monotonic() > deadline_s:
+                    raise
+            await asyncio.sleep(PAUSE_S)
 
     async def look(self, connectors: Iterable[str], topics: Iterable[str]) -> "SinkLook":
         """See whether sinks may commit positions in topics, as a commit that may not takes long.
@@ -128,41 +131,44 @@ class SinkGroups:
 
     # on a thread
 
-    def _list(self, group_id: str) -> list[Position]:
-        futures = self._client.admin.list_consumer_group_offsets(
-            [ConsumerGroupTopicPartitions(group_id)],
-            require_stable=True,
-            request_timeout=self._client.timeout_s,
-        )
+    def _positions(self, group_id: str) -> list[CommittedOffset]:
+        """A consumer asks, for every partition there is: the admin client could list a group's own,
+        but librdkafka ends the process when the group's coordinator moves or is away meanwhile.
+        """
+        consumer = self._client.consumer({"group.id": group_id, "retry.backoff.ms": RETRY_MS})
         try:
-            found = futures[group_id].result().topic_partitions or []
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return []
-            raise
+            topics = consumer.list_topics(timeout=self._client.timeout_s).topics
+            wanted = [
+                Position(name, partition)
+                for name, topic in topics.items()
+                for partition in topic.partitions
+                if not name.startswith("__")
+            ]
+            found = consumer.committed(wanted, timeout=self._client.timeout_s) if wanted else []
+        finally:
+            consumer.close()
         for each in found:
-            if each.error is not None and each.error.code() != UNSTABLE:
+            if each.error is not None:
                 raise KafkaException(each.error)
-        return list(found)
+        return [
+            sink_offset(
+                TopicPartition(each.topic, each.partition), each.offset, each.metadata or ""
+            )
+            for each in found
+            if each.offset >= 0
+        ]
 
     def _live(self, connectors: list[str]) -> set[str]:
-        groups = {group_of(connector): connector for connector in connectors}
-        futures = self._client.admin.describe_consumer_groups(
-            list(groups), request_timeout=self._client.timeout_s
+        """Brokers that are away tell of no group; theirs take no commit either."""
+        listed = self._client.waited(
+            self._client.admin.list_consumer_groups(
+                states=WITH_MEMBERS, request_timeout=self._client.timeout_s
+            )
         )
-        live = set()
-        for group_id, future in futures.items():
-            try:
-                state = future.result().state
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    continue
-                raise
-            if state not in _WITHOUT_MEMBERS:
-                live.add(groups[group_id])
-        return live
+        groups = {each.group_id for each in listed.valid}
+        return {each for each in connectors if group_of(each) in groups}
 
 
-def _unstable(found: Sequence[Position]) -> KafkaError | None:
-    """Why a position is not known yet, if one is not."""
-    return next((each.error for each in found if each.error is not None), None)
+def _passes_soon(error: DroverError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, KafkaException) and cause.args[0].code() in PASSES_SOON

@@ -13,6 +13,7 @@ from tests.support.kafka.clients import answers
 from tests.support.kafka.jars import KafkaJars
 from tests.support.kafka.ports import LOOPBACK, free_ports, is_free
 from tests.support.kafka.properties import write_properties
+from tests.support.kafka.tls import Tls
 
 HEAP_MIB = 512
 _CLUSTER_ID = "RHJvdmVyLXRlc3RzLTEyMw"
@@ -89,6 +90,7 @@ class BrokerOptions:
 
     auto_create_topics: bool = False
     users: SaslUsers | None = None
+    tls: Tls | None = None
     port: int | None = None
     node_id: int = 1
     controller: str = ""
@@ -104,7 +106,7 @@ class KafkaBroker:
     ) -> None:
         self.options = options or BrokerOptions()
         self.directory = directory
-        client, self._controller_port, self._sasl_port = free_ports(3)
+        client, self._controller_port, self._sasl_port, self._tls_port = free_ports(4)
         self._port = self.options.port or client
         self._jars = jars
         self._properties = directory / "server.properties"
@@ -129,6 +131,12 @@ class KafkaBroker:
         """Where the users of ``SaslUsers`` connect."""
         assert self.options.users is not None, "this broker was started without users"
         return f"{LOOPBACK}:{self._sasl_port}"
+
+    @property
+    def tls_bootstrap(self) -> str:
+        """Where the client of ``Tls`` connects."""
+        assert self.options.tls is not None, "this broker was started without certificates"
+        return f"{LOOPBACK}:{self._tls_port}"
 
     @property
     def log_path(self) -> Path:
@@ -195,7 +203,9 @@ class KafkaBroker:
         listeners = {"PLAINTEXT": f"PLAINTEXT://{LOOPBACK}:{self._port}"}
         if not joins:
             listeners["CONTROLLER"] = f"CONTROLLER://{self.controller}"
-        users = self.options.users
+        users, tls = self.options.users, self.options.tls
+        if tls is not None:
+            listeners["TLS"] = f"TLS://{self.tls_bootstrap}"
         if users is not None:
             listeners["SASL"] = f"SASL://{LOOPBACK}:{self._sasl_port}"
         return {
@@ -209,10 +219,11 @@ class KafkaBroker:
                 address for name, address in listeners.items() if name != "CONTROLLER"
             ),
             "listener.security.protocol.map": (
-                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT"
+                "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL:SASL_PLAINTEXT,TLS:SSL"
             ),
             "auto.create.topics.enable": str(self.options.auto_create_topics).lower(),
             **({} if users is None else _security(users)),
+            **({} if tls is None else tls.broker_settings()),
             **self.options.settings,
         }
 

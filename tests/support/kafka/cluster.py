@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from confluent_kafka import (
     ElectionType,
     KafkaError,
+    KafkaException,
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from tests.support.kafka.broker import BrokerOptions, KafkaBroker
-from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET
+from tests.support.kafka.clients import ANSWER_TIMEOUT_S, CALL_TIMEOUT_S, QUIET
 from tests.support.kafka.jars import KafkaJars
 from tests.support.waiting import wait_until
 
@@ -83,7 +85,7 @@ class KafkaCluster:
 
     def leader(self, topic: str) -> int:
         """Of its first partition; -1 where there is none."""
-        return self._partitions(topic)[0].leader
+        return next((each.leader for each in self._partitions(topic)), -1)
 
     def wait_until_led_by_another(self, topic: str, node: int) -> None:
         """Until ``topic`` is led, and not by ``node``: a broker that was killed is missed late."""
@@ -97,8 +99,9 @@ class KafkaCluster:
         """Until each partition has a leader and all of its copies are as far as it is."""
 
         def is_whole() -> bool:
-            copies = [len(each.isrs) for each in self._partitions(topic)]
-            return min(copies, default=0) == len(self.brokers) and self.leader(topic) != -1
+            found = self._partitions(topic)
+            whole = [each.leader != -1 and len(each.isrs) == len(self.brokers) for each in found]
+            return bool(found) and all(whole)
 
         wait_until(is_whole, timeout_s=SETTLED_TIMEOUT_S, describe=lambda: self._partitions(topic))
 
@@ -112,9 +115,11 @@ class KafkaCluster:
                 assert error.code() == KafkaError.ELECTION_NOT_NEEDED, error
 
     def _partitions(self, topic: str) -> list[PartitionMetadata]:
-        """None of a topic that is not known yet."""
-        metadata = self._admin.list_topics(topic, timeout=CALL_TIMEOUT_S)
-        return [*metadata.topics[topic].partitions.values()]
+        """None of a topic that is not known yet, or where a broker is asked that is silent."""
+        with suppress(KafkaException):
+            metadata = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
+            return [*metadata.topics[topic].partitions.values()]
+        return []
 
 
 def _broker(jars: KafkaJars, directory: Path, node: int, controller: str = "") -> KafkaBroker:

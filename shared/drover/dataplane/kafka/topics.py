@@ -45,9 +45,10 @@ def ensure_topic(client: KafkaClient, topic: str, partition_count: int) -> int:
     )
     (future,) = client.admin.create_topics([wanted], request_timeout=client.timeout_s).values()
     try:
-        future.result()
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+        client.waited(future)
+    except (KafkaException, TimeoutError) as error:
+        code = None if isinstance(error, TimeoutError) else error.args[0].code()
+        if code != KafkaError.TOPIC_ALREADY_EXISTS:
             raise client.translated(
                 error, doing=f"the topic {topic} cannot be made", topic=topic
             ) from error

@@ -129,7 +129,7 @@ class KafkaClient:
 
     @property
     def admin(self) -> AdminClient:
-        """The admin client; its futures block, so wait for them inside ``run``."""
+        """The admin client; its futures block, so wait for them inside ``run``, by ``waited``."""
         return self._admin
 
     async def run(self, work: Callable[[], T], *, doing: str, topic: str = "") -> T:
@@ -142,11 +142,9 @@ class KafkaClient:
             raise closed_error()
         loop = asyncio.get_running_loop()
         try:
-            result = await loop.run_in_executor(self._threads, self._polled, work)
+            return await loop.run_in_executor(self._threads, work)
         except (KafkaException, TimeoutError) as error:
             raise self.translated(error, doing=doing, topic=topic) from error
-        self._refused = None
-        return result
 
     def translated(
         self, error: KafkaException | KafkaError | TimeoutError, *, doing: str, topic: str = ""
@@ -229,7 +227,12 @@ class KafkaClient:
 
     def waited(self, future: "Future[T]") -> T:
         """The result of one of the admin client's futures; raises KafkaException, TimeoutError."""
-        return future.result(timeout=self.timeout_s + 1)
+        try:
+            result = future.result(timeout=self.timeout_s + 1)
+        finally:
+            self._admin.poll(0)  # what was told beside it, such as that nobody may log in
+        self._refused = None
+        return result
 
     async def _offsets(
         self, topic: str, partitions: Collection[int], spec: OffsetSpec
@@ -309,14 +312,8 @@ class KafkaClient:
                 {"topic": topic, "brokers": self.storage.bootstrap_servers},
             )
 
-    def _polled(self, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        finally:
-            self._admin.poll(0)  # what was told beside it, such as that nobody may log in
-
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() in errors.REFUSED:
+        if errors.is_refusal(error):
             self._refused = error, time.monotonic()
 
     def _made(self, make: Callable[[], T]) -> T:

@@ -39,6 +39,8 @@ REFUSED: Final = frozenset(
         KafkaError.UNSUPPORTED_SASL_MECHANISM,
     }
 )
+#: What OpenSSL calls the other side's last word.
+_TLS_ALERT: Final = "SSL alert number"
 FORBIDDEN: Final = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -115,7 +117,7 @@ def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> Drov
         )
     if code in LOST or code in CORRUPT:
         return DataLossError(Reason.LOG_CORRUPT, where, metadata=metadata)
-    if code in REFUSED:
+    if is_refusal(error):
         return misconfigured(
             f"{doing}: the brokers {brokers} do not let this user in ({error.str()}). Check the"
             " security settings in DROVER_KAFKA_CONFIG",
@@ -145,6 +147,15 @@ def is_silence(error: DroverError) -> bool:
     if not isinstance(cause, KafkaException):
         return isinstance(cause, TimeoutError)
     return cause.args[0].code() in SILENCE
+
+
+def is_refusal(error: KafkaError) -> bool:
+    """Whether brokers and clients do not trust each other.
+
+    A broker that does not take a client's certificate says so when the connection stands already:
+    to the client that is one that was lost.
+    """
+    return error.code() in REFUSED or _TLS_ALERT in error.str()
 
 
 def misconfigured(message: str, metadata: dict[str, str]) -> FailedPreconditionError:

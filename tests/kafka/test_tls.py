@@ -1,0 +1,155 @@
+"""Everything of Drover at a broker that speaks TLS, and what those hear whom it does not let in."""
+
+import asyncio
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drover.errors import Reason
+from drover.log.kafka.client import KafkaClient
+from drover.log.log import LogRecord
+from drover.model.ids import Term
+from drover.testing import raises_reason
+from tests.support.kafka.broker import BrokerOptions, KafkaBroker
+from tests.support.kafka.data_topic import Topic
+from tests.support.kafka.following import Following
+from tests.support.kafka.jars import KafkaJars
+from tests.support.kafka.logs import LogOnKafka, storage_on
+from tests.support.kafka.tls import Certificate, Tls, make_certificate
+from tests.support.service_process import assert_one_clear_line, run_to_its_end
+from tests.support.store_process import Leader, OnKafka, StoreProcess, at
+from tests.support.waiting import wait_until
+
+MAX_LOG_LINES = 40
+
+
+@pytest.fixture(scope="module")
+def certificates(
+    kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Certificate]:
+    directory = tmp_path_factory.mktemp("certificates")
+    names = ("broker", "client", "another")
+    return {name: make_certificate(kafka_jars, directory, name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def tls(certificates: dict[str, Certificate]) -> Tls:
+    return Tls(certificates["broker"], certificates["client"])
+
+
+@pytest.fixture(scope="module")
+def broker(
+    kafka_jars: KafkaJars, tls: Tls, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KafkaBroker]:
+    broker = KafkaBroker(kafka_jars, tmp_path_factory.mktemp("broker"), BrokerOptions(tls=tls))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(params=["an authority that did not sign", "no certificate"])
+def refused(
+    request: pytest.FixtureRequest, tls: Tls, certificates: dict[str, Certificate]
+) -> dict[str, str]:
+    """Settings of a client that does not trust the broker, or that the broker does not trust."""
+    settings = tls.client_settings()
+    if request.param == "no certificate":
+        return {name: value for name, value in settings.items() if "keystore" not in name}
+    return {**settings, "ssl.ca.location": str(certificates["another"].pem)}
+
+
+def as_variable(settings: dict[str, str]) -> dict[str, str]:
+    return {"DROVER_KAFKA_CONFIG": json.dumps(settings)}
+
+
+async def test_a_log_is_claimed_written_and_followed(
+    broker: KafkaBroker, tls: Tls, topic_prefix: str
+) -> None:
+    async with LogOnKafka.opened(
+        broker.tls_bootstrap, topic_prefix, client_config=tls.client_settings()
+    ) as on_kafka:
+        following = Following(on_kafka.log)
+        epoch = await on_kafka.log.claim("w", Term(1, 1))
+        await on_kafka.log.append([LogRecord(b"privileged", b"v")], epoch)
+        await on_kafka.log.append([LogRecord(b"plain", b"v")])
+        await following.brings([b"privileged", b"plain"])
+
+
+def test_tasks_write_and_read(broker: KafkaBroker, tls: Tls, topic_prefix: str) -> None:
+    topic = Topic.at(broker.tls_bootstrap, f"{topic_prefix}topic", tls.client_settings())
+    topic.write({"value": [b"1", b"2"]}, partition_count=2, spread_keyless=True)
+    assert sorted(topic.values(0, 1)) == [b"1", b"2"]
+
+
+async def test_a_log_is_told_that_it_is_not_let_in(
+    broker: KafkaBroker, topic_prefix: str, refused: dict[str, str]
+) -> None:
+    client = KafkaClient(storage_on(broker.tls_bootstrap, topic_prefix, refused))
+    try:
+        with raises_reason(Reason.STORAGE_MISCONFIGURED, "DROVER_KAFKA_CONFIG", "certificate"):
+            await client.describe_topic("any")
+    finally:
+        await client.close()
+
+
+def test_tasks_are_told_that_they_are_not_let_in(
+    broker: KafkaBroker, topic_prefix: str, refused: dict[str, str]
+) -> None:
+    topic = Topic.at(broker.tls_bootstrap, f"{topic_prefix}topic", refused)
+    for use in (
+        lambda: topic.plane.partition_counts([topic.name]),
+        lambda: topic.plane.end_offsets([(topic.name, 0)]),
+        lambda: topic.write({"value": [b"v"]}),
+    ):
+        with raises_reason(Reason.STORAGE_MISCONFIGURED, "DROVER_KAFKA_CONFIG", "certificate"):
+            use()
+
+
+@pytest.mark.parametrize("service", ["config-store", "coordinator"])
+async def test_a_service_that_is_not_let_in_ends_and_says_why(
+    broker: KafkaBroker, topic_prefix: str, tmp_path: Path, refused: dict[str, str], service: str
+) -> None:
+    where = OnKafka(bootstrap=broker.tls_bootstrap, prefix=topic_prefix)
+    environment = {**where.environment(), **as_variable(refused)}
+    done = await run_to_its_end(service, tmp_path, environment)
+    assert_one_clear_line(done, service, broker.tls_bootstrap, "DROVER_KAFKA_CONFIG", "certificate")
+
+
+async def test_a_store_is_unhealthy_while_its_broker_has_a_certificate_that_it_does_not_trust(
+    broker: KafkaBroker,
+    tls: Tls,
+    certificates: dict[str, Certificate],
+    topic_prefix: str,
+    tmp_path: Path,
+) -> None:
+    where = OnKafka(bootstrap=broker.tls_bootstrap, prefix=topic_prefix)
+    store = StoreProcess("config-store", where, tmp_path, **as_variable(tls.client_settings()))
+    good = tls.broker.keystore.read_bytes()
+    try:
+        store.start()
+        async with at(store) as client:
+            leader = Leader(client)
+            await leader.write("before")
+            store.wait_for_storage(serving=True)
+            await asyncio.to_thread(broker.stop)
+            shutil.copy(certificates["another"].keystore, tls.broker.keystore)
+            await asyncio.to_thread(broker.start)
+            wait_until(lambda: "certificate verify failed" in store.process.log(), timeout_s=60)
+            store.wait_for_storage(serving=False)
+            assert store.health()
+            with raises_reason(Reason.STORAGE_MISCONFIGURED, "DROVER_KAFKA_CONFIG", "certificate"):
+                await leader.write("meanwhile")
+            await asyncio.to_thread(broker.stop)
+            tls.broker.keystore.write_bytes(good)
+            await asyncio.to_thread(broker.start)
+            await asyncio.to_thread(store.wait_for_storage, serving=True)
+            await leader.write("after")
+        assert (store.said("the storage is away"), store.said("the storage is back")) == (1, 1)
+        assert len(store.process.log().splitlines()) < MAX_LOG_LINES, store.process.log()
+        store.assert_unharmed()
+    finally:
+        store.process.stop()
+        tls.broker.keystore.write_bytes(good)
