@@ -98,7 +98,7 @@ class AppendFailed:
     error: DroverError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # one for every record, as with outcomes
 class Replayed(Generic[RecordT_co]):
     """A record as ``replay`` gets it: with its log offset, the request that caused it, who asked
     for it (empty if unknown) and when it was decided.

@@ -1,7 +1,7 @@
 """A machine as the fold of its log: records are replayed in log order, and others wait for that."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -58,8 +58,19 @@ class Fold(Generic[R]):
             InternalError: The machine has a defect, and its state is not the log's any more.
         """
         instructions: list[Instruction] = []
-        for stored in batch:
-            instructions.extend(self._replay_stored(stored))
+        replay = self._machine.replay
+        # with few steps a record, since every start goes through all of them
+        for stored, record in self._decoded(batch):
+            cause = stored.record
+            replayed = Replayed(
+                stored.offset, record, cause.request_id, cause.author, stored.timestamp_ms
+            )
+            try:
+                released = replay(replayed)
+            except Exception as error:
+                raise report_defect(self._name, "replay", record) from error
+            if released:
+                instructions += released
         if batch:
             self._advance(batch[-1].offset + 1)
         return instructions
@@ -118,23 +129,18 @@ class Fold(Generic[R]):
             if wanted <= end_offset and not reached.done():
                 reached.set_result(None)
 
-    def _replay_stored(self, stored: StoredRecord) -> Sequence[Instruction]:
-        try:
-            record = self._decode(stored)
-        except Exception as error:
-            raise DataLossError(
-                Reason.LOG_CORRUPT,
-                f"{self._name}: the record at offset {stored.offset} cannot be decoded ({error});"
-                " restore the log from a backup",
-                metadata={"offset": str(stored.offset)},
-            ) from error
-        if record is None:
-            return ()
-        cause = stored.record
-        replayed = Replayed(
-            stored.offset, record, cause.request_id, cause.author, stored.timestamp_ms
-        )
-        try:
-            return self._machine.replay(replayed)
-        except Exception as error:
-            raise report_defect(self._name, "replay", record) from error
+    def _decoded(self, batch: Sequence[StoredRecord]) -> Iterator[tuple[StoredRecord, R]]:
+        """What concerns the machine, in order."""
+        decode = self._decode
+        for stored in batch:
+            try:
+                record = decode(stored)
+            except Exception as error:
+                raise DataLossError(
+                    Reason.LOG_CORRUPT,
+                    f"{self._name}: the record at offset {stored.offset} cannot be decoded"
+                    f" ({error}); restore the log from a backup",
+                    metadata={"offset": str(stored.offset)},
+                ) from error
+            if record is not None:
+                yield stored, record

@@ -87,7 +87,7 @@ class Journal(Generic[R]):
         record_count = 0
         async for batch in self._log.read(0):
             self._fold.replay_stored(batch)
-            keys.update(hash(stored.record.key) for stored in batch)
+            keys.update([hash(stored.record.key) for stored in batch])
             record_count += len(batch)
             await asyncio.sleep(0)
             self._fold.check_going()
