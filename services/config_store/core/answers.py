@@ -70,12 +70,9 @@ class Answers:
 
     def replayed(self, request_id: str, offset: int, record: ConfigRecord) -> Sequence[Instruction]:
         """A record of a request took effect; answers the call with its last one."""
-        answered = _answered(offset, record)
-        if answered is not None:
-            self._answered[request_id] = answered
-            self._answered.move_to_end(request_id)
-            if len(self._answered) > REMEMBERED_REQUESTS:
-                self._answered.popitem(last=False)
+        # task records say nothing by themselves, and there are most of them when a log is loaded
+        if not isinstance(record, TaskRecord):
+            self._remember(request_id, _answered(offset, record))
         parked = self._parked
         if parked is None or parked.request_id != request_id:
             return ()
@@ -84,6 +81,14 @@ class Answers:
             return ()
         self._parked = None
         return (Complete(parked.call_id, self._answered[request_id].answer),)
+
+    def _remember(self, request_id: str, answered: _Answered | None) -> None:
+        if answered is None:
+            return
+        self._answered[request_id] = answered
+        self._answered.move_to_end(request_id)
+        if len(self._answered) > REMEMBERED_REQUESTS:
+            self._answered.popitem(last=False)
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
@@ -108,8 +113,6 @@ def _answered(offset: int, record: ConfigRecord) -> _Answered | None:
     In the order in which requests write: a delete ends with the target state's tombstone, a create
     with the config, task configs with the marker.
     """
-    if isinstance(record, TaskRecord):  # that there are most of, when a log is loaded
-        return None
     answer = WriteAnswer(offset + 1)
     match record:
         case ConnectorRecord(name, config) if config is not None:

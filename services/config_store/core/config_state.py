@@ -212,15 +212,12 @@ class ConfigState:
         count = record.task_count
         connector.task_count = count
         connector.committed_revision = connector.revision
-        connector.inconsistent = count > len(deferred) or any(
-            task not in deferred for task in range(count)
-        )
+        connector.inconsistent = count > len(deferred) or not deferred.keys() >= set(range(count))
         if connector.inconsistent:
             connector.task_configs = {}
         else:
-            connector.task_configs = {
-                deferred[task].task: deferred[task].config for task in range(count)
-            }
+            complete = map(deferred.__getitem__, range(count))
+            connector.task_configs = {record.task: record.config for record in complete}
             connector.applied_config = connector.config
             connector.generation = offset + 1
         return TaskConfigsUpdated(connector.entry(), connector.task_configs)

@@ -225,14 +225,13 @@ def _frozen(config: ConfigMap) -> ConfigMap:
 
 def _size_bytes(change: ConfigChange) -> int:
     """About how much memory an event holds on to."""
-    size = _EVENT_OVERHEAD_BYTES
+    configs: list[ConfigMap] = []
     if isinstance(change, ConnectorConfigUpdated | TaskConfigsUpdated):
-        size += _text_chars(change.connector.config or {})
+        configs.append(change.connector.config or {})
     if isinstance(change, TaskConfigsUpdated):
-        size += sum(map(_text_chars, change.task_configs.values()))
-    return size
-
-
-def _text_chars(config: ConfigMap) -> int:
-    # joined, since this is asked of every config at every load
-    return len("".join(config)) + len("".join(config.values()))
+        configs += change.task_configs.values()
+    texts: list[str] = []  # of all of them together, since a load asks this of every config
+    for config in configs:
+        texts += config
+        texts += config.values()
+    return _EVENT_OVERHEAD_BYTES + sum(map(len, texts))

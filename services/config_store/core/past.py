@@ -1,6 +1,6 @@
 """What was written about each connector lately: who changed what, and when."""
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from heapq import merge
 from typing import Final
@@ -31,13 +31,16 @@ RECORDS_WITH_PAST: Final = (ConnectorRecord, TargetStateRecord, RestartRecord)
 class _Past:
     """The past of one name: its last configs and removals, and what else came since the first of
     these while the connector existed. They are apart, so that pauses push no configs out.
+
+    In lists, though the oldest go first: most hold a few entries, and a deque's first takes 600
+    bytes.
     """
 
     __slots__ = ("others", "versions")
 
-    def __init__(self, entries_max: int) -> None:
-        self.versions: deque[HistoryEntry] = deque(maxlen=entries_max)
-        self.others: deque[HistoryEntry] = deque(maxlen=entries_max)
+    def __init__(self) -> None:
+        self.versions: list[HistoryEntry] = []
+        self.others: list[HistoryEntry] = []
 
     def exists(self) -> bool:
         return bool(self.versions) and isinstance(self.versions[-1].change, ConfigVersion)
@@ -45,10 +48,15 @@ class _Past:
     def entries(self) -> Iterable[HistoryEntry]:
         return merge(self.versions, self.others, key=lambda entry: entry.offset)
 
-    def add_version(self, entry: HistoryEntry) -> None:
+    def add_version(self, entry: HistoryEntry, entries_max: int) -> None:
         self.versions.append(entry)
+        del self.versions[:-entries_max]
         while self.others and self.others[0].offset < self.versions[0].offset:
-            self.others.popleft()
+            del self.others[0]
+
+    def add_other(self, entry: HistoryEntry, entries_max: int) -> None:
+        self.others.append(entry)
+        del self.others[:-entries_max]
 
 
 class ConnectorPasts:
@@ -74,13 +82,15 @@ class ConnectorPasts:
         match record:
             case ConnectorRecord(name, None):
                 change: HistoryChange = ConnectorConfigRemoved(name)
-                self._get(name).add_version(HistoryEntry(offset, time_ms, author, change))
+                entry = HistoryEntry(offset, time_ms, author, change)
+                self._get(name).add_version(entry, self._entries_max)
                 self._removed[name] = offset
                 self._removed.move_to_end(name)
             case ConnectorRecord(name, config):
                 assert config is not None
                 change = ConfigVersion(offset + 1, config)
-                self._get(name).add_version(HistoryEntry(offset, time_ms, author, change))
+                entry = HistoryEntry(offset, time_ms, author, change)
+                self._get(name).add_version(entry, self._entries_max)
                 self._removed.pop(name, None)
             case TargetStateRecord(name, state):
                 change = TargetStateChanged(name, state or TargetState.STARTED)
@@ -122,10 +132,10 @@ class ConnectorPasts:
     def _get(self, name: str) -> _Past:
         past = self._pasts.get(name)
         if past is None:
-            past = self._pasts[name] = _Past(self._entries_max)
+            past = self._pasts[name] = _Past()
         return past
 
     def _add_other(self, name: str, entry: HistoryEntry) -> None:
         past = self._pasts.get(name)
         if past is not None and past.exists():
-            past.others.append(entry)
+            past.add_other(entry, self._entries_max)
