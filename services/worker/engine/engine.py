@@ -100,7 +100,6 @@ class Engine:
             event.wait(limit_s)
         if self._tools is not None:
             self._tools.scheduler.close()
-        self._report_progress()
 
     def _dispatch(self, kind: str | None, command: engine_pb2.EngineCommand) -> None:
         call_id = command.call_id

@@ -1,4 +1,4 @@
-"""Commands that come while a task starts."""
+"""Commands that come while a task starts, and what is told of one that stops."""
 
 import threading
 from typing import Any, cast
@@ -21,7 +21,10 @@ class Runner:
 
     over = False
 
+    name = str(TASK)
+
     def __init__(self, _spec: object, _tools: object, *, paused: bool) -> None:
+        self.untold = [["b"], ["a"]]
         self.paused = paused
         self.begun = threading.Event()
         self.pause = threading.Thread(target=lambda: registry.set_paused(2, TASK, True))
@@ -38,13 +41,21 @@ class Runner:
     def set_paused(self, paused: bool) -> None:
         self.paused = paused
 
+    def stop(self, limit_s: float) -> None: ...
+
+    def progress(self) -> engine_pb2.TaskProgress.Entry | None:
+        return engine_pb2.TaskProgress.Entry(topics=self.untold.pop()) if self.untold else None
+
 
 made: list[Runner] = []
 registry: tasks.TaskRegistry
 
 
-def test_a_pause_at_the_moment_of_the_start_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def reports(monkeypatch: pytest.MonkeyPatch) -> list[engine_pb2.EngineReport]:
+    """What a registry reports that starts its task."""
     global registry
+    made.clear()
     monkeypatch.setattr(tasks, "SourceRunner", Runner)
     monkeypatch.setattr(tasks, "connector_type", lambda _: "source")
     reports: list[engine_pb2.EngineReport] = []
@@ -56,8 +67,30 @@ def test_a_pause_at_the_moment_of_the_start_is_not_lost(monkeypatch: pytest.Monk
         lambda: cast("Any", None),
     )
     registry.start(1, engine_pb2.StartTask(task=encode_task_id(TASK)))
+    return reports
+
+
+def test_a_pause_at_the_moment_of_the_start_is_not_lost(
+    reports: list[engine_pb2.EngineReport],
+) -> None:
     wait_until(lambda: len(reports) == 2)
     (runner,) = made
     assert runner.begun.is_set()
     assert runner.paused
     assert [each.call_id for each in reports] == [1, 2]
+
+
+@pytest.mark.parametrize("failed_before", [False, True])
+def test_what_a_task_moved_last_is_told_before_it_is_stopped(
+    reports: list[engine_pb2.EngineReport], failed_before: bool
+) -> None:
+    wait_until(lambda: len(reports) == 2)
+    made[0].over = failed_before
+    registry.stop(3, TASK)
+    wait_until(lambda: len(reports) == 5)
+    assert [list(entry.topics) for r in reports for entry in r.task_progress.entries] == [
+        ["a"],
+        ["b"],
+    ]
+    assert reports[-1].call_id == 3
+    assert reports[-1].HasField("done")
