@@ -124,6 +124,8 @@ class Executor:
             event = await self._handlers[type(instruction)](instruction)
         except DroverError as error:
             event = _failure(instruction, error)
+            if isinstance(event, events.TaskNotPrepared):
+                _log.warning("a task is not prepared", task=str(event.task), why=error.message)
         except Exception as defect:  # noqa: BLE001 - the herder must hear of every end
             _log.error("an instruction failed by a defect", instruction=kind, exc_info=defect)
             event = _failure(instruction, InternalError(f"{kind} failed by a defect: {defect}"))

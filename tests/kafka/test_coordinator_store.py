@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, closing
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, closing, suppress
 from typing import Any
 from uuid import uuid4
 
@@ -14,12 +14,15 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 
 from drover.errors import Reason, UnavailableError
+from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.writer import TransactionalWriter
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.testing import raises_reason
+from services.coordinator.kafka.sink_groups import SinkGroups
 from services.coordinator.offsets import OffsetStore
+from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import QUIET, create_topic, produce, read_all
 from tests.support.kafka.coordinator_store import CoordinatorStore, small_storage
@@ -336,6 +339,42 @@ async def test_each_commit_of_a_sink_is_seen_right_after_it(
         await commit(store.offsets, sink, term, sink_at(lines, offset), number=offset + 1)
         [(found, _)] = (await fetched(store.offsets, sink.connector)).values()
         assert found == f'{{"kafka_offset":{offset}}}'
+
+
+async def test_positions_are_read_again_once_brokers_are_back(
+    own_broker: Callable[..., KafkaBroker], topic_prefix: str
+) -> None:
+    """However often they were asked for meanwhile: tasks that were stopped wait for them."""
+    broker = await asyncio.to_thread(own_broker)
+    await asyncio.to_thread(create_topic, broker.bootstrap, "lines")
+    client = KafkaClient(small_storage(broker.bootstrap, topic_prefix), timeout_s=1)
+    groups = SinkGroups(client)
+    consumer = client.consumer({"group.id": "connect-sink"})
+    with closing(consumer):
+        position = [Position("lines", 0, 5)]
+        await asyncio.to_thread(consumer.commit, offsets=position, asynchronous=False)
+    await position_is(groups, 5)
+    for lose in (broker.kill, broker.stop):
+        await asyncio.to_thread(lose)
+        for _ in range(3):
+            with raises_reason(Reason.STORAGE_UNAVAILABLE, "connect-sink"):
+                await groups.positions("sink")
+            with suppress(UnavailableError):  # or what it saw a moment ago
+                await groups.look(["sink"], ["lines"])
+        await asyncio.to_thread(broker.start)
+        await position_is(groups, 5)
+        assert (await groups.look(["sink"], ["lines"])).live == set()
+    await client.close()
+
+
+async def position_is(groups: SinkGroups, offset: int) -> None:
+    async def found() -> bool:
+        with suppress(UnavailableError):
+            [position] = await groups.positions("sink")
+            return position.offset_json == f'{{"kafka_offset":{offset}}}'
+        return False
+
+    await wait_until_async(found, timeout_s=90)
 
 
 async def test_positions_that_were_altered_with_kafkas_own_tools_are_what_counts(
