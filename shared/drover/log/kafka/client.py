@@ -32,6 +32,8 @@ PREFETCH_KBYTES = 16 << 10
 RECONNECT_MAX_MS = 1_000
 SOCKET_TIMEOUT_MS = 20_000
 """So long a connection whose other end has vanished is believed in."""
+ADMIN_REFRESH_MS = 2_000
+"""How often the admin client looks who leads what: else it asks a broker that died for minutes."""
 BROKERS_MAX_BYTES = 1_048_588
 """The largest batch that brokers take, unless they are told otherwise."""
 RETRY_S = 0.2
@@ -96,8 +98,10 @@ class KafkaClient:
             "error_cb": self._on_error,
         }
         self._check_settings()
+        defaults = {"topic.metadata.refresh.interval.ms": ADMIN_REFRESH_MS}
         # nobody polls it all the time, and what it would log waits for that
-        self._admin = self._made(lambda: AdminClient({**self._common, "log_level": 0}))
+        own = {"log_level": 0}
+        self._admin = self._made(lambda: AdminClient({**defaults, **self._common, **own}))
         self._threads = ThreadPoolExecutor(ADMIN_THREADS, thread_name_prefix="kafka admin")
         self._closed = False
 
