@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
 
-from drover.errors import DroverError, UnavailableError
+from drover.errors import UnavailableError
 from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.errors import kafka_code
 from drover.model.offsets import CommittedOffset, TopicPartition
 from services.coordinator.core.sink_offsets import group_of, sink_offset
 
@@ -103,7 +104,7 @@ class SinkGroups:
                     doing=f"the offsets of group {group_id} cannot be read",
                 )
             except UnavailableError as error:
-                if not _passes_soon(error) or time.monotonic() > deadline_s:
+                if kafka_code(error) not in PASSES_SOON or time.monotonic() > deadline_s:
                     raise
             await asyncio.sleep(PAUSE_S)
 
@@ -167,8 +168,3 @@ class SinkGroups:
         )
         groups = {each.group_id for each in listed.valid}
         return {each for each in connectors if group_of(each) in groups}
-
-
-def _passes_soon(error: DroverError) -> bool:
-    cause = error.__cause__
-    return isinstance(cause, KafkaException) and cause.args[0].code() in PASSES_SOON

@@ -141,14 +141,6 @@ def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> Drov
     )
 
 
-def is_silence(error: DroverError) -> bool:
-    """Whether nobody answered, so that it is of no use to ask at once again."""
-    cause = error.__cause__
-    if not isinstance(cause, KafkaException):
-        return isinstance(cause, TimeoutError)
-    return cause.args[0].code() in SILENCE
-
-
 def is_refusal(error: KafkaError) -> bool:
     """Whether brokers and clients do not trust each other.
 
@@ -156,6 +148,17 @@ def is_refusal(error: KafkaError) -> bool:
     to the client that is one that was lost.
     """
     return error.code() in REFUSED or _TLS_ALERT in error.str()
+
+
+def kafka_code(error: DroverError) -> int | None:
+    """The code of the Kafka error that it was made of, if it was."""
+    cause = error.__cause__
+    return cause.args[0].code() if isinstance(cause, KafkaException) else None
+
+
+def is_silence(error: DroverError) -> bool:
+    """Whether nobody answered, so that it is of no use to ask at once again."""
+    return isinstance(error.__cause__, TimeoutError) or kafka_code(error) in SILENCE
 
 
 def misconfigured(message: str, metadata: dict[str, str]) -> FailedPreconditionError:

@@ -32,6 +32,7 @@ from drover.log.kafka.control import CONTROL_PARTITION, ControlTopic
 from drover.log.kafka.reader import TRANSACTION_TIMEOUT_S, TopicReader, read_to_end
 from drover.log.kafka.records import EARLIEST, Place, Produced, ReadBatch
 from drover.log.kafka.stable import StableOffsets
+from drover.log.kafka.topics import described_topic
 from drover.log.kafka.writer import PlainWriter, TransactionalWriter
 from drover.log.log import LogRecord, StoredRecord, closed_error
 from drover.model.ids import Term
@@ -121,10 +122,11 @@ class KafkaLog:
             FailedPreconditionError: STORAGE_MISCONFIGURED, no such topic or partition.
             UnavailableError: STORAGE_UNAVAILABLE.
         """
-        state = await client.describe_topic(spec.topic)
+        needed = 1 if spec.partitions is None else 1 + max(spec.partitions)
+        state = await described_topic(client, spec.topic, partition_count=needed)
         count = 0 if state is None else state.partition_count
         partitions = range(count) if spec.partitions is None else spec.partitions
-        if state is None or max(partitions) >= count:
+        if state is None or count < needed:
             raise errors.misconfigured(
                 f"the topic {spec.topic} on {client.storage.bootstrap_servers} has {count}"
                 " partitions, and a log needs one that is not there",

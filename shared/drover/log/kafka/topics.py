@@ -8,7 +8,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, ResourceType
 
-from drover.errors import Reason, UnavailableError
+from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.log.kafka import errors
 from drover.log.kafka.client import KafkaClient, TopicState
 from drover.log.storage import KafkaStorage
@@ -144,13 +144,29 @@ async def _grow(client: KafkaClient, spec: TopicSpec) -> None:
     await client.run(grow, doing=doing, topic=spec.name)
 
 
-async def _seen(client: KafkaClient, spec: TopicSpec, *, partition_count: int) -> TopicState:
-    """The topic once brokers know of it, which may take them a moment."""
+async def described_topic(
+    client: KafkaClient, topic: str, *, partition_count: int
+) -> TopicState | None:
+    """The topic once it is seen with so many partitions, or as it was seen last.
+
+    Brokers learn of a new topic one after the other, so that the first one asked may know less.
+
+    Raises:
+        DroverError: As ``KafkaClient.describe_topic``.
+    """
+    state = await client.describe_topic(topic)
     for _ in range(_LOOKS):
-        state = await client.describe_topic(spec.name)
         if state is not None and state.partition_count >= partition_count:
-            return state
+            break
         await asyncio.sleep(_BETWEEN_LOOKS_S)
+        state = await client.describe_topic(topic)
+    return state
+
+
+async def _seen(client: KafkaClient, spec: TopicSpec, *, partition_count: int) -> TopicState:
+    state = await described_topic(client, spec.name, partition_count=partition_count)
+    if state is not None and state.partition_count >= partition_count:
+        return state
     raise UnavailableError(
         Reason.STORAGE_UNAVAILABLE,
         f"the topic {spec.name} was made or enlarged, but the brokers"
@@ -195,9 +211,15 @@ async def _cleanup_policy(client: KafkaClient, topic: str) -> str | None:
         policy: str = entries[CLEANUP_POLICY].value
         return policy
 
-    policy = await client.run(
-        describe, doing=f"the settings of the topic {topic} cannot be read", topic=topic
-    )
+    doing = f"the settings of the topic {topic} cannot be read"
+    for look in range(_LOOKS):
+        try:
+            policy = await client.run(describe, doing=doing, topic=topic)
+            break
+        except FailedPreconditionError as error:
+            if errors.kafka_code(error) not in errors.UNKNOWN_TOPIC or look == _LOOKS - 1:
+                raise
+        await asyncio.sleep(_BETWEEN_LOOKS_S)  # a broker that has not heard of it yet
     if policy is None:
         _logger.warning(
             "the settings of a topic may not be read: see to it that it is compacted only",
