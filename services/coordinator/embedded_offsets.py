@@ -46,8 +46,11 @@ class EmbeddedOffsets:
         """See ``OffsetStore``."""
         return await self._queue.commit(tasks)
 
-    async def fetch(self, connector: str, page_token: str) -> tuple[list[CommittedOffset], str]:
+    async def fetch(
+        self, connector: str, page_token: str, *, without_positions: bool = False
+    ) -> tuple[list[CommittedOffset], str]:
         """See ``OffsetStore``."""
+        del without_positions  # there are no consumer groups
         after = canonical_token(page_token)
         page, more = await self._run(
             self._reads,

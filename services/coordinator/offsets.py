@@ -41,11 +41,13 @@ class OffsetStore(Protocol):
         ``TaskOffsets.number``) writes nothing.
         """
 
-    async def fetch(self, connector: str, page_token: str) -> tuple[list[CommittedOffset], str]:
+    async def fetch(
+        self, connector: str, page_token: str, *, without_positions: bool = False
+    ) -> tuple[list[CommittedOffset], str]:
         """A page of a connector's offsets, and the token of the next one; empty on the last.
 
         It sees whatever was committed before the call. A token is the partition that the page
-        before ended with.
+        before ended with. ``without_positions`` leaves out what consumer groups of Kafka have.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST, a token that no page gave.

@@ -298,7 +298,9 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self._shards.runtime(request.group_id)
         _raise(check_fetch(request.group_id, request.connector))
         _raise(check_tasks_group(request.group_id, self._tasks_group))
-        page, token = await self._offsets.fetch(request.connector, request.page_token)
+        page, token = await self._offsets.fetch(
+            request.connector, request.page_token, without_positions=request.without_positions
+        )
         return pb.FetchOffsetsResponse(
             offsets=[encode_offset(each) for each in page], next_page_token=token
         )

@@ -339,7 +339,9 @@ class Executor:
 
     async def _fetch_offsets(self, call: instructions.FetchOffsets) -> events.HerderEvent | None:
         offsets = await self._coordinator.fetch_offsets(
-            group_id=self._settings.group_id, connector=call.task.connector
+            group_id=self._settings.group_id,
+            connector=call.task.connector,
+            without_positions=not call.reads_topics,
         )
         return events.OffsetsFetched(call.task, call.run_id, offsets)
 

@@ -329,6 +329,7 @@ async def test_a_sinks_positions_are_those_of_its_consumer_group(
     }
     found = await asyncio.to_thread(group_positions, admin, f"connect-{sink.connector}")
     assert found == {(lines, 0): (5, "length=7"), (lines, 1): (8, "")}
+    assert await store.offsets.fetch(sink.connector, "", without_positions=True) == ([], "")
 
 
 async def test_each_commit_of_a_sink_is_seen_right_after_it(

@@ -112,7 +112,9 @@ class FoldedOffsets:
     async def commit(self, tasks: Sequence[TaskOffsets]) -> list[CommitResult]:
         return self._store.commit_offsets(tasks)
 
-    async def fetch(self, connector: str, page_token: str) -> tuple[list[CommittedOffset], str]:
+    async def fetch(
+        self, connector: str, page_token: str, *, without_positions: bool = False
+    ) -> tuple[list[CommittedOffset], str]:
         return page_of(self._store.offsets_of(connector), canonical_token(page_token))
 
     async def close(self) -> None:

@@ -142,14 +142,17 @@ class KafkaOffsets:
         """See ``OffsetStore``."""
         return await self._queue.commit(tasks)
 
-    async def fetch(self, connector: str, page_token: str) -> tuple[list[CommittedOffset], str]:
+    async def fetch(
+        self, connector: str, page_token: str, *, without_positions: bool = False
+    ) -> tuple[list[CommittedOffset], str]:
         """See ``OffsetStore``."""
         after = canonical_token(page_token)
         loaded = self._required()
         await loaded.topic.refresh()
         found = dict(loaded.topic.of(connector))
-        for position in await self._groups.positions(connector):
-            found[canonical_token(position.partition_json)] = position
+        if not without_positions:
+            for position in await self._groups.positions(connector):
+                found[canonical_token(position.partition_json)] = position
         return page_of(found, after)
 
     async def close(self) -> None:

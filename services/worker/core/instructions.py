@@ -224,10 +224,14 @@ class ClaimTask:
 
 @dataclass(frozen=True, slots=True)
 class FetchOffsets:
-    """Read the committed offsets of the task's connector: OffsetsFetched or TaskNotPrepared."""
+    """Read the committed offsets of the task's connector: OffsetsFetched or TaskNotPrepared.
+
+    ``reads_topics`` is for sinks, whose positions in topics are offsets too.
+    """
 
     task: TaskId
     run_id: int
+    reads_topics: bool = False
 
 
 @dataclass(frozen=True, slots=True)

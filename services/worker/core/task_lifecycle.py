@@ -24,6 +24,8 @@ from services.worker.core.instructions import (
 )
 from services.worker.core.lifecycle import Lifecycle, Phase
 
+#: Every sink has one of them, as in Kafka Connect.
+TOPICS_KEYS = frozenset({"topics", "topics.regex"})
 #: Errors that pass by themselves; they never make a task FAILED.
 RETRIED_ERRORS = (UnavailableError, DeadlineExceededError, ResourceExhaustedError, AbortedError)
 
@@ -45,7 +47,7 @@ class TaskLifecycle(Lifecycle):
             self.claim = claim
             self.phase = Phase.FETCHING
             self._attempt = 0
-            context.emit(FetchOffsets(self.task, self.run_id))
+            self._emit_fetch(context)
 
     def fetched(self, context: Context, run_id: int, offsets: Sequence[CommittedOffset]) -> None:
         """The offsets are known: start."""
@@ -85,7 +87,7 @@ class TaskLifecycle(Lifecycle):
         if self.phase is Phase.CLAIMING:
             self._emit_claim(context)
         elif self.phase is Phase.FETCHING:
-            context.emit(FetchOffsets(self.task, self.run_id))
+            self._emit_fetch(context)
 
     def pause_set(self, context: Context, run_id: int, paused: bool) -> None:
         """The engine paused or resumed it."""
@@ -136,6 +138,11 @@ class TaskLifecycle(Lifecycle):
                 request_id=f"{context.member_id}/{context.generation}/{self.task}/{self.run_id}",
             )
         )
+
+    def _emit_fetch(self, context: Context) -> None:
+        config = context.view.config(self.task.connector) or {}
+        reads_topics = not TOPICS_KEYS.isdisjoint(config)
+        context.emit(FetchOffsets(self.task, self.run_id, reads_topics))
 
     def _adjust(self, context: Context) -> None:
         wanted = self._wants_pause(context)

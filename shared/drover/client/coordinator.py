@@ -327,13 +327,24 @@ class CoordinatorClient:
         return [decode_commit_result(result) for result in response.results]
 
     async def fetch_offsets(
-        self, *, group_id: str, connector: str, timeout_s: float = CALL_TIMEOUT_S
+        self,
+        *,
+        group_id: str,
+        connector: str,
+        without_positions: bool = False,
+        timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[CommittedOffset]:
-        """A connector's committed offsets, of all pages; ``timeout_s`` is for each page."""
+        """A connector's committed offsets, of all pages; ``timeout_s`` is for each page.
+
+        ``without_positions`` leaves out what only sinks on Kafka have.
+        """
 
         async def fetch(token: str) -> pb.FetchOffsetsResponse:
             request = pb.FetchOffsetsRequest(
-                group_id=group_id, connector=connector, page_token=token
+                group_id=group_id,
+                connector=connector,
+                page_token=token,
+                without_positions=without_positions,
             )
             return await unary(self._stub.FetchOffsets, request, timeout_s=timeout_s, retry=True)
 

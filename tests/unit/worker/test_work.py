@@ -95,6 +95,16 @@ def test_offsets_that_cannot_be_read_now_are_read_again(herder: HerderDriver) ->
     herder.take(instructions.FetchOffsets)
 
 
+@pytest.mark.parametrize("key", ["topics", "topics.regex", ""])
+def test_only_a_sink_has_positions_in_topics_read(herder: HerderDriver, key: str) -> None:
+    config = connector_config("c", **({key: "t"} if key else {}))
+    herder.ready(entry("c", tasks=1, config=config))
+    herder.settle_as_follower(tasks=[C0])
+    claim = herder.take(instructions.ClaimTask)
+    herder.step(events.TaskClaimed(C0, claim.run_id, Term(1, 1)))
+    assert herder.take(instructions.FetchOffsets).reads_topics is bool(key)
+
+
 def test_a_claim_that_can_never_be_had_fails_the_task(herder: HerderDriver) -> None:
     herder.ready(entry("c", tasks=2))
     herder.settle_as_follower(tasks=[C0])
