@@ -16,7 +16,7 @@ from drover.client.calls import (
     snapshot,
     unary,
 )
-from drover.client.parts import in_parts, put_parts
+from drover.client.parts import put_parts
 from drover.client.watch import EventsRead
 from drover.codec.common import encode_term
 from drover.codec.config_store import (
@@ -193,21 +193,19 @@ class ConfigStoreClient:
             encode_task_config(TaskId(connector, index), config)
             for index, config in enumerate(task_configs)
         ]
-        parts = list(in_parts(entries))
         request_id = request_id or new_request_id()
-        requests = [
-            pb.PutTaskConfigsRequest(
+        response = await put_parts(
+            self._stub.PutTaskConfigs,
+            entries,
+            lambda part: pb.PutTaskConfigsRequest(
                 connector=connector,
                 task_configs=part,
                 writer_epoch=writer_epoch,
                 request_id=request_id,
                 author=author,
-                part=index,
-                more=index + 1 < len(parts),
-            )
-            for index, part in enumerate(parts)
-        ]
-        response = await put_parts(self._stub.PutTaskConfigs, requests, timeout_s=timeout_s)
+            ),
+            timeout_s=timeout_s,
+        )
         return response.end_offset
 
     async def put_target_state(

@@ -4,7 +4,7 @@
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import grpc.aio
@@ -25,12 +25,19 @@ class Entry(Protocol):
         """How large it is in a message."""
 
 
+class Part(Protocol):
+    """A message with some of a set."""
+
+    part: int
+    more: bool
+
+
 EntryT = TypeVar("EntryT", bound=Entry)
-RequestT = TypeVar("RequestT")
+RequestT = TypeVar("RequestT", bound=Part)
 ResponseT = TypeVar("ResponseT")
 
 
-def in_parts(entries: Sequence[EntryT]) -> Iterator[list[EntryT]]:
+def _in_parts(entries: Sequence[EntryT]) -> Iterator[list[EntryT]]:
     """At least one part; each within the limit unless one entry is larger alone."""
     part: list[EntryT] = []
     size = 0
@@ -46,19 +53,30 @@ def in_parts(entries: Sequence[EntryT]) -> Iterator[list[EntryT]]:
 
 async def put_parts(
     method: "grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT]",
-    requests: Sequence[RequestT],
+    entries: Sequence[EntryT],
+    request_of: Callable[[list[EntryT]], RequestT],
     *,
     timeout_s: float,
 ) -> ResponseT:
-    """Send the parts of a set, in order; returns the answer to the last one.
+    """Send a set in as many messages as it takes; returns the answer to the last one.
 
     The whole set is sent again when the server has lost what came before a part: when it was
     started anew, or the answer to the last part did not arrive.
+
+    Args:
+        method: The call.
+        entries: The set.
+        request_of: Makes the message for some of them; it is numbered here. All have one request
+            id.
+        timeout_s: For all of it.
 
     Raises:
         AbortedError: PART_MISSING, it lost them again and again.
         DroverError: As ``unary``.
     """
+    requests = [request_of(part) for part in _in_parts(entries)]
+    for index, request in enumerate(requests):
+        request.part, request.more = index, index + 1 < len(requests)
     deadline = asyncio.get_running_loop().time() + timeout_s
     for _ in range(PARTS_ATTEMPTS - 1):
         try:

@@ -7,7 +7,7 @@ import grpc.aio
 from drover.api.worker.v1 import worker_service_pb2 as pb
 from drover.api.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from drover.client.calls import CALL_TIMEOUT_S, new_request_id, unary
-from drover.client.parts import in_parts, put_parts
+from drover.client.parts import put_parts
 from drover.model.config import ConfigMap
 
 
@@ -58,16 +58,12 @@ class WorkerClient:
         Raises:
             AbortedError: PART_MISSING, the leader lost what was sent again and again.
         """
-        parts = list(in_parts([pb.SubmittedTaskConfig(config=config) for config in task_configs]))
         request_id = request_id or new_request_id()
-        requests = [
-            pb.SubmitTaskConfigsRequest(
-                connector=connector,
-                task_configs=part,
-                request_id=request_id,
-                part=index,
-                more=index + 1 < len(parts),
-            )
-            for index, part in enumerate(parts)
-        ]
-        await put_parts(self._stub.SubmitTaskConfigs, requests, timeout_s=timeout_s)
+        await put_parts(
+            self._stub.SubmitTaskConfigs,
+            [pb.SubmittedTaskConfig(config=config) for config in task_configs],
+            lambda part: pb.SubmitTaskConfigsRequest(
+                connector=connector, task_configs=part, request_id=request_id
+            ),
+            timeout_s=timeout_s,
+        )
