@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(600)]
 AWAY_S = 20.0
 #: Longer than the worker waits for one answer of the config store.
 FULL_S = 14.0
+ASKED_MAX = 3
 OTHER = {"connector.class": "FileStreamSource", "file": "/nowhere/other.txt", "topic": "other"}
 
 
@@ -55,12 +56,20 @@ async def all_run(client: ConnectClient, flow: Flow) -> bool:
     return await task_states(client, flow) == {pb.RUN_STATE_RUNNING}
 
 
-async def refused(client: ConnectClient, name: str, *, timeout_s: float) -> DroverError:
-    """What a create says that cannot be done now; it may still be done later."""
-    with pytest.raises(DroverError) as caught:
-        await client.create_connector(name, OTHER, timeout_s=timeout_s)
-    assert_readable(caught.value)
-    return caught.value
+async def refused(
+    client: ConnectClient, name: str, *, timeout_s: float, because: str
+) -> DroverError:
+    """What a create says that cannot be done now; it may still be done later.
+
+    On a busy machine the answer may reach this client too late, so it asks again.
+    """
+    for _ in range(ASKED_MAX):
+        with pytest.raises(DroverError) as caught:
+            await client.create_connector(name, OTHER, timeout_s=timeout_s)
+        assert_readable(caught.value)
+        if because in caught.value.message:
+            return caught.value
+    raise AssertionError(f"not refused because of {because!r}: {caught.value}")
 
 
 async def refused_by_the_store(cluster: EmbeddedCluster) -> DroverError:
@@ -101,8 +110,9 @@ async def test_stores_and_coordinator_away_for_a_while_are_waited_for(tmp_path: 
                         assert states == {pb.RUN_STATE_RUNNING}
                         assert flow.output.stat().st_size > before, "nothing moves without it"
                     if away == "config-store":
-                        error = await refused(client, "late", timeout_s=3)
-                        assert "waits for the config store" in error.message
+                        await refused(
+                            client, "late", timeout_s=3, because="waits for the config store"
+                        )
                     process.release()
                     await cluster.supervisor.wait_until_serving(away, start_count=2)
                     await flow.wait_until_passed(f"after {away} was away")
@@ -134,9 +144,8 @@ async def test_a_disk_that_is_full_for_a_while_stops_nothing_for_good(tmp_path: 
                     assert isinstance(error, UnavailableError)
                     assert error.reason is Reason.STORAGE_UNAVAILABLE
                     assert "free space" in error.message
-                    error = await refused(client, "late", timeout_s=FULL_S)
+                    error = await refused(client, "late", timeout_s=FULL_S, because="free space")
                     assert isinstance(error, DeadlineExceededError)
-                    assert "free space" in error.message
                     listed = await client.list_connectors(include_status=True)
                     assert [entry.name for entry in listed] == [flow.sink, flow.source]
                     filler.unlink()

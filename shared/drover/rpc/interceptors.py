@@ -34,8 +34,10 @@ from drover.rpc import REQUEST_ID_KEY, REQUEST_ID_PATTERN
 from drover.rpc.status import abort_with, domain_of
 
 ADMIN_DEADLINE_S = 60.0
-#: A server-side answer must leave this long before the caller's deadline to still arrive.
-ANSWER_MARGIN_S = 0.1
+#: A server-side answer must leave this long before the caller's deadline to still arrive: a
+#: twentieth of the time left, within these bounds. A busy machine takes its time over an answer,
+#: and a caller whose deadline has passed is not told what its call waited for.
+ANSWER_MARGIN_MIN_S, ANSWER_MARGIN_MAX_S = 0.1, 1.0
 #: A stream whose client has not taken a message for this long is ended.
 WRITE_MAX_S = 10.0
 #: How long a failed call waits for its status to be sent. A client that reads again later still
@@ -57,15 +59,18 @@ _own_deadline: ContextVar[float] = ContextVar("drover_own_deadline", default=mat
 _current_watch: ContextVar["WatchCall | None"] = ContextVar("drover_current_watch", default=None)
 
 
-def remaining_s(context: Context, margin_s: float = ANSWER_MARGIN_S) -> float:
+def remaining_s(context: Context, margin_s: float | None = None) -> float:
     """How long a handler may still work so that its answer arrives in time; never negative.
 
-    For an admin call without a deadline it is what is left of the default of 60 s; for a stream
-    without one the whole default, each time it asks.
+    ``margin_s`` is what the answer needs; without it a part of the time left. For an admin call
+    without a deadline it is what is left of the default of 60 s; for a stream without one the whole
+    default, each time it asks.
     """
     left: float | None = context.time_remaining()
     if left is None:
         left = min(ADMIN_DEADLINE_S, _own_deadline.get() - time.monotonic())
+    if margin_s is None:
+        margin_s = min(max(left / 20, ANSWER_MARGIN_MIN_S), ANSWER_MARGIN_MAX_S)
     return max(0.0, left - margin_s)
 
 
