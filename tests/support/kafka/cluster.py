@@ -91,7 +91,9 @@ class KafkaCluster:
             leaders = {each.leader for each in self._partitions(topic)}
             return bool(leaders) and leaders <= {*nodes}
 
-        wait_until(is_led, timeout_s=SETTLED_TIMEOUT_S, describe=lambda: self._partitions(topic))
+        wait_until(
+            is_led, timeout_s=SETTLED_TIMEOUT_S, describe=lambda: self._leaders_and_copies(topic)
+        )
 
     def wait_until_whole(self, topic: str) -> None:
         """Until each partition has a leader and all of its copies are as far as it is."""
@@ -101,7 +103,9 @@ class KafkaCluster:
             whole = [each.leader != -1 and len(each.isrs) == len(self.brokers) for each in found]
             return bool(found) and all(whole)
 
-        wait_until(is_whole, timeout_s=SETTLED_TIMEOUT_S, describe=lambda: self._partitions(topic))
+        wait_until(
+            is_whole, timeout_s=SETTLED_TIMEOUT_S, describe=lambda: self._leaders_and_copies(topic)
+        )
 
     def elect(self, topic: str, node: int) -> None:
         """Have the broker lead the partitions that were made for it; returns once it does."""
@@ -114,11 +118,21 @@ class KafkaCluster:
         self.wait_until_led(topic, node)
 
     def _partitions(self, topic: str) -> list[PartitionMetadata]:
-        """None of a topic that is not known yet, or where a broker is asked that is silent."""
+        """None of a topic that is not known yet.
+
+        A client that knows all brokers would ask any of them, also one that is silent; a new one
+        knows the first only, which always answers.
+        """
         with suppress(KafkaException):
-            metadata = self._admin.list_topics(topic, timeout=ANSWER_TIMEOUT_S)
+            metadata = self._asks_the_first().list_topics(topic, timeout=ANSWER_TIMEOUT_S)
             return [*metadata.topics[topic].partitions.values()]
         return []
+
+    def _asks_the_first(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.brokers[CONTROLLER].bootstrap, **QUIET})
+
+    def _leaders_and_copies(self, topic: str) -> list[tuple[int, list[int]]]:
+        return [(each.leader, each.isrs) for each in self._partitions(topic)]
 
 
 def _broker(jars: KafkaJars, directory: Path, node: int, controller: str = "") -> KafkaBroker:
