@@ -370,7 +370,8 @@ async def _list(shards: Shards, event: ListGroups) -> GroupPage:
     groups = sorted((g for page in pages for g in page.groups), key=lambda group: group.group_id)
     size = page_size(event.page_size, groups[0].group_id if groups else None)
     more = len(groups) > size or any(page.next_page_token for page in pages)
-    return GroupPage(tuple(groups[:size]), groups[:size][-1].group_id if more else "")
+    token = groups[:size][-1].group_id if more else ""
+    return GroupPage(tuple(groups[:size]), token, shards.owners())
 
 
 def _watch_over(runtime: GroupRuntime, opened: WatchOpened, *, by_server: bool) -> None:

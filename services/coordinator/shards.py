@@ -174,6 +174,12 @@ class Shards:
             )
         return owner
 
+    def owners(self) -> list[str]:
+        """host:port of all coordinators that serve groups, as far as it is known."""
+        now_ms = self._clock.now_ms()
+        owners = {self.roles.owner_of(shard, now_ms) for shard in range(self._shard_count)}
+        return sorted(owner for owner in owners if owner is not None)
+
     # --- loading and unloading ---------------------------------------------------------------
 
     async def open(self, shard: int, fencing: Fencing | None = None) -> GroupRuntime:

@@ -1,8 +1,8 @@
 """The coordinator: membership, claims, committed offsets."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
+from contextlib import aclosing, suppress
 from typing import Self, cast
 
 import grpc.aio
@@ -38,6 +38,7 @@ from drover.errors import Reason, UnavailableError
 from drover.model.group import (
     GroupDescription,
     GroupListing,
+    GroupPage,
     GroupState,
     JoinOutcome,
     LeaveResult,
@@ -204,6 +205,19 @@ class CoordinatorClient:
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[GroupListing]:
         """The groups that match, by group id, of all pages; ``timeout_s`` is for each page."""
+        found = await self.group_pages(
+            states=states, protocol_types=protocol_types, timeout_s=timeout_s
+        )
+        return [group for page in found for group in page.groups]
+
+    async def group_pages(
+        self,
+        *,
+        states: Sequence[GroupState] = (),
+        protocol_types: Sequence[str] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> list[GroupPage]:
+        """As ``list_groups``, and who lists the groups of other coordinators; at least one page."""
 
         async def fetch(token: str) -> pb.ListGroupsResponse:
             request = pb.ListGroupsRequest(
@@ -214,7 +228,7 @@ class CoordinatorClient:
             )
             return await unary(self._stub.ListGroups, request, timeout_s=timeout_s, retry=True)
 
-        return [group async for page in pages(fetch) for group in decode_group_page(page).groups]
+        return [decode_group_page(page) async for page in pages(fetch)]
 
     async def delete_group(self, group_id: str, *, timeout_s: float = CALL_TIMEOUT_S) -> None:
         """Remove a group without members, and its offsets."""
@@ -385,45 +399,54 @@ class CoordinatorsClient(CoordinatorClient):
         protocol_types: Sequence[str] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[GroupListing]:
-        """The groups of all coordinators, by group id.
+        """The groups of all coordinators, by group id; also of those that only others know.
 
         One that cannot be reached is left out, for the others take its groups over.
 
         Raises:
             DroverError: What one of them refused; or none of them can be reached.
         """
-        lists = [
-            asyncio.ensure_future(
-                CoordinatorClient(self.direct(address)).list_groups(
-                    states=states, protocol_types=protocol_types, timeout_s=timeout_s
-                )
+
+        def fetch(address: str) -> Coroutine[None, None, list[GroupPage]]:
+            return CoordinatorClient(self.direct(address)).group_pages(
+                states=states, protocol_types=protocol_types, timeout_s=timeout_s
             )
-            for address in self._following.addresses
-        ]
-        try:
-            await asyncio.wait(lists, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait(lists, timeout=min(_SLOW_COORDINATOR_S, timeout_s))
-            found: dict[str, GroupListing] = {}
-            unreached: UnavailableError | None = None
-            for each in lists:
-                try:
-                    found |= {group.group_id: group for group in _answer_of(each)}
-                except UnavailableError as error:
-                    unreached = error
-            if unreached is not None and not any(_is_answered(each) for each in lists):
-                raise unreached
-            return [found[group_id] for group_id in sorted(found)]
-        finally:
-            for each in lists:
-                each.cancel()
-            await asyncio.gather(*lists, return_exceptions=True)
+
+        asked = set(self._following.addresses)
+        found = await _answers([fetch(address) for address in asked], timeout_s)
+        others = {address for page in found for address in page.coordinators} - asked
+        if others:
+            with suppress(UnavailableError):
+                found += await _answers([fetch(address) for address in others], timeout_s)
+        groups = {group.group_id: group for page in found for group in page.groups}
+        return [groups[group_id] for group_id in sorted(groups)]
 
 
-def _is_answered(task: "asyncio.Future[list[GroupListing]]") -> bool:
-    return task.done() and task.exception() is None
+async def _answers(
+    calls: Iterable[Coroutine[None, None, list[GroupPage]]], timeout_s: float
+) -> list[GroupPage]:
+    """Of those that answer no more than a little later than the first."""
+    lists = [asyncio.ensure_future(call) for call in calls]
+    try:
+        await asyncio.wait(lists, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(lists, timeout=min(_SLOW_COORDINATOR_S, timeout_s))
+        found: list[GroupPage] = []
+        unreached: UnavailableError | None = None
+        for each in lists:
+            try:
+                found += _answer_of(each)
+            except UnavailableError as error:
+                unreached = error
+        if unreached is not None and not found:
+            raise unreached
+        return found
+    finally:
+        for each in lists:
+            each.cancel()
+        await asyncio.gather(*lists, return_exceptions=True)
 
 
-def _answer_of(task: "asyncio.Future[list[GroupListing]]") -> list[GroupListing]:
+def _answer_of(task: "asyncio.Future[list[GroupPage]]") -> list[GroupPage]:
     if not task.done():
         raise UnavailableError(Reason.SERVICE_UNREACHABLE, "a coordinator did not answer in time")
     return task.result()

@@ -279,6 +279,7 @@ def encode_group_page(page: GroupPage) -> pb.ListGroupsResponse:
             for group in page.groups
         ],
         next_page_token=page.next_page_token,
+        coordinators=page.coordinators,
     )
 
 
@@ -296,6 +297,7 @@ def decode_group_page(message: pb.ListGroupsResponse) -> GroupPage:
             for group in message.groups
         ),
         message.next_page_token,
+        tuple(message.coordinators),
     )
 
 

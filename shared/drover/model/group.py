@@ -169,10 +169,14 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupPage:
-    """A page of groups, by group id; ``next_page_token`` is empty on the last one."""
+    """A page of groups, by group id; ``next_page_token`` is empty on the last one.
+
+    ``coordinators`` are the addresses, host:port, of those that list the other groups, too.
+    """
 
     groups: Sequence[GroupListing]
     next_page_token: str = ""
+    coordinators: Sequence[str] = ()
 
 
 def shard_of(group_id: str, shard_count: int) -> int:

@@ -13,7 +13,7 @@ import pytest
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
-from drover.client import CoordinatorClient, channel
+from drover.client import CoordinatorClient, CoordinatorsClient, channel
 from drover.clock import SystemClock
 from drover.errors import (
     DroverError,
@@ -114,6 +114,8 @@ async def test_each_lists_its_own_groups_and_a_following_client_those_of_all(
         for group_id in group_ids:
             await create(client, group_id)
         assert [g.group_id for g in await client.list_groups()] == group_ids
+    async with CoordinatorsClient(pair.addresses[:1]) as client:
+        assert [g.group_id for g in await client.list_groups()] == group_ids, "it asks the others"
     for address in pair.addresses:
         async with channel(address) as connection:
             listed = [g.group_id for g in await CoordinatorClient(connection).list_groups()]

@@ -76,6 +76,7 @@ pages = st.builds(
     GroupPage,
     tuple_of(st.builds(GroupListing, text, st.sampled_from(GroupState), text, int32, int32)),
     text,
+    tuple_of(text),
 )
 offsets = st.builds(CommittedOffset, text, maybe_text, text)
 task_offsets = st.builds(TaskOffsets, tasks, st.builds(Term, int32, int64), tuple_of(offsets))
