@@ -2,8 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 import psutil
@@ -27,7 +27,9 @@ from tests.support.waiting import wait_until_async
 
 T = TypeVar("T")
 
-TIMEOUT_S = 2.0
+#: For calls that nobody answers; those that are to succeed have the time that they take.
+IMPATIENT_S = 2.0
+RETURN_TIMEOUT_S = 90
 A = LogRecord(b"a", b"v")
 B = LogRecord(b"b", b"v")
 
@@ -41,29 +43,41 @@ def broker(own_broker: Callable[..., KafkaBroker]) -> KafkaBroker:
 
 
 @asynccontextmanager
-async def opened(broker: KafkaBroker, prefix: str) -> AsyncIterator[FollowedKafkaLog]:
-    async with LogOnKafka.opened(broker.bootstrap, prefix, timeout_s=TIMEOUT_S) as on_kafka:
+async def opened(
+    broker: KafkaBroker, prefix: str
+) -> AsyncIterator[tuple[FollowedKafkaLog, KafkaClient]]:
+    async with LogOnKafka.opened(broker.bootstrap, prefix) as on_kafka:
         assert isinstance(on_kafka.log, FollowedKafkaLog)
-        yield on_kafka.log
+        yield on_kafka.log, on_kafka.client
+
+
+@contextmanager
+def impatient(client: KafkaClient) -> Iterator[None]:
+    patience_s, client.timeout_s = client.timeout_s, IMPATIENT_S
+    try:
+        yield
+    finally:
+        client.timeout_s = patience_s
 
 
 async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_load(
     broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    async with opened(broker, topic_prefix) as log:
+    async with opened(broker, topic_prefix) as (log, client):
         following = Following(log)
         callers = [Caller(log, f"plain-{index}", None) for index in range(4)]
         callers += [Caller(log, f"leader-{index}", Term(1, 1)) for index in range(4)]
 
-        try:
-            await asyncio.gather(*(caller.goes_on() for caller in callers))
-            for _ in range(2):
-                await asyncio.to_thread(broker.kill)
-                await asyncio.gather(*(caller.fails() for caller in callers))
-                await asyncio.to_thread(broker.start)
+        with impatient(client):
+            try:
                 await asyncio.gather(*(caller.goes_on() for caller in callers))
-        finally:
-            await asyncio.gather(*(caller.stop() for caller in callers))
+                for _ in range(2):
+                    await asyncio.to_thread(broker.kill)
+                    await asyncio.gather(*(caller.fails() for caller in callers))
+                    await asyncio.to_thread(broker.start)
+                    await asyncio.gather(*(caller.goes_on() for caller in callers))
+            finally:
+                await asyncio.gather(*(caller.stop() for caller in callers))
 
         acknowledged = {key for caller in callers for key in caller.acknowledged}
         stored = await read_all(log)
@@ -77,19 +91,20 @@ async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_lo
 async def test_a_broker_that_comes_back_is_used_again(
     broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    async with opened(broker, topic_prefix) as log:
+    async with opened(broker, topic_prefix) as (log, client):
         following = Following(log)
         epoch = await log.claim("w", Term(1, 1))
         await log.append([A], epoch)
         await asyncio.to_thread(broker.stop)
-        with raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
-            await log.append([B])
-        with raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
-            await log.end_offset()
-        with raises_reason(Reason.STORAGE_UNAVAILABLE):
-            await read_all(log)
-        with raises_reason(Reason.STORAGE_UNAVAILABLE):
-            await log.claim("w", Term(2, 1))
+        with impatient(client):
+            with raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
+                await log.append([B])
+            with raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
+                await log.end_offset()
+            with raises_reason(Reason.STORAGE_UNAVAILABLE):
+                await read_all(log)
+            with raises_reason(Reason.STORAGE_UNAVAILABLE):
+                await log.claim("w", Term(2, 1))
         await asyncio.to_thread(broker.start)
         await until_it_works(lambda: log.claim("w", Term(2, 1)))
         await log.append([LogRecord(b"after", b"v")], epoch + 1)
@@ -102,8 +117,8 @@ async def test_a_broker_that_is_not_there_at_the_start_is_waited_for_by_trying_a
 ) -> None:
     broker = own_broker()
     await asyncio.to_thread(broker.stop)
-    client = KafkaClient(storage_on(broker.bootstrap, topic_prefix), timeout_s=TIMEOUT_S)
-    with raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
+    client = KafkaClient(storage_on(broker.bootstrap, topic_prefix), timeout_s=30)
+    with impatient(client), raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
         await ControlTopic.open(client)
     await asyncio.to_thread(broker.start)
     control = await until_it_works(lambda: ControlTopic.open(client))
@@ -115,13 +130,16 @@ async def test_a_broker_that_is_not_there_at_the_start_is_waited_for_by_trying_a
 async def test_an_append_that_could_not_be_sent_was_not_written_and_the_claim_stays(
     broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    async with opened(broker, topic_prefix) as log:
+    async with opened(broker, topic_prefix) as (log, client):
         epoch = await log.claim("w", Term(1, 1))
         await log.append([A], epoch)
         process = psutil.Process(broker.process.pid)
         process.send_signal(signal.SIGSTOP)
         try:
-            with raises_reason(Reason.STORAGE_UNAVAILABLE, "nothing was written") as raised:
+            with (
+                impatient(client),
+                raises_reason(Reason.STORAGE_UNAVAILABLE, "nothing was written") as raised,
+            ):
                 await log.append([B], epoch)
             assert "outcome" not in raised.error.metadata
         finally:
@@ -137,12 +155,12 @@ async def test_an_append_whose_outcome_is_unknown_drops_the_claim(
     end_transaction = kafka_writer.TransactionalWriter._end_transaction
 
     def while_it_is_silent(
-        writer: kafka_writer.TransactionalWriter, producer: Producer, timeout_s: float
+        writer: kafka_writer.TransactionalWriter, producer: Producer, _timeout_s: float
     ) -> Answer:
         process.send_signal(signal.SIGSTOP)
-        return end_transaction(writer, producer, timeout_s)
+        return end_transaction(writer, producer, IMPATIENT_S)
 
-    async with opened(broker, topic_prefix) as log:
+    async with opened(broker, topic_prefix) as (log, _):
         epoch = await log.claim("w", Term(1, 1))
         await log.append([A], epoch)
         monkeypatch.setattr(
@@ -166,7 +184,7 @@ async def test_an_append_whose_outcome_is_unknown_drops_the_claim(
 async def test_a_dead_writers_open_transaction_holds_readers_up_for_its_timeout_only(
     broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    async with opened(broker, topic_prefix) as log:
+    async with opened(broker, topic_prefix) as (log, _):
         following = Following(log)
         dead = Producer(
             {
@@ -196,5 +214,5 @@ async def until_it_works(call: Callable[[], Awaitable[T]]) -> T:
             return False
         return True
 
-    await wait_until_async(works)
+    await wait_until_async(works, timeout_s=RETURN_TIMEOUT_S)
     return results[-1]
