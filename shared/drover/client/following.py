@@ -221,6 +221,8 @@ class FollowingChannel:
             for each in asyncio.as_completed(asked):
                 try:
                     return await each
+                except DeadlineExceededError:
+                    pass  # the call itself may have time left: it has to be repeatable
                 except DroverError as refused:
                     error = refused
             raise error

@@ -213,6 +213,7 @@ class RecordedLog:
 async def test_a_watcher_that_goes_away_in_the_middle_of_a_message_is_no_defect(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(interceptors, "WRITE_MAX_S", 300.0)  # it is the client who ends it
     async with running_service(path, wire) as service:
         client = ConfigStoreClient(service.channel)
         epoch = await lead(client)

@@ -21,6 +21,6 @@ async def admin() -> AsyncIterator[Running]:
 
 @pytest.fixture
 async def young_watches() -> AsyncIterator[Running]:
-    running = await start(watch_max_age_s=0.05)
+    running = await start(watch_max_age_s=0.5)
     yield running
     await stop(running)

