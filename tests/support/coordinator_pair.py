@@ -1,14 +1,15 @@
 """Coordinators in this process that share a directory, and clients that follow."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from drover.cli.ports import free_ports
 from drover.client import CoordinatorsClient
+from drover.errors import DroverError
 from drover.model.group import shard_of
 from tests.support.group_members import GroupMember, RunningCoordinator
 from tests.support.waiting import wait_until_async
-from tests.support.worker_cluster import free_port
 
 SHARDS = 4
 
@@ -24,7 +25,7 @@ class Coordinators:
 
     def __init__(self, directory: Path, count: int = 2, **settings: object) -> None:
         self.directory = directory
-        self.addresses = [f"127.0.0.1:{free_port()}" for _ in range(count)]
+        self.addresses = [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", count)]
         self.each = [self._make(address, settings) for address in self.addresses]
 
     def _make(self, address: str, settings: dict[str, object]) -> RunningCoordinator:
@@ -49,10 +50,12 @@ class Coordinators:
         last: list[list[str]] = []
 
         async def shared() -> bool:
-            last[:] = [await self.owners(address) for address in wanted]
-            counts = [last[0].count(address) for address in wanted]
-            agreed = all(owners == last[0] for owners in last)
-            return agreed and sum(counts) == SHARDS and max(counts) - min(counts) <= 1
+            with suppress(DroverError):
+                last[:] = [await self.owners(address) for address in wanted]
+                counts = [last[0].count(address) for address in wanted]
+                agreed = all(owners == last[0] for owners in last)
+                return agreed and sum(counts) == SHARDS and max(counts) - min(counts) <= 1
+            return False
 
         await wait_until_async(shared, describe=lambda: (wanted, last))
         return last[0]

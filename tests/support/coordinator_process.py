@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import grpc.aio
 import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from drover.cli.ports import free_ports
 from drover.client import CoordinatorClient, channel
 from tests.support.waiting import wait_until_async
 
@@ -24,7 +24,8 @@ class CoordinatorProcess:
     """Start, kill, and start again at the same address."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
-        self.address = f"127.0.0.1:{_free_port()}"
+        (port,) = free_ports("127.0.0.1", 1)
+        self.address = f"127.0.0.1:{port}"
         self.log_path = directory / "coordinator.log"
         self._environment = {
             **os.environ,
@@ -111,9 +112,3 @@ async def coordinator_process(
         running.assert_unharmed()
     finally:
         await running.stop()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -96,7 +96,7 @@ class CoordinatorProcesses:
 
         async def owner(client: CoordinatorsClient, shard: int) -> str:
             with suppress(DroverError):
-                return await client.find_coordinator(group_of(shard), timeout_s=0.5)
+                return await client.find_coordinator(group_of(shard), timeout_s=2)
             return ""
 
         async with self.client(asked) as client:

@@ -9,6 +9,7 @@ from typing import Any, Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from drover.cli.ports import free_ports
 from drover.client import CoordinatorClient, channel
 from drover.errors import DroverError
 from drover.model.group import (
@@ -36,7 +37,8 @@ class RunningCoordinator:
         self._settings = settings
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.address = "127.0.0.1:0"
+        (port,) = free_ports("127.0.0.1", 1)
+        self.address = f"127.0.0.1:{port}"
 
     async def start(self) -> None:
         """Serve; returns once health says so."""

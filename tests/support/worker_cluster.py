@@ -1,7 +1,6 @@
 """A whole cluster in the process of a test: real services and workers, engines without Spark."""
 
 import asyncio
-import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ import grpc.aio
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
+from drover.cli.ports import free_ports
 from drover.model.ids import TaskId
 from services.config_store.__main__ import serve as serve_config_store
 from services.config_store.settings import ConfigStoreSettings
@@ -27,12 +27,6 @@ from tests.support.waiting import wait_until_async
 
 if TYPE_CHECKING:
     from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceAsyncStub
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -117,7 +111,9 @@ class WorkerCluster:
     def __init__(self, directory: Path, *, start: bool = True) -> None:
         self._starts = start
         self._storage_url = f"sqlite://{directory}"
-        coordinator, config_store, status_store = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        coordinator, config_store, status_store = (
+            f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 3)
+        )
         self.config_store_address = config_store
         self._addresses = {
             "coordinator_address": coordinator,
@@ -160,10 +156,12 @@ class WorkerCluster:
         await self._stack.aclose()
 
     async def add_worker(self, **settings: Any) -> RunningWorker:
+        (port,) = free_ports("127.0.0.1", 1)
         own: dict[str, Any] = {
             "storage_url": self._storage_url,
-            "worker_listen": f"127.0.0.1:{free_port()}",
-            "session_timeout_ms": 3_000,
+            "worker_listen": f"127.0.0.1:{port}",
+            # a worker that dies is out by the grace; a machine that stalls throws nobody out
+            "session_timeout_ms": 20_000,
             "heartbeat_interval_ms": 300,
             "rebalance_timeout_ms": 10_000,
             **self._addresses,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -394,7 +394,11 @@ async def test_a_join_shorter_than_its_margin_is_answered_and_holds_nobody_up(
 ) -> None:
     leader, follower = pair
     await leader.sync({})
-    answer = await leader.join(timeout_s=0.24)  # it may come too late; then retry_join did as well
+    # the answer comes when half of that is over; on a busy machine it may be late all the same
+    for _ in range(10):
+        with suppress(grpc.aio.AioRpcError):
+            answer = await leader.join(timeout_s=0.24)
+            break
     assert answer.retry_join.member_id == leader.member_id
     joined = await asyncio.gather(leader.join(), follower.join())
     assert {each.generation for each in joined} == {leader.generation}
@@ -421,7 +425,7 @@ async def test_a_leader_that_never_syncs_loses_the_lead(tmp_path: Path) -> None:
         stack.push_async_callback(coordinator.stop)
         leader, follower = [
             await stack.enter_async_context(
-                GroupMember(coordinator.address, name, rebalance_ms=2_000)
+                GroupMember(coordinator.address, name, rebalance_ms=7_000)
             )
             for name in ("a", "b")
         ]
@@ -523,8 +527,13 @@ async def test_hundreds_that_vanish_while_parked_leave_nothing(tmp_path: Path) -
         assert all(
             isinstance(each, grpc.aio.AioRpcError | asyncio.CancelledError) for each in outcomes
         )
-        joined = await stayer.join()  # 300 others need not be waited for
-        assert [each.member_id for each in joined.members] == [stayer.member_id]
+
+        async def is_alone() -> bool:
+            joined = await stayer.join()  # 300 others need not be waited for
+            return [each.member_id for each in joined.members] == [stayer.member_id]
+
+        # a join that comes before the end of the others was seen still counts some of them
+        await wait_until_async(is_alone)
         await stayer.sync()
         group = await stayer.client.describe(GROUP)
         assert [each.member_id for each in group.members] == [stayer.member_id]

@@ -39,8 +39,8 @@ SHARD = shard_of(GROUP, SHARDS)
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Coordinators]:
-    """Both run, with two shards each."""
-    coordinators = Coordinators(tmp_path)
+    """Both run, with two shards each, and leases that outlast a machine that stalls."""
+    coordinators = Coordinators(tmp_path, coordinator_lease_ms=60_000)
     for each in coordinators.each:
         await each.start()
     await coordinators.wait_until_shared()

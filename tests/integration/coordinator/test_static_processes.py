@@ -1,7 +1,9 @@
 """Static members over real gRPC: processes that start again, twins, a coordinator that restarts."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,15 @@ from drover.errors import FailedPreconditionError, InvalidArgumentError, NotFoun
 from drover.model.group import GroupState, LeaveOutcome, LeavingMember
 from drover.model.ids import TaskId, Term
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
+
+
+@pytest.fixture
+async def coordinator(tmp_path: Path) -> AsyncIterator[RunningCoordinator]:
+    """One that gives a process time to start again on a busy machine."""
+    running = RunningCoordinator(tmp_path, disconnect_grace_ms=30_000)
+    await running.start()
+    yield running
+    await running.stop()
 
 
 async def static_members(
