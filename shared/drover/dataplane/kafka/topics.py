@@ -2,15 +2,14 @@
 
 from collections.abc import Collection
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
+from tenacity import Retrying, retry_if_not_result, stop_after_attempt, wait_fixed
 
 from drover.dataplane.topics import require_valid
 from drover.errors import Reason, UnavailableError
 from drover.log.kafka.client import KafkaClient
-
-#: Of a topic that was made this moment not every broker knows at once.
-_LOOKS_MAX = 50
+from drover.log.kafka.topics import BETWEEN_LOOKS_S, LOOKS
 
 
 def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, int]:
@@ -43,19 +42,21 @@ def ensure_topic(client: KafkaClient, topic: str, partition_count: int) -> int:
         num_partitions=partition_count,
         replication_factor=client.storage.topics.replication_factor,
     )
-    (future,) = client.admin.create_topics([wanted], request_timeout=client.timeout_s).values()
     try:
-        client.waited(future)
+        client.make_topic_now(wanted)
     except (KafkaException, TimeoutError) as error:
-        code = None if isinstance(error, TimeoutError) else error.args[0].code()
-        if code != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise client.translated(
-                error, doing=f"the topic {topic} cannot be made", topic=topic
-            ) from error
-    for _ in range(_LOOKS_MAX):
-        found = partition_counts(client, [topic])
-        if found.get(topic):
-            return found[topic]
-    raise UnavailableError(
-        Reason.STORAGE_UNAVAILABLE, f"topic {topic!r} was created, but no broker knows it yet"
+        raise client.translated(
+            error, doing=f"the topic {topic} cannot be made", topic=topic
+        ) from error
+    looks = Retrying(
+        retry=retry_if_not_result(bool),
+        wait=wait_fixed(BETWEEN_LOOKS_S),
+        stop=stop_after_attempt(LOOKS),
+        retry_error_callback=lambda _: 0,
     )
+    count: int = looks(lambda: partition_counts(client, [topic]).get(topic, 0))
+    if not count:
+        raise UnavailableError(
+            Reason.STORAGE_UNAVAILABLE, f"topic {topic!r} was created, but no broker knows it yet"
+        )
+    return count

@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from drover.errors import DroverError, InvalidArgumentError, Reason, UnavailableError, Violation
 from drover.log.kafka import errors
@@ -205,6 +205,18 @@ class KafkaClient:
                 topic_id = str(described.topic_id).translate(_URL_SAFE)
                 found[topic] = TopicState(topic, topic_id, len(described.partitions))
         return found
+
+    def make_topic_now(self, topic: NewTopic) -> None:
+        """Make a topic unless it is there, for threads; raises KafkaException and TimeoutError.
+
+        Brokers learn of it one after the other: look until it is seen.
+        """
+        (made,) = self._admin.create_topics([topic], request_timeout=self.timeout_s).values()
+        try:
+            self.waited(made)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
 
     async def stable_offsets(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """The last stable offset of each partition: below it no transaction is open.

@@ -20,8 +20,9 @@ COMPACT = "compact"
 CONTROL_SEGMENT_BYTES = 16 << 20
 """Leases are renewed all the time, and only what is not in the last segment is compacted."""
 
-_LOOKS = 50
-_BETWEEN_LOOKS_S = 0.1
+LOOKS = 50
+BETWEEN_LOOKS_S = 0.1
+"""Of a topic that was made this moment not every broker knows at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,15 +118,11 @@ async def _create(client: KafkaClient, spec: TopicSpec) -> None:
         config={CLEANUP_POLICY: COMPACT, **spec.settings},
     )
 
-    def create() -> None:
-        asked = client.admin.create_topics([topic], request_timeout=client.timeout_s)
-        try:
-            client.waited(asked[spec.name])
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-
-    await client.run(create, doing=f"the topic {spec.name} cannot be made", topic=spec.name)
+    await client.run(
+        lambda: client.make_topic_now(topic),
+        doing=f"the topic {spec.name} cannot be made",
+        topic=spec.name,
+    )
     _logger.info("made a topic", topic=spec.name, partitions=spec.partition_count)
 
 
@@ -155,10 +152,10 @@ async def described_topic(
         DroverError: As ``KafkaClient.describe_topic``.
     """
     state = await client.describe_topic(topic)
-    for _ in range(_LOOKS):
+    for _ in range(LOOKS):
         if state is not None and state.partition_count >= partition_count:
             break
-        await asyncio.sleep(_BETWEEN_LOOKS_S)
+        await asyncio.sleep(BETWEEN_LOOKS_S)
         state = await client.describe_topic(topic)
     return state
 
@@ -212,14 +209,14 @@ async def _cleanup_policy(client: KafkaClient, topic: str) -> str | None:
         return policy
 
     doing = f"the settings of the topic {topic} cannot be read"
-    for look in range(_LOOKS):
+    for look in range(LOOKS):
         try:
             policy = await client.run(describe, doing=doing, topic=topic)
             break
         except FailedPreconditionError as error:
-            if errors.kafka_code(error) not in errors.UNKNOWN_TOPIC or look == _LOOKS - 1:
+            if errors.kafka_code(error) not in errors.UNKNOWN_TOPIC or look == LOOKS - 1:
                 raise
-        await asyncio.sleep(_BETWEEN_LOOKS_S)  # a broker that has not heard of it yet
+        await asyncio.sleep(BETWEEN_LOOKS_S)  # a broker that has not heard of it yet
     if policy is None:
         _logger.warning(
             "the settings of a topic may not be read: see to it that it is compacted only",
