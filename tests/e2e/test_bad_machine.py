@@ -114,7 +114,7 @@ async def test_stores_and_coordinator_away_for_a_while_are_waited_for(tmp_path: 
                             client, "late", timeout_s=3, because="waits for the config store"
                         )
                     process.release()
-                    await cluster.supervisor.wait_until_serving(away, start_count=2)
+                    await cluster.supervisor.wait_until_serving(away, start_count=2, timeout_s=120)
                     await flow.wait_until_passed(f"after {away} was away")
                     if away == "config-store":
                         # what was refused was given up, or is done late, and work moves for it

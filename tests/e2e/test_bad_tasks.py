@@ -12,7 +12,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.connector import SourceConnector
 from drover.errors import InvalidArgumentError
 from tests.support import plugins_for_tests as plugins
-from tests.support.shared_cluster import SharedCluster, shared_cluster
+from tests.support.shared_cluster import PLUGIN_TIMEOUT_S, SharedCluster, shared_cluster
 from tests.support.waiting import wait_until_async
 
 pytestmark = [
@@ -25,6 +25,7 @@ pytestmark = [
 STATE_TIMEOUT_S = 90.0
 #: What a status may hold of a trace.
 TRACE_MAX_BYTES = 64 * 1024
+LATE = f"did not return within {PLUGIN_TIMEOUT_S} s"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -286,9 +287,9 @@ async def test_plugins_that_raise_fail_alone_and_their_traces_are_shown(
 @pytest.mark.parametrize(
     ("plugin", "said"),
     [
-        (plugins.HangsInStart, "start() of connector 'hanging' did not return within 6 s"),
-        (plugins.TaskHangsInStart, "start() of task hanging-0 did not return within 6 s"),
-        (plugins.HangsInPoll, "poll() of task hanging-0 did not return within 6 s"),
+        (plugins.HangsInStart, f"start() of connector 'hanging' {LATE}"),
+        (plugins.TaskHangsInStart, f"start() of task hanging-0 {LATE}"),
+        (plugins.HangsInPoll, f"poll() of task hanging-0 {LATE}"),
     ],
 )
 async def test_a_plugin_that_hangs_is_given_up_and_the_flow_goes_on_meanwhile(
@@ -327,7 +328,7 @@ async def test_a_plugin_that_cannot_judge_its_config_is_a_fault_of_the_config(
 ) -> None:
     for plugin, said in (
         (plugins.RaisesInValidate, "RuntimeError: this cannot be judged"),
-        (plugins.HangsInValidate, "did not return within 6 s"),
+        (plugins.HangsInValidate, LATE),
     ):
         config = {"connector.class": plugins.plugin(plugin)}
         error = await shared.refusal(shared.client.create_connector("unjudged", config))

@@ -18,7 +18,7 @@ from drover.cli.state import read_state
 from tests.support.cluster import embedded_cluster, run_drover
 from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ async def drover_up(cwd: Path, *options: str) -> AsyncIterator[asyncio.subproces
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(300):
             while b"the cluster is up" not in (line := await process.stdout.readline()):
                 assert line, f"drover up ended with {await process.wait()}"
         yield process
@@ -64,7 +64,7 @@ async def test_up_serves_the_command_and_down_ends_it(tmp_path: Path) -> None:
         assert (down.exit_code, down.err) == (0, "")
         assert "stopped the cluster in .drover/up\n" in down.out
         assert await up.wait() == 0
-    assert await wait_until_gone(tree, 5) == []
+    assert await wait_until_gone(tree, 30) == []
     assert not (tmp_path / ".drover" / "up").exists()
 
 
@@ -73,7 +73,7 @@ async def test_ctrl_c_stops_up_in_good_order_and_keeps_the_data(tmp_path: Path) 
         tree = descendants(up.pid)
         up.send_signal(signal.SIGINT)
         assert await up.wait() == 0
-    assert await wait_until_gone(tree, 5) == []
+    assert await wait_until_gone(tree, 30) == []
     assert (tmp_path / "here" / "data").is_dir()
     assert read_state(tmp_path / "here") is None
 
@@ -125,11 +125,11 @@ async def test_the_connector_of_the_readme_works(tmp_path: Path) -> None:
             )
             assert (done.exit_code, done.err) == (0, "")
         await wait_until_async(
-            lambda: output.exists() and output.read_text() == '{"n":1}\n{"n":2}\n', timeout_s=60
+            lambda: output.exists() and output.read_text() == '{"n":1}\n{"n":2}\n', timeout_s=180
         )
         (incoming / "2.json").write_text('{"n": 3}\n')
         await wait_until_async(
-            lambda: output.read_text() == '{"n":1}\n{"n":2}\n{"n":3}\n', timeout_s=60
+            lambda: output.read_text() == '{"n":1}\n{"n":2}\n{"n":3}\n', timeout_s=180
         )
         offsets = json.loads(
             (await run_drover("connector", "list", "-o", "json", cwd=tmp_path, env=env)).out

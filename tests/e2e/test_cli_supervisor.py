@@ -22,6 +22,7 @@ from drover.cli.process import (
 )
 from drover.cli.state import ClusterError, is_held, read_state
 from drover.cli.supervisor import Supervisor
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.e2e
 
@@ -80,7 +81,7 @@ async def test_all_processes_serve_and_all_are_gone_after_the_stop(
         processes += [child for process in processes for child in descendants(process.pid)]
         assert len(processes) == 4
         for address in cluster.addresses(""):
-            assert await health.wait_until_serving(address, 5)
+            assert await health.wait_until_serving(address, 60)
     assert not [process for process in processes if is_alive(process)]
     assert read_state(tmp_path) is None
     assert not is_held(tmp_path)
@@ -108,7 +109,7 @@ async def test_a_killed_process_comes_back_at_the_same_address(
             await cluster.wait_until_serving("a", start_count=kills + 1)
         process = cluster.process("a")
         assert process.pid != first
-        assert await health.wait_until_serving(process.spec.address, 5)
+        assert await health.wait_until_serving(process.spec.address, 60)
         state = read_state(tmp_path)
         assert state is not None
         assert state.processes["a"].pid == process.pid
@@ -123,6 +124,7 @@ async def test_a_held_process_stays_down_until_it_is_released(running: Running) 
         process = cluster.process("a")
         process.hold()
         process.kill()
+        await wait_until_async(lambda: process.phase is ProcessPhase.DEAD)
         with pytest.raises(ClusterError, match="a is dead after 1 s"):
             await cluster.wait_until_serving("a", start_count=2, timeout_s=1)
         process.release()
@@ -133,7 +135,7 @@ async def test_a_process_that_dies_at_its_start_shows_its_last_line_and_ends_the
     running: Running, tmp_path: Path
 ) -> None:
     with pytest.raises(ClusterError) as caught:
-        async with running([stand_in("good"), stand_in("bad", "die")]):
+        async with running([stand_in("good")], [stand_in("bad", "die")]):
             pass
     assert str(caught.value) == (
         "bad stopped at its start (exit 3): stand-in: cannot go on: the cause — log: "
@@ -215,7 +217,7 @@ async def test_nothing_outlives_the_supervisor(tmp_path: Path, number: signal.Si
     (child,) = psutil.Process(supervisor.pid).children()
     supervisor.send_signal(number)
     rest, _ = await asyncio.wait_for(supervisor.communicate(), 30)
-    assert await wait_until_gone([child], 5) == []
+    assert await wait_until_gone([child], 30) == []
     assert not is_held(tmp_path)
     if number is signal.SIGKILL:
         assert supervisor.returncode == -signal.SIGKILL

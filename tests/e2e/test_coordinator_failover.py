@@ -24,6 +24,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 GROUP = "drover"
 COORDINATORS = ("coordinator", "coordinator-2")
 WATCH_EVERY_S = 0.1
+#: A group that is without a coordinator for longer loses its members. A move takes a few seconds,
+#: and a machine may stall meanwhile.
+ENVIRONMENT = {"DROVER_SESSION_TIMEOUT_MS": "25000"}
 
 
 class Watched:
@@ -109,7 +112,7 @@ class Watched:
 
 async def test_tasks_and_group_go_on_through_every_kind_of_move(tmp_path: Path) -> None:
     flow = Flow(tmp_path)
-    async with embedded_cluster(tmp_path / "cluster", coordinators=2) as cluster:
+    async with embedded_cluster(tmp_path / "cluster", coordinators=2, env=ENVIRONMENT) as cluster:
         await cluster.wait_until_members()
         async with cluster.client() as client:
             await flow.create_connectors(client)

@@ -13,7 +13,13 @@ import psutil
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.cluster import ClusterOptions, cluster_stages
-from drover.cli.process import ProcessSpec, SupervisedProcess, descendants, wait_until_gone
+from drover.cli.process import (
+    ProcessSpec,
+    RestartPolicy,
+    SupervisedProcess,
+    descendants,
+    wait_until_gone,
+)
 from drover.cli.supervisor import Supervisor
 from drover.cli.views import run_state
 from drover.client import ConnectClient, channel
@@ -21,7 +27,7 @@ from drover.errors import DroverError
 from tests.support.waiting import wait_until_async
 
 READY_TIMEOUT_S = 180.0
-GONE_TIMEOUT_S = 10.0
+GONE_TIMEOUT_S = 30.0
 #: Two engines and the tests share small machines.
 TEST_ENVIRONMENT = {
     "DROVER_INITIAL_REBALANCE_DELAY_MS": "200",
@@ -67,21 +73,33 @@ class EmbeddedCluster:
         self.note_processes()
 
     async def wait_for_task(
-        self, connector: str, task: int = 0, *, state: str = "RUNNING", ask: str = "worker-1"
+        self,
+        connector: str,
+        task: int = 0,
+        *,
+        state: str = "RUNNING",
+        ask: str = "worker-1",
+        at: str | None = None,
     ) -> pb.TaskState:
-        """Wait until a task is in a state as the worker ``ask`` says, and return its status."""
+        """Wait until a task is in a state as the worker ``ask`` says, and return its status.
+
+        With ``at`` until it is so at the worker of that name.
+        """
 
         async def found() -> pb.TaskState | None:
             async with self.client(ask) as client:
                 with suppress(DroverError):
                     status = await client.get_connector_status(connector, timeout_s=5)
                     for each in status.tasks:
-                        if each.task == task and run_state(each.state) == state:
+                        there = at is None or each.worker_id == self.process(at).spec.address
+                        if each.task == task and run_state(each.state) == state and there:
                             return each
             return None
 
         status = await wait_until_async(
-            found, timeout_s=READY_TIMEOUT_S, describe=f"{connector}-{task} is {state}"
+            found,
+            timeout_s=READY_TIMEOUT_S,
+            describe=f"{connector}-{task} is {state} at {at or 'some worker'}",
         )
         assert status is not None
         return status
@@ -134,7 +152,8 @@ async def running_cluster(
     directory: Path, stages: Sequence[Sequence[ProcessSpec]]
 ) -> AsyncIterator[EmbeddedCluster]:
     """Start these processes; at the end nothing of them may be left running."""
-    supervisor = Supervisor(directory, stages)
+    policy = RestartPolicy(serving_timeout_s=READY_TIMEOUT_S)
+    supervisor = Supervisor(directory, stages, policy=policy)
     await supervisor.start()
     cluster = EmbeddedCluster(supervisor, directory)
     try:

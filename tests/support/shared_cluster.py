@@ -18,12 +18,13 @@ from tests.support.cluster import EmbeddedCluster, Finished, embedded_cluster, r
 from tests.support.flow import Flow
 
 ROOT = Path(__file__).parents[2]
-#: Short enough to wait for, long enough for a busy machine to start a task in.
+#: What a plugin may take: long enough for a task's start on a machine that stalls.
+PLUGIN_TIMEOUT_S = 12
 ENVIRONMENT = {
     "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "shared"))),
-    "DROVER_PLUGIN_CALL_TIMEOUT_MS": "6000",
-    "DROVER_PLUGIN_POLL_TIMEOUT_MS": "6000",
-    "DROVER_PLUGIN_STOP_TIMEOUT_MS": "2000",
+    "DROVER_PLUGIN_CALL_TIMEOUT_MS": str(PLUGIN_TIMEOUT_S * 1_000),
+    "DROVER_PLUGIN_POLL_TIMEOUT_MS": str(PLUGIN_TIMEOUT_S * 1_000),
+    "DROVER_PLUGIN_STOP_TIMEOUT_MS": "6000",
 }
 _LINES_PER_TICK = 50
 _ADMIN_MESSAGE_MAX = 2_000

@@ -31,7 +31,7 @@ SOURCE, SINK = "flights-source", "flights-sink"
 TOPIC = "flights"
 _POLL_S = 0.05
 _READY_TIMEOUT_S = 180.0
-_TREE_GONE_TIMEOUT_S = 5.0
+_TREE_GONE_TIMEOUT_S = 20.0
 _FAILED_GRACE_S = 20.0
 #: A rebalance that is under way shows in the statuses within this time.
 _SETTLED_S = 1.0

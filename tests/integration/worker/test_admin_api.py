@@ -251,9 +251,12 @@ async def test_a_call_before_the_worker_is_settled_waits_and_its_error_names_the
 ) -> None:
     await cluster.coordinator.kill()
     worker = await cluster.add_worker()
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await worker.stub.CreateConnector(create("a"), timeout=1.5)
-    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    for _ in range(5):  # on a busy machine the answer may come after the deadline
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await worker.stub.CreateConnector(create("a"), timeout=1.5)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        if "the worker is" in str(caught.value.details()):
+            break
     assert "the worker is" in str(caught.value.details())
     waiting = asyncio.ensure_future(worker.stub.CreateConnector(create("a"), timeout=30))
     cluster.coordinator.start()
@@ -267,6 +270,7 @@ async def test_cluster_info_is_the_same_through_every_worker(
     await cluster.settled(worker, other)
     await worker.stub.CreateConnector(create("a"), timeout=20)
     await cluster.state(worker, "a", "RUNNING", "RUNNING", 1)
+    await cluster.settled(worker, other)
     infos = [
         await each.stub.GetClusterInfo(pb.GetClusterInfoRequest(), timeout=20)
         for each in (worker, other)

@@ -50,7 +50,7 @@ async def write(directory: Path, *records: ConfigRecord, compact: bool = False) 
 
 async def stored(cluster: WorkerCluster, name: str) -> ConnectorEntry:
     async with channel(cluster.config_store_address) as opened:
-        snapshot = await ConfigStoreClient(opened).get_snapshot()
+        snapshot = await ConfigStoreClient(opened).get_snapshot(timeout_s=60)
     return snapshot.connectors[name]
 
 
