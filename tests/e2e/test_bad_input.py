@@ -33,7 +33,7 @@ from tests.support.shared_cluster import SharedCluster, assert_readable, shared_
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -25,7 +25,7 @@ from tests.support.service_process import fill, small_disk
 from tests.support.shared_cluster import assert_readable, errors_in
 from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 AWAY_S = 20.0
 #: Longer than the worker waits for one answer of the config store.

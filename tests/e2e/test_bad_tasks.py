@@ -18,11 +18,11 @@ from tests.support.waiting import wait_until_async
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.spark,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 
-STATE_TIMEOUT_S = 90.0
+STATE_TIMEOUT_S = 180.0
 #: What a status may hold of a trace.
 TRACE_MAX_BYTES = 64 * 1024
 LATE = f"did not return within {PLUGIN_TIMEOUT_S} s"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,7 +22,7 @@ async def run_demo(cwd: Path, *options: str, env: dict[str, str] | None = None) 
         stderr=asyncio.subprocess.STDOUT,
     )
     try:
-        output, _ = await asyncio.wait_for(process.communicate(), 800)
+        output, _ = await asyncio.wait_for(process.communicate(), 1100)
     finally:
         if process.returncode is None:
             process.terminate()

@@ -21,7 +21,7 @@ from services.worker.engine import process_tree
 from services.worker.engine.settings import TREE_VARIABLE
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 @dataclass

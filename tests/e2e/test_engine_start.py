@@ -10,7 +10,7 @@ from services.worker.engine.settings import EngineSettings, ExitCode
 from services.worker.engine.supervisor import EngineExit, EngineSupervisor
 from tests.support.waiting import wait_until_async
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 async def _first_exit(
@@ -26,7 +26,7 @@ async def _first_exit(
         settings, on_report=lambda _: None, on_exit=exits.append, on_log_line=lines.append
     )
     await supervisor.start()
-    await wait_until_async(lambda: exits, timeout_s=120)
+    await wait_until_async(lambda: exits, timeout_s=480)
     await supervisor.close()
     return exits[0], b"".join(lines).decode()
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.cluster import embedded_cluster
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).parents[2]
 VERSION = "v1.9.3"

@@ -13,7 +13,7 @@ from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.flow import Flow
 from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 FROZEN_S = 20.0
 

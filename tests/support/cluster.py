@@ -26,7 +26,8 @@ from drover.client import ConnectClient, channel
 from drover.errors import DroverError
 from tests.support.waiting import wait_until_async
 
-READY_TIMEOUT_S = 180.0
+#: A Spark session takes minutes to start where many others want the same cores.
+READY_TIMEOUT_S = 480.0
 GONE_TIMEOUT_S = 30.0
 #: Two engines and the tests share small machines.
 TEST_ENVIRONMENT = {

@@ -9,7 +9,7 @@ from pathlib import Path
 from drover.client import ConnectClient
 from tests.support.waiting import wait_until_async
 
-FLOW_TIMEOUT_S = 180.0
+FLOW_TIMEOUT_S = 300.0
 _TICK_S = 0.05
 _LINES_PER_TICK = 500
 

@@ -30,7 +30,7 @@ T = TypeVar("T")
 SOURCE, SINK = "flights-source", "flights-sink"
 TOPIC = "flights"
 _POLL_S = 0.05
-_READY_TIMEOUT_S = 180.0
+_READY_TIMEOUT_S = 480.0
 _TREE_GONE_TIMEOUT_S = 20.0
 _FAILED_GRACE_S = 20.0
 #: A rebalance that is under way shows in the statuses within this time.

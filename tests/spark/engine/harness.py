@@ -23,7 +23,7 @@ from tests.spark.engine import plugins
 from tests.support.waiting import wait_until_async
 
 PLUGINS = "tests.spark.engine.plugins"
-CALL_TIMEOUT_S = 90.0
+CALL_TIMEOUT_S = 240.0
 START_TIMEOUT_S = 180.0
 LIMITS = EngineLimits(
     start_ms=2_000, stop_ms=2_000, poll_ms=2_000, task_configs_ms=2_000, progress_ms=50
