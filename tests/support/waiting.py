@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT_S = 30.0
+DEFAULT_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.01
 
 
