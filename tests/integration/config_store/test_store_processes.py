@@ -75,7 +75,7 @@ def fail_to_start(store: str, directory: Path, address: str, **more: str) -> tup
         env=environment(store, directory, address, **more),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert "Traceback" not in finished.stderr
@@ -113,7 +113,7 @@ async def test_a_request_repeated_after_kill_9_gets_the_same_answer(tmp_path: Pa
 def test_sigterm_ends_it_in_good_order(store: str, tmp_path: Path) -> None:
     with running(store, tmp_path, free_address()) as process:
         process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.mark.parametrize("store", STORES)
