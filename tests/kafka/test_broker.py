@@ -52,7 +52,7 @@ def test_topics_are_not_made_by_themselves(kafka: Kafka, topic_prefix: str) -> N
             kafka.bootstrap,
             f"{topic_prefix}nobody-made-it",
             [(None, b"lost")],
-            settings={"topic.metadata.propagation.max.ms": 500, "message.timeout.ms": 2_000},
+            settings={"topic.metadata.propagation.max.ms": 500, "message.timeout.ms": 20_000},
         )
 
 

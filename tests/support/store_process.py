@@ -16,7 +16,7 @@ from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason
 from drover.model.ids import Term
 from drover.rpc.server import STORAGE_HEALTH
 from tests.support.child_process import ChildProcess
-from tests.support.kafka.clients import read_all
+from tests.support.kafka.clients import CALL_TIMEOUT_S, read_all
 from tests.support.kafka.ports import LOOPBACK, free_ports
 from tests.support.waiting import wait_until, wait_until_async
 
@@ -78,7 +78,9 @@ class StoreProcess:
         with grpc.insecure_channel(self.address) as connection:
             stub: Any = health_pb2_grpc.HealthStub(connection)
             try:
-                answer = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=5)
+                answer = stub.Check(
+                    health_pb2.HealthCheckRequest(service=name), timeout=CALL_TIMEOUT_S
+                )
             except grpc.RpcError:
                 return None
         return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

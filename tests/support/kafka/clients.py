@@ -43,13 +43,19 @@ def answers(bootstrap: str) -> bool:
 def create_topic(
     bootstrap: str, topic: str, *, partitions: int = 1, config: Mapping[str, str] | None = None
 ) -> None:
-    """Returns once the broker has made it."""
+    """Returns once the broker has made it, and tells who leads its partitions."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     made = admin.create_topics(
         [NewTopic(topic, partitions, 1, config=dict(config or {}))],
         operation_timeout=CALL_TIMEOUT_S,
     )
     made[topic].result(CALL_TIMEOUT_S)
+
+    def is_known() -> bool:
+        found = admin.list_topics(topic, timeout=CALL_TIMEOUT_S).topics[topic].partitions
+        return len(found) == partitions and all(each.leader != -1 for each in found.values())
+
+    wait_until(is_known, describe=f"the broker knows {topic}")
 
 
 def produce(

@@ -8,15 +8,18 @@ LOOPBACK = "127.0.0.1"
 #: process at such a port can end up connected to itself, and then the process cannot come back.
 _FIRST, _LAST = 20_000, 32_000
 _TRIES = 200
+#: Of processes that may be down just now, and come back.
+_given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of the loopback interface that nobody listens on."""
+    """Different ports of the loopback interface that nobody listens on; none is given twice."""
     ports: list[int] = []
     for port in random.SystemRandom().sample(range(_FIRST, _LAST), _TRIES):
         if len(ports) == count:
             return ports
-        if is_free(port):
+        if port not in _given and is_free(port):
+            _given.add(port)
             ports.append(port)
     raise OSError(f"{count} free ports were not found among {_TRIES} from {_FIRST} to {_LAST}")
 
