@@ -124,6 +124,6 @@ class FoldedClaimsMachine(ClaimsMachine):
 
 
 TestClaims = ClaimsMachine.TestCase
-TestClaims.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestClaims.settings = settings(max_examples=60, stateful_step_count=30)
 TestFoldedClaims = FoldedClaimsMachine.TestCase
-TestFoldedClaims.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestFoldedClaims.settings = settings(max_examples=100, stateful_step_count=30)

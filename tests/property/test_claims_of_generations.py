@@ -141,4 +141,4 @@ class Generations(RuleBasedStateMachine):
 
 
 TestGenerations = Generations.TestCase
-TestGenerations.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestGenerations.settings = settings(max_examples=60, stateful_step_count=30)

@@ -75,7 +75,7 @@ def fold(stored: Sequence[StoredRecord]) -> dict[str, object]:
     return machine.hard_state()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(records=logs(), more=logs())
 def test_the_fold_is_the_same_before_and_after(
     records: list[LogValue], more: list[LogValue]

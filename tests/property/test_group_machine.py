@@ -399,4 +399,4 @@ class GroupLife(RuleBasedStateMachine):
 
 
 TestGroupLife = GroupLife.TestCase
-TestGroupLife.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestGroupLife.settings = settings(max_examples=100, stateful_step_count=40)

@@ -348,4 +348,4 @@ def seen(group: GroupHarness) -> dict[str, Any]:
 
 
 TestGroupAgainstModel = GroupAgainstModel.TestCase
-TestGroupAgainstModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestGroupAgainstModel.settings = settings(max_examples=100, stateful_step_count=40)

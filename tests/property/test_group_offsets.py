@@ -212,4 +212,4 @@ class OffsetsLife(RuleBasedStateMachine):
 
 
 TestOffsetsLife = OffsetsLife.TestCase
-TestOffsetsLife.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestOffsetsLife.settings = settings(max_examples=100, stateful_step_count=40)

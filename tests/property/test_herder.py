@@ -3,7 +3,7 @@
 import random
 from collections.abc import Sequence
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drover.errors import (
@@ -346,7 +346,7 @@ class _Kind(random.Random):
 
 
 @given(seed=st.integers(0, 2**32), length=st.integers(1, 250))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 def test_whatever_happens_nothing_runs_twice_or_unassigned_and_everyone_is_answered(
     seed: int, length: int
 ) -> None:
@@ -360,7 +360,7 @@ def test_whatever_happens_nothing_runs_twice_or_unassigned_and_everyone_is_answe
 
 
 @given(seed=st.integers(0, 2**32), length=st.integers(1, 150))
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 def test_a_herder_settles_once_the_world_is_sound(seed: int, length: int) -> None:
     world = World(random.Random(seed))
     for _ in range(length):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -214,12 +214,4 @@ def test_a_log_does_what_the_model_says(
 ) -> None:
     monkeypatch.setattr(memory, "KEPT_RECORD_COUNT", KEPT)
     monkeypatch.setattr(sqlite, "KEPT_RECORD_COUNT", KEPT)
-    run_state_machine_as_test(
-        model,
-        settings=settings(
-            max_examples=60,
-            stateful_step_count=25,
-            deadline=None,
-            suppress_health_check=[HealthCheck.too_slow],
-        ),
-    )
+    run_state_machine_as_test(model, settings=settings(max_examples=60, stateful_step_count=25))

@@ -38,7 +38,7 @@ def trouble(world: OwnershipWorld) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "shards"), [(2, 4), (3, 4), (3, 7), (2, 1)])
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32))
 def test_one_owner_at_a_time_and_each_shard_has_one_again_soon(
     nodes: int, shards: int, seed: int

@@ -304,4 +304,4 @@ class SharedConfigLog(RuleBasedStateMachine):
 
 
 TestSharedConfigLog = SharedConfigLog.TestCase
-TestSharedConfigLog.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestSharedConfigLog.settings = settings(max_examples=100, stateful_step_count=40)

@@ -273,4 +273,4 @@ class StatusReplicas(RuleBasedStateMachine):
 
 
 TestStatusReplicas = StatusReplicas.TestCase
-TestStatusReplicas.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestStatusReplicas.settings = settings(max_examples=100, stateful_step_count=40)

@@ -1,6 +1,6 @@
 """Every value of a group's offsets comes back from its message as it was."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
@@ -31,20 +31,17 @@ offsets = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(value=partitions)
 def test_partitions(value: TopicPartition) -> None:
     assert codec.decode_partition(codec.encode_partition(value)) == value
 
 
-@settings(deadline=None)
 @given(value=offsets)
 def test_offsets(value: GroupOffset) -> None:
     sent = pb.GroupOffset.FromString(codec.encode_group_offset(value).SerializeToString())
     assert codec.decode_group_offset(sent) == value
 
 
-@settings(deadline=None)
 @given(
     outcomes=st.lists(st.tuples(partitions, st.sampled_from(GroupCommitOutcome)), max_size=3),
     rebalance_in_progress=st.booleans(),
@@ -56,13 +53,11 @@ def test_commits(
     assert codec.decode_group_commit(codec.encode_group_commit(value)) == value
 
 
-@settings(deadline=None)
 @given(value=st.builds(GroupOffsetDeleted, partitions, st.sampled_from(GroupOffsetDeletion)))
 def test_deletions(value: GroupOffsetDeleted) -> None:
     assert codec.decode_group_offset_deleted(codec.encode_group_offset_deleted(value)) == value
 
 
-@settings(deadline=None)
 @given(page=st.lists(offsets, max_size=3), token=text)
 def test_pages(page: list[GroupOffset], token: str) -> None:
     sent = codec.encode_group_offset_page(GroupOffsetPage(tuple(page), token))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import structlog.testing
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drover.api.storage.v1 import group_record_pb2 as pb
@@ -160,13 +160,11 @@ records = (
 )
 
 
-@settings(deadline=None)
 @given(record=records)
 def test_any_record_round_trips(record: LogValue) -> None:
     assert decode_record(stored(encode_record(record))) == record
 
 
-@settings(deadline=None)
 @given(first=records, second=records)
 def test_records_share_a_key_when_they_are_about_the_same_thing(
     first: LogValue, second: LogValue
