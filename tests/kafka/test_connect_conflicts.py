@@ -101,7 +101,7 @@ def test_leaders_of_both_kinds_fence_each_other(
 
     # its producer was fenced: it claims again, and then Drover is the one that is fenced
     wait_until(lambda: _put(connect, {**config, "by": "connect"}), describe=connect.log_end)
-    assert "PrivilegedWriteException" in connect.process.log()
+    wait_until(lambda: "PrivilegedWriteException" in connect.process.log())
     with pytest.raises(FailedPreconditionError) as refused:
         _write(drover, claim, {**config, "by": "a former leader"})
     assert refused.value.reason is Reason.STALE_WRITER_EPOCH
@@ -109,12 +109,20 @@ def test_leaders_of_both_kinds_fence_each_other(
     shown = wait_until_same(connect.rest, drover, "src")
     assert shown["src"]["config"] == {**config, "by": "connect"}
 
+    # its leader writes the tasks as well, and would fence whoever claims before that
+    wait_until(lambda: _is_applied(drover, "connect"), timeout_s=60, describe=connect.log_end)
     _write(drover, _claim(drover, 2), {**config, "by": "drover again"})
     shown = wait_until_same(connect.rest, drover, "src")
     assert shown["src"]["config"] == {**config, "by": "drover again"}
     written = last_values(kafka.bootstrap, options.config_topic)["connector-src"]
     assert written == {"properties": {**config, "by": "drover again"}}
     drover.assert_unharmed()
+
+
+def _is_applied(drover: DroverServices, by: str) -> bool:
+    """Whether the tasks are made from that config, and those of before are fenced."""
+    entry = drover.configs().connectors["src"]
+    return (entry.applied_config or {}).get("by") == by and not entry.fencing_pending
 
 
 def _claim(drover: DroverServices, generation: int) -> WriterClaim:

@@ -140,6 +140,7 @@ def test_changed_configs_are_shown_with_the_tasks_that_they_make(sides: SideBySi
     config = {**sides.sink(name, sides.new_topic()), "tasks.max": "3"}
     rest.create(name, config)
     rest.wait_until_running(name, tasks=3)
+    sides.same(name)
     before = sides.entry(name)
 
     rest.put_config(name, {**config, "tasks.max": "1", "x.a-b": 'é"\\ü😀\n', "empty": ""})
@@ -177,6 +178,7 @@ def test_paused_stopped_and_resumed_connectors_are_shown_so(sides: SideBySide) -
     rest, name = sides.connect.rest, "told-what-to-do"
     rest.create(name, sides.source(name, sides.new_topic()))
     rest.wait_until_running(name)
+    sides.same(name)
     assert sides.entry(name).target_state is TargetState.STARTED
 
     rest.pause(name)
@@ -361,7 +363,7 @@ def test_services_that_are_started_later_show_the_same(sides: SideBySide) -> Non
     rest, name = sides.connect.rest, "shown-later"
     rest.create(name, sides.source(name, sides.new_topic()))
     rest.wait_until_running(name)
-    wait_until(lambda: rest.offsets(name))
+    wait_until(lambda: rest.offsets(name) and rest.topics(name))
     names = rest.names()
     shown = sides.same(*names)
     offsets = {each: sides.drover.offsets(each) for each in names}

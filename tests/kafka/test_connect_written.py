@@ -248,7 +248,10 @@ def test_lines_flow_on_from_the_committed_position(running: Written) -> None:
 
 def test_a_sink_goes_on_at_the_committed_offset(running: Written) -> None:
     out = Path(running.sink_config()["file"])
-    wait_until(lambda: out.exists() and out.read_bytes(), describe=running.connect.log_end)
+    wait_until(
+        lambda: out.exists() and out.read_bytes().endswith(b"\n"),
+        describe=running.connect.log_end,
+    )
     assert out.read_bytes() == b"three\n"
     wait_until_same(running.connect.rest, running.drover, running.sink)
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from drover.errors import DroverError
 from drover.model.config import ConfigSnapshot
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
@@ -13,7 +14,7 @@ from tests.support.kafka.connect_rest import ConnectRest, ConnectRestError
 from tests.support.kafka.drover_services import DroverServices
 from tests.support.waiting import wait_until
 
-SAME_TIMEOUT_S = 40
+SAME_TIMEOUT_S = 60
 #: Names of connectors by what is shown of them.
 Shown = Mapping[str, Mapping[str, object]]
 
@@ -74,7 +75,7 @@ def wait_until_same(rest: ConnectRest, drover: DroverServices, *names: str) -> S
                 name: shown_by_drover(configs, statuses, drover.offsets(name), name)
                 for name in names
             }
-        except (ConnectRestError, KeyError) as error:
+        except (ConnectRestError, DroverError, KeyError) as error:
             seen[:] = [(error, None)]
             return None
         seen[:] = [(connect, held)]

@@ -39,7 +39,8 @@ QUICK_SETTINGS: Mapping[str, object] = {
     "controller.quorum.election.timeout.ms": 100,
     "controller.quorum.election.backoff.max.ms": 100,
     "broker.heartbeat.interval.ms": 300,
-    "broker.session.timeout.ms": 3_000,  # so long a killed broker waits for its former self
+    # a killed broker waits so long for its former self; one that stalls for less goes on leading
+    "broker.session.timeout.ms": 9_000,
     "num.network.threads": 2,
     "num.io.threads": 2,
     "background.threads": 2,

@@ -12,6 +12,7 @@ from services.coordinator.kafka.control import Control
 from services.coordinator.kafka.leases import KafkaLeases
 from services.coordinator.kafka.offsets import KafkaOffsets
 from services.coordinator.shards import Fencing
+from tests.support.kafka.clients import CALL_TIMEOUT_S
 from tests.support.kafka.logs import storage_on
 
 SHARDS = 2
@@ -27,11 +28,9 @@ class CoordinatorStore:
 
     @classmethod
     @asynccontextmanager
-    async def opened(
-        cls, storage: KafkaStorage, *, timeout_s: float = 5.0
-    ) -> AsyncIterator["CoordinatorStore"]:
+    async def opened(cls, storage: KafkaStorage) -> AsyncIterator["CoordinatorStore"]:
         """Nothing is loaded yet."""
-        client = KafkaClient(storage, timeout_s=timeout_s)
+        client = KafkaClient(storage, timeout_s=CALL_TIMEOUT_S)
         control = Control(client, SHARDS)
         made = cls(control, KafkaOffsets(control))
         try:

@@ -12,6 +12,7 @@ from drover.model.ids import TaskId
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
 from drover.rpc.server import STORAGE_HEALTH
 from tests.support.group_members import GroupMember
+from tests.support.kafka.clients import CALL_TIMEOUT_S
 
 
 def kafka_settings(bootstrap: str, prefix: str, **others: object) -> dict[str, Any]:
@@ -76,7 +77,9 @@ async def health(address: str, service: str = STORAGE_HEALTH) -> str:
     async with channel(address) as connection:
         stub: Any = health_pb2_grpc.HealthStub(connection)
         try:
-            answer = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
+            answer = await stub.Check(
+                health_pb2.HealthCheckRequest(service=service), timeout=CALL_TIMEOUT_S
+            )
         except grpc.aio.AioRpcError:
             return "UNKNOWN"
     return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))

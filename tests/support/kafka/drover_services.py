@@ -13,7 +13,13 @@ from typing import Any, TypeVar
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from drover.client import ConfigStoreClient, CoordinatorClient, StatusStoreClient, channel
+from drover.client import (
+    ConfigStoreClient,
+    CoordinatorClient,
+    CoordinatorsClient,
+    StatusStoreClient,
+    channel,
+)
 from drover.model.config import ConfigSnapshot
 from drover.model.offsets import CommittedOffset
 from drover.model.status import StatusSnapshot
@@ -25,7 +31,7 @@ T = TypeVar("T")
 
 CONFIG_STORE, STATUS_STORE, COORDINATOR = "config-store", "status-store", "coordinator"
 ALL_SERVICES = (CONFIG_STORE, STATUS_STORE, COORDINATOR)
-_HEALTH_TIMEOUT_S = 5
+_HEALTH_TIMEOUT_S = 30
 
 
 def kafka_environment(
@@ -45,6 +51,8 @@ def kafka_environment(
         # one shard is soon read, and there are few groups
         "DROVER_GROUP_SHARDS": "1",
         "DROVER_INITIAL_REBALANCE_DELAY_MS": "200",
+        # where a machine is busy it renews late, and is not to load its shards again for that
+        "DROVER_COORDINATOR_LEASE_MS": "15000",
     }
 
 
@@ -125,13 +133,16 @@ class DroverServices:
             async with AsyncExitStack() as stack:
                 connect = [
                     await stack.enter_async_context(channel(self.addresses[name]))
-                    for name in ALL_SERVICES
+                    for name in (CONFIG_STORE, STATUS_STORE)
                 ]
+                # one that has lost its lease for a moment is asked again
+                coordinator = CoordinatorsClient([self.addresses[COORDINATOR]])
+                await stack.enter_async_context(coordinator)
                 return await use(
                     Clients(
                         ConfigStoreClient(connect[0]),
                         StatusStoreClient(connect[1]),
-                        CoordinatorClient(connect[2]),
+                        coordinator,
                     )
                 )
 
