@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +18,11 @@ from drover.model.offsets import CommitOutcome
 from drover.model.status import RunState, Status, StatusWrite
 from drover.testing import read_all
 from services.worker.engine.topic_watcher import TopicWatcher
+from tests.support.coordinator_pair import FollowingMember
 from tests.support.coordinator_process import coordinator_process
-from tests.support.group_members import GroupMember, form_group
+from tests.support.group_members import form_group
 from tests.support.kafka.callers import Caller
-from tests.support.kafka.clients import produce
+from tests.support.kafka.clients import CALL_TIMEOUT_S, produce
 from tests.support.kafka.cluster import CONTROLLER, KafkaCluster
 from tests.support.kafka.coordinators import claim, commit, committed, kafka_settings
 from tests.support.kafka.data_topic import Topic
@@ -30,6 +31,9 @@ from tests.support.kafka.jars import KafkaJars
 from tests.support.kafka.logs import LogOnKafka, storage_on
 from tests.support.store_process import OnKafka, StoreProcess, assert_kept, writing, wrote_more
 from tests.support.waiting import wait_until_async
+
+#: Three brokers have to come up for the first test.
+pytestmark = pytest.mark.timeout(600)
 
 #: Leads what the tests write, and the broker that has the transactions and consumer groups.
 LEADER, COORDINATOR = 2, 3
@@ -138,6 +142,8 @@ async def test_nothing_is_lost_while_a_logs_leader_moves(
             await asyncio.gather(*(caller.goes_on() for caller in callers))
             await elect(cluster, node, *moving)
 
+        for each in (shared, own):  # all brokers are there: so long it takes what it takes
+            each.client.timeout_s = CALL_TIMEOUT_S
         await assert_all_kept(shared.log, *plain, *leaders)
         await assert_all_kept(own.log, *owners)
         end = await shared.log.end_offset()
@@ -176,6 +182,12 @@ async def test_tasks_go_on_when_their_topics_leader_moves(
         except UnavailableError:
             return False
 
+    def read() -> list[bytes]:
+        """Nothing where the brokers are late."""
+        with suppress(UnavailableError):
+            return topic.values()
+        return []
+
     async def goes_on(sleeping: threading.Event) -> None:
         """The sink is woken by others' records, a source writes, and all of it can be read."""
         others = [b"others %d" % (len(written) + number) for number in range(10)]
@@ -188,7 +200,8 @@ async def test_tasks_go_on_when_their_topics_leader_moves(
         written.extend(own)
         await wait_until_async(partial(asyncio.to_thread, is_written, own), timeout_s=60)
         await wait_until_async(partial(asyncio.to_thread, is_seen), timeout_s=60)
-        assert await asyncio.to_thread(topic.values) == written
+        found = await wait_until_async(partial(asyncio.to_thread, read), timeout_s=60)
+        assert found == written
 
     await goes_on(watch())
     sleeping = watch()
@@ -270,7 +283,7 @@ async def test_services_go_on_when_the_leader_of_their_topics_dies(
         coordinator = await stack.enter_async_context(coordinator_process(tmp_path, **settings))
         group_id = settings["group_id"]
         member = await stack.enter_async_context(
-            GroupMember(coordinator.address, "a", group_id=group_id)
+            FollowingMember([coordinator.address], "a", group_id=group_id)
         )
         await form_group(member)
         term = await claim(member, TASK)
@@ -304,8 +317,8 @@ async def test_services_go_on_when_the_leader_of_their_topics_dies(
             await each.stop()
         await assert_kept(leader, where, configs)
         assert await committed(member, TASK) == calls[1].done
-        await status_client.flush()
-        known = (await status_client.get_snapshot()).statuses
+        await status_client.flush(timeout_s=CALL_TIMEOUT_S)
+        known = (await status_client.get_snapshot(timeout_s=CALL_TIMEOUT_S)).statuses
         assert {*known} == {TaskId("c", number + 1) for number in range(calls[0].done)}
         coordinator.assert_unharmed()
         statuses.assert_unharmed()

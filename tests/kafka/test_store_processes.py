@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from drover.client import (
 )
 from drover.client.calls import unary
 from drover.codec.config_store import TARGET_STATES
-from drover.errors import Reason
+from drover.errors import DroverError, Reason
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusWrite
@@ -38,6 +39,7 @@ from drover.testing import raises_reason
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce
+from tests.support.kafka.told import assert_told_in_turn
 from tests.support.service_process import assert_one_clear_line, run_to_its_end
 from tests.support.store_process import (
     Leader,
@@ -153,7 +155,8 @@ async def test_nothing_is_lost_when_a_store_is_killed(
         watching.cancel()
         await asyncio.wait([watching])
     assert sorted(seen) == sorted(leader.written)
-    assert leader.claims >= 3
+    # which one had the turn at first is up to the machine, but not both were killed without it
+    assert leader.claims >= 2
     await assert_kept(leader, where, one, two)
 
 
@@ -170,13 +173,6 @@ async def test_a_store_that_is_told_to_stop_does_so_in_order(
 
 
 # brokers
-
-
-@contextmanager
-def away(broker: KafkaBroker) -> Iterator[None]:
-    broker.kill()
-    yield
-    broker.start()
 
 
 async def test_nothing_is_lost_when_the_broker_is_killed(
@@ -227,8 +223,15 @@ async def test_a_store_goes_on_being_read_while_the_broker_is_away(
         await asyncio.to_thread(store.wait_for_storage, serving=True)
         await client.put_target_state(name="a", target_state=TargetState.PAUSED, timeout_s=60)
         await leader.write("b")
-    assert (store.said("the storage is away"), store.said("the storage is back")) == (1, 1)
+    assert_told_in_turn(store.process.log(), "the storage is away", "the storage is back")
     store.assert_unharmed()
+
+
+async def is_loading(client: ConfigStoreClient) -> bool:
+    """Not so where the deadline passed before it was heard: then one asks again."""
+    with pytest.raises(DroverError) as caught:
+        await client.get_end_offset(timeout_s=2)
+    return caught.value.reason is Reason.LOADING
 
 
 async def test_a_store_listens_before_its_broker_is_there(
@@ -243,13 +246,12 @@ async def test_a_store_listens_before_its_broker_is_there(
     assert store.health(STORAGE_HEALTH) is False
     wait_until(lambda: store.said("the storage is away"))
     async with at(store) as client:
-        with raises_reason(Reason.LOADING):
-            await client.get_end_offset(timeout_s=2)
+        await wait_until_async(partial(is_loading, client))
         broker.start()
         await wait_until_async(store.health, timeout_s=60, describe=store.process.shown_log)
         assert await client.get_end_offset() == 0
         await Leader(client).write("a")
-    assert (store.said("the storage is away"), store.said("the storage is back")) == (1, 1)
+    assert_told_in_turn(store.process.log(), "the storage is away", "the storage is back")
     store.assert_unharmed()
 
 
@@ -314,11 +316,14 @@ async def test_a_store_that_has_missed_records_for_good_ends(
     store = new_store(where, service)
     topic = where.config_topic if service == "config-store" else where.status_topic
     store.process.freeze()
-    for _ in range(3):  # it waits for records already, and gets the first that come
-        produce(where.bootstrap, topic, [(b"key %d" % number, b"value") for number in range(50)])
+    # it has asked for records already, and may get more than the first: no answer brings so many
+    records = [(b"key %d" % number, bytes(50_000)) for number in range(200)]
+    produce(where.bootstrap, topic, records)
     truncate(where.bootstrap, topic)
     store.process.thaw()
-    await wait_until_async(lambda: not store.process.is_alive, describe=store.process.shown_log)
+    await wait_until_async(
+        lambda: not store.process.is_alive, timeout_s=90, describe=store.process.shown_log
+    )
     (line,) = [line for line in store.process.log().splitlines() if not line.startswith("{")]
     assert line.startswith(f"drover {service}: ")
     assert topic in line
