@@ -11,9 +11,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drover.cli.ports import free_ports
 from drover.client import CoordinatorClient, channel
-from drover.errors import DroverError
+from drover.errors import DroverError, NotFoundError
 from drover.model.group import (
     Joined,
+    JoinOutcome,
     MemberAssignment,
     MemberIdRequired,
     OfferedProtocol,
@@ -134,17 +135,14 @@ class GroupMember:
     async def join(self, timeout_s: float = CALL_S) -> Joined:
         """Join until it is in a generation."""
         while True:
-            answer = await self.client.join(
-                group_id=self.group_id,
-                member_id=self.member_id,
-                client_id=self.name,
-                session_timeout_ms=self._session_ms,
-                rebalance_timeout_ms=self._rebalance_ms,
-                protocol_type="connect",
-                protocols=[OfferedProtocol("default", self.name.encode())],
-                instance_id=self.instance_id,
-                timeout_s=timeout_s,
-            )
+            try:
+                answer = await self._join_once(timeout_s)
+            except NotFoundError:
+                # an id that was only handed out is lost when the group moves, as after a stall
+                if self.joined is not None or not self.member_id:
+                    raise
+                self.member_id = ""
+                continue
             match answer:
                 case Joined(member_id=member_id):
                     self.member_id = member_id
@@ -152,6 +150,19 @@ class GroupMember:
                     return answer
                 case MemberIdRequired(member_id) | RetryJoin(member_id):
                     self.member_id = member_id
+
+    async def _join_once(self, timeout_s: float) -> JoinOutcome:
+        return await self.client.join(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            client_id=self.name,
+            session_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self._rebalance_ms,
+            protocol_type="connect",
+            protocols=[OfferedProtocol("default", self.name.encode())],
+            instance_id=self.instance_id,
+            timeout_s=timeout_s,
+        )
 
     async def sync(self) -> Synced:
         """Sync, with an assignment for everybody if it leads."""
@@ -178,6 +189,7 @@ class GroupMember:
             member_id=self.member_id,
             generation=self.joined.generation,
             instance_id=self.instance_id,
+            timeout_s=CALL_S,
         )
 
     async def wait_until_rejoin_needed(self) -> None:
