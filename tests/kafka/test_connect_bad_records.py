@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -188,14 +189,15 @@ async def _assert_unharmed(cluster: EmbeddedCluster) -> None:
         assert errors_in(cluster.log(name)) == [], name
     for name in ("config-store", "status-store", "coordinator"):
         for service in ("", "drover.storage"):
-            assert await _health(cluster.process(name).spec.address, service) == "SERVING", name
+            address = cluster.process(name).spec.address
+            await wait_until_async(partial(_is_serving, address, service), describe=name)
 
 
-async def _health(address: str, service: str) -> str:
+async def _is_serving(address: str, service: str) -> bool:
     async with channel(address) as connection:
         stub: Any = health_pb2_grpc.HealthStub(connection)
         try:
             answer = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
-        except grpc.aio.AioRpcError as error:
-            return str(error.code())
-    return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+        except grpc.aio.AioRpcError:
+            return False
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.connectors.kafka_connect import FILE_STREAM_SINK, FILE_STREAM_SOURCE
 from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.kafka.reading import KafkaRangeReader
+from drover.errors import UnavailableError
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
@@ -24,7 +26,7 @@ from tests.spark.engine.harness import CALL_TIMEOUT_S, Harness
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import wait_until, wait_until_async
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
 
@@ -63,7 +65,18 @@ class Flow:
             await self.engine.stop_task(name)
 
     def records(self) -> list[bytes]:
-        """What the topic holds."""
+        """What the topic holds; brokers that are late, or have just come back, are asked again."""
+        found: list[list[bytes]] = []
+
+        def is_read() -> bool:
+            with suppress(UnavailableError):
+                found.append(self._read())
+            return bool(found)
+
+        wait_until(is_read, timeout_s=CALL_TIMEOUT_S)
+        return found[-1]
+
+    def _read(self) -> list[bytes]:
         plane = KafkaPlane(self.storage)
         count = plane.partition_counts([self.topic]).get(self.topic, 0)
         starts = {(self.topic, partition): 0 for partition in range(count)}
