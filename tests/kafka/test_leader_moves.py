@@ -154,6 +154,14 @@ async def test_nothing_is_lost_while_a_logs_leader_moves(
 # tasks
 
 
+def test_a_source_writes_to_topics_that_not_every_broker_knows_yet(
+    cluster: KafkaCluster, topic_prefix: str
+) -> None:
+    for number in range(10):
+        topic = Topic.at(cluster.bootstrap, f"{topic_prefix}{number}")
+        assert topic.write({"value": [b"first"]}, partition_count=3) == 1
+
+
 @pytest.mark.parametrize("silent", [False, True], ids=["killed", "silent"])
 async def test_tasks_go_on_when_their_topics_leader_moves(
     cluster: KafkaCluster, topic_prefix: str, silent: bool
