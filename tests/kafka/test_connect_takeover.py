@@ -19,7 +19,8 @@ from tests.support.kafka.drover_cluster import drover_on_kafka
 from tests.support.shared_cluster import errors_in
 from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(600)]
+#: Two clusters with engines and three workers of Kafka Connect have to come up.
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 PASS_TIMEOUT_S = 120
 
