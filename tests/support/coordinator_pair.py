@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from drover.cli.ports import free_ports
 from drover.client import CoordinatorsClient
 from drover.errors import DroverError
 from drover.model.group import shard_of
+from tests.support.addresses import free_addresses
 from tests.support.group_members import GroupMember, RunningCoordinator
 from tests.support.waiting import wait_until_async
 
@@ -25,7 +25,7 @@ class Coordinators:
 
     def __init__(self, directory: Path, count: int = 2, **settings: object) -> None:
         self.directory = directory
-        self.addresses = [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", count)]
+        self.addresses = free_addresses(count)
         self.each = [self._make(address, settings) for address in self.addresses]
 
     def _make(self, address: str, settings: dict[str, object]) -> RunningCoordinator:

@@ -13,8 +13,8 @@ import grpc.aio
 import psutil
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from drover.cli.ports import free_ports
 from drover.client import CoordinatorClient, channel
+from tests.support.addresses import free_address
 from tests.support.waiting import wait_until_async
 
 MIB = 1024 * 1024
@@ -24,8 +24,7 @@ class CoordinatorProcess:
     """Start, kill, and start again at the same address."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
-        (port,) = free_ports("127.0.0.1", 1)
-        self.address = f"127.0.0.1:{port}"
+        self.address = free_address()
         self.log_path = directory / "coordinator.log"
         self._environment = {
             **os.environ,

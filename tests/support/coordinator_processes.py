@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from drover.cli.ports import free_ports
 from drover.client import CoordinatorsClient
 from drover.errors import DroverError
+from tests.support.addresses import free_addresses
 from tests.support.coordinator_pair import SHARDS, group_of
 from tests.support.service_process import service_environment
 from tests.support.waiting import wait_until_async
@@ -26,7 +26,7 @@ class CoordinatorProcesses:
         self, directory: Path, *, count: int = 2, env: Mapping[str, str] | None = None
     ) -> None:
         self.directory = directory
-        self.addresses = [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", count)]
+        self.addresses = free_addresses(count)
         self._env = dict(env or {})
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 

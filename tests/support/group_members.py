@@ -9,7 +9,6 @@ from typing import Any, Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from drover.cli.ports import free_ports
 from drover.client import CoordinatorClient, channel
 from drover.errors import DroverError, NotFoundError
 from drover.model.group import (
@@ -24,6 +23,7 @@ from drover.model.group import (
 )
 from services.coordinator.__main__ import serve
 from services.coordinator.settings import CoordinatorSettings
+from tests.support.addresses import free_address
 from tests.support.waiting import wait_until_async
 
 GROUP = "workers"
@@ -38,8 +38,7 @@ class RunningCoordinator:
         self._settings = settings
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        (port,) = free_ports("127.0.0.1", 1)
-        self.address = f"127.0.0.1:{port}"
+        self.address = free_address()
 
     async def start(self) -> None:
         """Serve; returns once health says so."""

@@ -12,7 +12,6 @@ import grpc.aio
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
-from drover.cli.ports import free_ports
 from drover.model.ids import TaskId
 from services.config_store.__main__ import serve as serve_config_store
 from services.config_store.settings import ConfigStoreSettings
@@ -22,6 +21,7 @@ from services.status_store.__main__ import serve as serve_status_store
 from services.status_store.settings import StatusStoreSettings
 from services.worker.settings import WorkerSettings
 from services.worker.worker import Worker
+from tests.support.addresses import free_address, free_addresses
 from tests.support.fake_engine import FakeEngine
 from tests.support.waiting import wait_until_async
 
@@ -111,9 +111,7 @@ class WorkerCluster:
     def __init__(self, directory: Path, *, start: bool = True) -> None:
         self._starts = start
         self._storage_url = f"sqlite://{directory}"
-        coordinator, config_store, status_store = (
-            f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 3)
-        )
+        coordinator, config_store, status_store = free_addresses(3)
         self.config_store_address = config_store
         self._addresses = {
             "coordinator_address": coordinator,
@@ -156,10 +154,9 @@ class WorkerCluster:
         await self._stack.aclose()
 
     async def add_worker(self, **settings: Any) -> RunningWorker:
-        (port,) = free_ports("127.0.0.1", 1)
         own: dict[str, Any] = {
             "storage_url": self._storage_url,
-            "worker_listen": f"127.0.0.1:{port}",
+            "worker_listen": free_address(),
             # a worker that dies is out by the grace; a machine that stalls throws nobody out
             "session_timeout_ms": 20_000,
             "heartbeat_interval_ms": 300,

@@ -14,19 +14,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from drover.cli.ports import free_ports
 from drover.client import ConfigStoreClient, channel
 from drover.model.ids import Term
+from tests.support.addresses import free_address
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
 STORES = ["config_store", "status_store"]
-
-
-def free_address() -> str:
-    (port,) = free_ports("127.0.0.1", 1)
-    return f"127.0.0.1:{port}"
 
 
 def command(store: str) -> list[str]:
