@@ -204,20 +204,22 @@ class CoordinatorClient:
         protocol_types: Sequence[str] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[GroupListing]:
-        """The groups that match, by group id, of all pages; ``timeout_s`` is for each page."""
-        found = await self.group_pages(
-            states=states, protocol_types=protocol_types, timeout_s=timeout_s
-        )
-        return [group for page in found for group in page.groups]
+        """The groups that match, by group id, of all pages; ``timeout_s`` is for each page.
+
+        Several coordinators are asked for theirs. One that cannot be reached is left out, for the
+        others take its groups over.
+
+        Raises:
+            DroverError: What one of them refused; or none of them can be reached.
+        """
+        found = await self.group_pages(states, protocol_types, timeout_s)
+        groups = {group.group_id: group for page in found for group in page.groups}
+        return [groups[group_id] for group_id in sorted(groups)]
 
     async def group_pages(
-        self,
-        *,
-        states: Sequence[GroupState] = (),
-        protocol_types: Sequence[str] = (),
-        timeout_s: float = CALL_TIMEOUT_S,
+        self, states: Sequence[GroupState], protocol_types: Sequence[str], timeout_s: float
     ) -> list[GroupPage]:
-        """As ``list_groups``, and who lists the groups of other coordinators; at least one page."""
+        """What ``list_groups`` is made of: at least one page."""
 
         async def fetch(token: str) -> pb.ListGroupsResponse:
             request = pb.ListGroupsRequest(
@@ -392,25 +394,14 @@ class CoordinatorsClient(CoordinatorClient):
         """The channel to one of them, for calls that are about itself."""
         return self._following.direct(address)
 
-    async def list_groups(
-        self,
-        *,
-        states: Sequence[GroupState] = (),
-        protocol_types: Sequence[str] = (),
-        timeout_s: float = CALL_TIMEOUT_S,
-    ) -> list[GroupListing]:
-        """The groups of all coordinators, by group id; also of those that only others know.
-
-        One that cannot be reached is left out, for the others take its groups over.
-
-        Raises:
-            DroverError: What one of them refused; or none of them can be reached.
-        """
+    async def group_pages(
+        self, states: Sequence[GroupState], protocol_types: Sequence[str], timeout_s: float
+    ) -> list[GroupPage]:
+        """Of all coordinators, also of those that only others know."""
 
         def fetch(address: str) -> Coroutine[None, None, list[GroupPage]]:
-            return CoordinatorClient(self.direct(address)).group_pages(
-                states=states, protocol_types=protocol_types, timeout_s=timeout_s
-            )
+            client = CoordinatorClient(self.direct(address))
+            return client.group_pages(states, protocol_types, timeout_s)
 
         asked = set(self._following.addresses)
         found = await _answers([fetch(address) for address in asked], timeout_s)
@@ -418,8 +409,7 @@ class CoordinatorsClient(CoordinatorClient):
         if others:
             with suppress(UnavailableError):
                 found += await _answers([fetch(address) for address in others], timeout_s)
-        groups = {group.group_id: group for page in found for group in page.groups}
-        return [groups[group_id] for group_id in sorted(groups)]
+        return found
 
 
 async def _answers(
