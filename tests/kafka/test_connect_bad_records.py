@@ -8,16 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drover.cli.process import ProcessPhase
-from drover.client import channel
 from tests.support.cluster import EmbeddedCluster
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all
 from tests.support.kafka.connect import ConnectOptions
+from tests.support.kafka.coordinators import health
 from tests.support.kafka.copy import FileCopy
 from tests.support.kafka.drover_cluster import drover_on_kafka
 from tests.support.shared_cluster import errors_in
@@ -194,10 +192,4 @@ async def _assert_unharmed(cluster: EmbeddedCluster) -> None:
 
 
 async def _is_serving(address: str, service: str) -> bool:
-    async with channel(address) as connection:
-        stub: Any = health_pb2_grpc.HealthStub(connection)
-        try:
-            answer = await stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=10)
-        except grpc.aio.AioRpcError:
-            return False
-    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+    return await health(address, service) == "SERVING"

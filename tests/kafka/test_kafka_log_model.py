@@ -161,7 +161,6 @@ def test_a_log_on_kafka_does_what_the_model_says(kafka: Kafka) -> None:
         settings=settings(
             max_examples=5,
             stateful_step_count=12,
-            deadline=None,
             derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from drover.client import (
 )
 from drover.client.calls import unary
 from drover.codec.config_store import TARGET_STATES
-from drover.errors import DroverError, Reason
+from drover.errors import Reason
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusWrite
@@ -40,6 +39,7 @@ from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce
 from tests.support.kafka.told import assert_told_in_turn
+from tests.support.refusals import refusal
 from tests.support.service_process import assert_one_clear_line, run_to_its_end
 from tests.support.store_process import (
     Leader,
@@ -227,13 +227,6 @@ async def test_a_store_goes_on_being_read_while_the_broker_is_away(
     store.assert_unharmed()
 
 
-async def is_loading(client: ConfigStoreClient) -> bool:
-    """Not so where the deadline passed before it was heard: then one asks again."""
-    with pytest.raises(DroverError) as caught:
-        await client.get_end_offset(timeout_s=2)
-    return caught.value.reason is Reason.LOADING
-
-
 async def test_a_store_listens_before_its_broker_is_there(
     own_broker: Callable[..., KafkaBroker], topic_prefix: str, new_store: StartStore
 ) -> None:
@@ -246,7 +239,7 @@ async def test_a_store_listens_before_its_broker_is_there(
     assert store.health(STORAGE_HEALTH) is False
     wait_until(lambda: store.said("the storage is away"))
     async with at(store) as client:
-        await wait_until_async(partial(is_loading, client))
+        await refusal(Reason.LOADING, lambda: client.get_end_offset(timeout_s=2))
         broker.start()
         await wait_until_async(store.health, timeout_s=60, describe=store.process.shown_log)
         assert await client.get_end_offset() == 0
