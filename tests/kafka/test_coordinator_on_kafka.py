@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from drover.client import CoordinatorClient, channel
-from drover.errors import DroverError, NotFoundError, Reason, UnavailableError
+from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.control import CONTROL_PARTITION
 from drover.log.kafka.records import Produced
@@ -59,12 +59,8 @@ class Rejoining(FollowingMember):
         joined: list[Joined] = []
 
         async def has_joined() -> bool:
-            try:
+            with suppress(UnavailableError):
                 joined.append(await FollowingMember.join(self, timeout_s))
-            except NotFoundError:  # who gave it its id has lost the group before it had joined
-                self.member_id = ""
-            except UnavailableError:
-                return False
             return bool(joined)
 
         await wait_until_async(has_joined, timeout_s=90)
