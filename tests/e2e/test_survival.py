@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from drover.cli.process import SupervisedProcess, descendants
+from drover.cli.state import DATA_DIRECTORY
+from drover.dataplane.embedded import DATA_FILE
+from drover.log.lock_holders import write_lock_holders
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.flow import Flow
 from tests.support.waiting import wait_until_async
@@ -38,9 +41,9 @@ async def test_each_of_the_five_processes_is_killed_while_data_flows(tmp_path: P
         await flow.assert_equal()
 
 
-@pytest.mark.parametrize("whole_tree", [False, True], ids=["herder alone", "herder and engine"])
+@pytest.mark.parametrize("moment", ["herder alone", "herder and engine", "in a write"])
 async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
-    tmp_path: Path, whole_tree: bool
+    tmp_path: Path, moment: str
 ) -> None:
     flow = Flow(tmp_path)
     async with embedded_cluster(tmp_path / "cluster") as cluster:
@@ -52,8 +55,14 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
             running = await cluster.wait_for_task(flow.source)
             frozen = cluster.worker_name(running.worker_id)
             other = next(name for name in ("worker-1", "worker-2") if name != frozen)
-            pids = _tree(cluster.process(frozen), whole_tree=whole_tree)
-            _signal(pids, signal.SIGSTOP)
+            process = cluster.process(frozen)
+            if moment == "in a write":
+                pids = await _freeze_in_a_write(
+                    process, cluster.directory / DATA_DIRECTORY / DATA_FILE
+                )
+            else:
+                pids = _tree(process, whole_tree=moment == "herder and engine")
+                _signal(pids, signal.SIGSTOP)
             try:
                 await asyncio.sleep(FROZEN_S)
                 for connector in (flow.source, flow.sink):
@@ -65,7 +74,7 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
             await flow.wait_until_passed("after the freeze")
         await flow.assert_equal()
         assert cluster.process(frozen).start_count == 1, "the frozen worker went on, not anew"
-        if not whole_tree:
+        if moment == "herder alone":
             # its engine went on writing under the old claim until the new owner's took effect
             await wait_until_async(
                 lambda: '"task_fenced"' in cluster.log(frozen), describe="a task was fenced"
@@ -84,6 +93,20 @@ def _tree(process: SupervisedProcess, *, whole_tree: bool) -> list[int]:
     assert process.pid is not None
     below = [each.pid for each in descendants(process.pid)] if whole_tree else []
     return [process.pid, *below]
+
+
+async def _freeze_in_a_write(process: SupervisedProcess, database: Path) -> list[int]:
+    """Freeze it with its engine while one of them keeps all others from writing."""
+
+    def freeze() -> list[int]:
+        pids = _tree(process, whole_tree=True)
+        _signal(pids, signal.SIGSTOP)
+        if write_lock_holders(database).keys() & set(pids):
+            return pids
+        _signal(pids, signal.SIGCONT)
+        return []
+
+    return await wait_until_async(freeze, describe="a write is under way")
 
 
 def _signal(pids: list[int], number: signal.Signals) -> None:

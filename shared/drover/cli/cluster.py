@@ -9,7 +9,7 @@ from pathlib import Path
 
 from drover.cli import ports
 from drover.cli.process import ProcessSpec
-from drover.cli.state import ClusterError
+from drover.cli.state import DATA_DIRECTORY, ClusterError
 
 _STORES = ("config-store", "status-store")
 _DEFAULT_PORTS = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
@@ -43,7 +43,7 @@ class ClusterOptions:
     @property
     def data_directory(self) -> Path:
         """Where the logs and topics are."""
-        return self.directory.absolute() / "data"
+        return self.directory.absolute() / DATA_DIRECTORY
 
 
 def kafka_url(given: str, environ: Mapping[str, str]) -> str:

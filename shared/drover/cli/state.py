@@ -13,6 +13,8 @@ import psutil
 
 #: Where `make up` keeps its cluster, relative to the working directory.
 DEFAULT_DIRECTORY = Path(".drover") / "up"
+#: Where a cluster keeps its logs and topics, in its directory.
+DATA_DIRECTORY = "data"
 _STATE_FILE = "cluster.json"
 _LOCK_FILE = "supervisor.lock"
 

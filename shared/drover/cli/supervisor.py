@@ -1,8 +1,9 @@
 """Runs a whole embedded cluster as child processes: what `make up` and `make run` stand on.
 
 The processes start in stages (stores and coordinator, then workers), each waited for by its health
-service. A process that dies is started again on the same address. Stopping goes the other way
-round, workers first. When the supervisor itself is killed, the kernel kills its children.
+service. A process that dies is started again on the same address; one that is suspended while it
+keeps all others from writing is killed. Stopping goes the other way round, workers first. When the
+supervisor itself is killed, the kernel kills its children.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import psutil
 
 from drover.cli.process import ProcessPhase, ProcessSpec, RestartPolicy, SupervisedProcess
 from drover.cli.state import (
+    DATA_DIRECTORY,
     ClusterError,
     ClusterState,
     DirectoryLock,
@@ -24,6 +26,7 @@ from drover.cli.state import (
     remove_state,
     write_state,
 )
+from drover.cli.suspended_writers import SuspendedWriters
 
 #: Called with the process's name and what happened to it.
 EventHandler = Callable[[str, str], None]
@@ -61,6 +64,7 @@ class Supervisor:
             for stage in stages
         ]
         self.processes = {p.spec.name: p for stage in self._stages for p in stage}
+        self._freeing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start every process and return when all serve; on failure nothing is left running.
@@ -69,6 +73,8 @@ class Supervisor:
             ClusterError: the directory is taken or cannot be written, or a process did not come up.
         """
         self._lock = DirectoryLock(self.directory)
+        writers = SuspendedWriters(self.directory / DATA_DIRECTORY, self._names, self._on_event)
+        self._freeing = asyncio.create_task(writers.look_for_ever())
         try:
             self._write_state()
             for stage in self._stages:
@@ -84,6 +90,9 @@ class Supervisor:
         """Stop every process, the last stage first, and let the directory go."""
         for stage in reversed(self._stages):
             await asyncio.gather(*(process.stop() for process in stage))
+        if self._freeing is not None:
+            self._freeing.cancel()
+            self._freeing = None
         if self._lock is not None:
             remove_state(self.directory)
             self._lock.close()
@@ -118,6 +127,9 @@ class Supervisor:
             if time.monotonic() > end_s:
                 raise ClusterError(f"{name} is {process.phase} after {timeout_s:g} s")
             await asyncio.sleep(0.05)
+
+    def _names(self) -> dict[int, str]:
+        return {p.pid: name for name, p in self.processes.items() if p.pid is not None}
 
     def _on_change(self, process: SupervisedProcess, text: str) -> None:
         if self._lock is not None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from drover.errors import DataLossError, DroverError, Reason, UnavailableError
+from drover.log.lock_holders import write_lock_holders
 
 SCHEMA_VERSION = 2
 #: "DRVD", so that another program's SQLite file is not taken for ours.
@@ -247,6 +248,9 @@ class Database:
         if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             waited_s = self._patience_s
             message = f"{self.path} stayed locked by another process for {waited_s:.0f} s"
+            if holders := write_lock_holders(self.path):
+                now = ", ".join(map(str, holders))
+                message += f"; pid {now} has the lock now: if it is suspended, resume or kill it"
         else:
             message = (
                 f"cannot use {self.path}: {error}; nothing was written. Check the disk's free "

@@ -1,0 +1,126 @@
+"""Processes that are suspended in the middle of a write, and who is killed."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import psutil
+import pytest
+
+from drover.cli.suspended_writers import SuspendedWriters
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists locks")
+
+WRITER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("INSERT INTO t VALUES (1)")
+print("writing", flush=True)
+sys.stdin.read()
+connection.execute("COMMIT")
+"""
+
+StartWriter = Callable[[], "subprocess.Popen[str]"]
+Events = list[tuple[str, str]]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    database = tmp_path / "data.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE t (a)")
+    return database
+
+
+@pytest.fixture
+def start_writer(database: Path) -> Iterator[StartWriter]:
+    with ExitStack() as stack:
+
+        def start() -> "subprocess.Popen[str]":
+            pipe = subprocess.PIPE
+            command = [sys.executable, "-c", WRITER, str(database)]
+            process = stack.enter_context(
+                subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
+            )
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == "writing\n"
+            return process
+
+        yield start
+
+
+def suspend(process: "subprocess.Popen[str]") -> None:
+    process.send_signal(signal.SIGSTOP)
+    found = psutil.Process(process.pid)
+    wait_until(lambda: found.status() == psutil.STATUS_STOPPED)
+
+
+def looks(database: Path, names: dict[int, str], events: Events) -> SuspendedWriters:
+    def hear(name: str, text: str) -> None:
+        events.append((name, text))
+
+    return SuspendedWriters(database.parent, lambda: names, hear)
+
+
+def rows(database: Path) -> int:
+    """What is in the table, once it could be written."""
+    with closing(sqlite3.connect(database, isolation_level=None, timeout=60)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        return int(connection.execute("SELECT count(*) FROM t").fetchone()[0])
+
+
+def test_one_below_a_supervised_process_is_killed_at_the_second_look(
+    database: Path, start_writer: StartWriter
+) -> None:
+    events: Events = []
+    writers = looks(database, {os.getpid(): "worker-1"}, events)
+    writer = start_writer()
+    suspend(writer)
+    writers.look()
+    assert writer.poll() is None
+    assert events == []
+    writers.look()
+    assert writer.wait(60) == -signal.SIGKILL
+    [(name, text)] = events
+    assert name == "worker-1"
+    assert str(writer.pid) in text
+    assert "data.db" in text
+    assert rows(database) == 0, "what it had half written is taken back"
+
+
+def test_one_that_goes_on_is_left_alone(database: Path, start_writer: StartWriter) -> None:
+    events: Events = []
+    writers = looks(database, {os.getpid(): "worker-1"}, events)
+    writer = start_writer()
+    suspend(writer)
+    writers.look()
+    writer.send_signal(signal.SIGCONT)
+    wait_until(lambda: psutil.Process(writer.pid).status() != psutil.STATUS_STOPPED)
+    for _ in range(3):
+        writers.look()
+    writer.communicate("")
+    assert writer.returncode == 0
+    assert rows(database) == 1
+    assert events == []
+
+
+def test_one_that_is_not_supervised_is_left_alone(
+    database: Path, start_writer: StartWriter
+) -> None:
+    events: Events = []
+    writer = start_writer()
+    writers = looks(database, {}, events)
+    suspend(writer)
+    for _ in range(3):
+        writers.look()
+    assert writer.poll() is None
+    assert events == []
