@@ -1,14 +1,13 @@
 """Two coordinators, two workers with Spark, data that flows: the tasks never notice a move."""
 
 import asyncio
-import os
-import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
+from drover.cli.state import DATA_DIRECTORY
 from drover.cli.views import run_state
 from drover.client import CoordinatorsClient
 from drover.errors import DroverError
@@ -17,6 +16,7 @@ from drover.model.ids import TaskId, Term
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.coordinator_pair import SHARDS, group_of
 from tests.support.flow import Flow
+from tests.support.freezing import freeze, thaw
 from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -164,12 +164,12 @@ async def _freeze_the_owner(cluster: EmbeddedCluster, watched: Watched, flow: Fl
     process = cluster.process(owner)
     assert process.pid is not None
     pid, starts = process.pid, process.start_count
-    os.kill(pid, signal.SIGSTOP)
+    frozen = await freeze(lambda: [pid], cluster.directory / DATA_DIRECTORY)
     try:
         await watched.wait_until_owner_is(_other(owner))
         await flow.wait_until_passed(f"while {owner} is frozen")
     finally:
-        os.kill(pid, signal.SIGCONT)
+        thaw(frozen)
     address = process.spec.address
 
     async def shares() -> bool:

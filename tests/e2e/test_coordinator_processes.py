@@ -108,7 +108,7 @@ async def test_a_frozen_owner_answers_nothing_stale_and_is_a_peer_again(
         frozen = await owner_of(pair)
         stale = CoordinatorClient(await stack.enter_async_context(channel(frozen)))
         assert (await stale.describe(GROUP)).state is GroupState.STABLE  # it is connected
-        pair.freeze(frozen)
+        await pair.freeze(frozen)
         late = [
             asyncio.create_task(stale.describe(GROUP, timeout_s=60)),
             asyncio.create_task(

@@ -1,19 +1,16 @@
 """A whole cluster of real processes, killed and frozen while data flows."""
 
 import asyncio
-import os
-import signal
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from drover.cli.process import SupervisedProcess, descendants
 from drover.cli.state import DATA_DIRECTORY
-from drover.dataplane.embedded import DATA_FILE
-from drover.log.lock_holders import write_lock_holders
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.flow import Flow
+from tests.support.freezing import freeze, thaw
 from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -55,21 +52,18 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
             running = await cluster.wait_for_task(flow.source)
             frozen = cluster.worker_name(running.worker_id)
             other = next(name for name in ("worker-1", "worker-2") if name != frozen)
-            process = cluster.process(frozen)
-            if moment == "in a write":
-                pids = await _freeze_in_a_write(
-                    process, cluster.directory / DATA_DIRECTORY / DATA_FILE
-                )
-            else:
-                pids = _tree(process, whole_tree=moment == "herder and engine")
-                _signal(pids, signal.SIGSTOP)
+            pids = await freeze(
+                partial(_tree, cluster.process(frozen), whole_tree=moment != "herder alone"),
+                cluster.directory / DATA_DIRECTORY,
+                in_a_write=moment == "in a write",
+            )
             try:
                 await asyncio.sleep(FROZEN_S)
                 for connector in (flow.source, flow.sink):
                     await cluster.wait_for_task(connector, ask=other, at=other)
                 await flow.wait_until_passed("while a worker is frozen")
             finally:
-                _signal(pids, signal.SIGCONT)
+                thaw(pids)
             await cluster.wait_until_members()
             await flow.wait_until_passed("after the freeze")
         await flow.assert_equal()
@@ -93,24 +87,3 @@ def _tree(process: SupervisedProcess, *, whole_tree: bool) -> list[int]:
     assert process.pid is not None
     below = [each.pid for each in descendants(process.pid)] if whole_tree else []
     return [process.pid, *below]
-
-
-async def _freeze_in_a_write(process: SupervisedProcess, database: Path) -> list[int]:
-    """Freeze it with its engine while one of them keeps all others from writing."""
-
-    def freeze() -> list[int]:
-        pids = _tree(process, whole_tree=True)
-        _signal(pids, signal.SIGSTOP)
-        if write_lock_holders(database).keys() & set(pids):
-            return pids
-        _signal(pids, signal.SIGCONT)
-        return []
-
-    return await wait_until_async(freeze, describe="a write is under way")
-
-
-def _signal(pids: list[int], number: signal.Signals) -> None:
-    for pid in pids:
-        # a Spark Python worker may have ended meanwhile
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)

@@ -274,7 +274,7 @@ async def test_one_that_was_frozen_has_nothing_to_say_when_it_wakes_up(
         with suppress(DroverError):  # it is connected then, also where it owns the group no more
             await zombie.describe(group_id)
 
-        pair.freeze(owner)
+        await pair.freeze(owner)
         await pair_is_served_by(pair, pair.other(owner))
         assert (await commit(a, TASK, term, 2, number=2)).outcome is CommitOutcome.COMMITTED
         # these are in its sockets when it wakes up, before its first look at the leases

@@ -1,7 +1,6 @@
 """Coordinators as processes that share a directory, to be killed and frozen."""
 
 import asyncio
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from drover.client import CoordinatorsClient
 from drover.errors import DroverError
 from tests.support.addresses import free_addresses
 from tests.support.coordinator_pair import SHARDS, group_of
+from tests.support.freezing import freeze, thaw
 from tests.support.service_process import service_environment
 from tests.support.waiting import wait_until_async
 
@@ -65,13 +65,13 @@ class CoordinatorProcesses:
         process.kill()
         process.wait()
 
-    def freeze(self, address: str) -> None:
-        """SIGSTOP."""
-        os.kill(self._processes[address].pid, signal.SIGSTOP)
+    async def freeze(self, address: str) -> None:
+        """SIGSTOP, while it keeps no file from the others."""
+        await freeze(lambda: [self._processes[address].pid], self.directory / "data")
 
     def thaw(self, address: str) -> None:
         """SIGCONT."""
-        os.kill(self._processes[address].pid, signal.SIGCONT)
+        thaw([self._processes[address].pid])
 
     def stop(self, address: str) -> int:
         """SIGTERM; its exit code."""

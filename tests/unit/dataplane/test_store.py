@@ -1,6 +1,8 @@
 import contextlib
+import os
 import pickle
 import sqlite3
+import sys
 import threading
 from pathlib import Path
 
@@ -318,6 +320,8 @@ def test_a_writer_that_does_not_let_go_is_waited_for_within_bounds(tmp_path: Pat
     with pytest.raises(UnavailableError, match="locked") as caught:
         store.ensure_topic("topic")
     assert caught.value.reason is Reason.STORAGE_UNAVAILABLE
+    if sys.platform == "linux":
+        assert f"pid {os.getpid()} has the lock" in str(caught.value)
     assert [each.name for each in store.topics()] == ["known"]  # readers do not wait
     holder.execute("ROLLBACK")
     assert store.ensure_topic("topic").name == "topic"

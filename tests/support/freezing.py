@@ -1,0 +1,53 @@
+"""Processes that are suspended at a moment of the test's choice."""
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from drover.log.lock_holders import write_lock_holders
+from tests.support.waiting import wait_until, wait_until_async
+
+
+async def freeze(
+    pids: Callable[[], Sequence[int]], data_directory: Path, *, in_a_write: bool = False
+) -> list[int]:
+    """Stop processes with SIGSTOP, all of them together, and return them.
+
+    With ``in_a_write`` while one of them keeps others from writing a SQLite file of the directory;
+    else while none does: the locks of one that is frozen stay.
+    """
+
+    def frozen() -> list[int]:
+        chosen = list(pids())
+        _signal(chosen, signal.SIGSTOP)
+        wait_until(lambda: all(map(_stands_still, chosen)), describe=f"{chosen} stand still")
+        holders = write_lock_holders(*data_directory.glob("*.db"))
+        if in_a_write == any(pid in holders for pid in chosen):
+            return chosen
+        thaw(chosen)
+        return []
+
+    return await wait_until_async(frozen, describe="the moment to freeze")
+
+
+def thaw(pids: Iterable[int]) -> None:
+    """They go on where they were: SIGCONT."""
+    _signal(pids, signal.SIGCONT)
+
+
+def _stands_still(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _signal(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        # a Spark Python worker may have ended meanwhile
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
