@@ -23,6 +23,7 @@ from drover.rpc.status import from_rpc_error
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
+T = TypeVar("T")
 
 
 class Chunk(Protocol):
@@ -105,11 +106,9 @@ async def unary(
     metadata = _metadata() + (((AUTHOR_KEY, author),) if author else ())
     if not retry:
         return await _attempt(method, request, timeout_s, metadata)
-    deadline = asyncio.get_running_loop().time() + timeout_s
-    async for attempt in _retrying(timeout_s):
-        with attempt:
-            return await _attempt(method, request, _left_s(deadline), metadata)
-    raise AssertionError("unreachable: the last attempt raises")
+    return await _until_answered(
+        timeout_s, lambda left_s: _attempt(method, request, left_s, metadata)
+    )
 
 
 def server_stream(
@@ -137,18 +136,17 @@ async def snapshot(
         DroverError: As ``unary``.
     """
     metadata = _metadata()
-    deadline = asyncio.get_running_loop().time() + timeout_s
-    async for attempt in _retrying(timeout_s):
-        with attempt:
-            chunks: list[ChunkT] = []
-            left_s = _left_s(deadline)
-            async with aclosing(_stream(method, request, left_s, metadata)) as stream:
-                async for chunk in stream:
-                    chunks.append(chunk)
-                    if chunk.complete:
-                        return chunks
-            raise UnavailableError(Reason.SERVICE_UNREACHABLE, "the answer broke off")
-    raise AssertionError("unreachable: the last attempt raises")
+
+    async def read(left_s: float) -> list[ChunkT]:
+        chunks: list[ChunkT] = []
+        async with aclosing(_stream(method, request, left_s, metadata)) as stream:
+            async for chunk in stream:
+                chunks.append(chunk)
+                if chunk.complete:
+                    return chunks
+        raise UnavailableError(Reason.SERVICE_UNREACHABLE, "the answer broke off")
+
+    return await _until_answered(timeout_s, read)
 
 
 async def pages(fetch: Callable[[str], Awaitable[PageT]]) -> AsyncIterator[PageT]:
@@ -206,21 +204,35 @@ def _whole(message: ResponseT | None) -> ResponseT:
     return message
 
 
-def _retrying(timeout_s: float) -> AsyncRetrying:
-    return AsyncRetrying(
+async def _until_answered(timeout_s: float, call: Callable[[float], Awaitable[T]]) -> T:
+    """Call, with the seconds that are left, until the answer is another than "unavailable"."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    unavailable: UnavailableError | None = None
+    retrying = AsyncRetrying(
         retry=retry_if_exception_type(UnavailableError),
         stop=stop_before_delay(timeout_s),
         wait=wait_exponential(multiplier=RETRY_FIRST_S, max=RETRY_MAX_S)
         + wait_random(0, RETRY_FIRST_S),
         reraise=True,
     )
-
-
-def _left_s(deadline: float) -> float:
-    left_s = deadline - asyncio.get_running_loop().time()
-    if left_s <= 0:
-        raise DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "no answer in time")
-    return left_s
+    async for attempt in retrying:
+        with attempt:
+            try:
+                left_s = deadline - loop.time()
+                if left_s <= 0:
+                    raise DeadlineExceededError(Reason.DEADLINE_EXCEEDED, "no answer in time")
+                return await call(left_s)
+            except UnavailableError as error:
+                unavailable = error
+                raise
+            except DeadlineExceededError as error:
+                if unavailable is None:
+                    raise
+                # what keeps the server from answering, as far as it said so
+                why = f"{error.message}; the answer before: {unavailable.message}"
+                raise DeadlineExceededError(error.reason, why, metadata=error.metadata) from None
+    raise AssertionError("unreachable: the last attempt raises")
 
 
 def _metadata() -> tuple[tuple[str, str], ...]:

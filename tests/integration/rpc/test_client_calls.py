@@ -75,6 +75,18 @@ async def test_no_answer_in_time_is_deadline_exceeded(internal: Any) -> None:
     assert internal.store.calls == ["PutStatuses"]
 
 
+async def test_what_the_server_said_before_it_fell_silent_is_told(internal: Any) -> None:
+    async def refuse_then_wait(_request: Any, _context: Any) -> Any:
+        if len(internal.store.calls) == 1:
+            raise UnavailableError(Reason.STORAGE_UNAVAILABLE, "the file is locked")
+        await asyncio.Event().wait()
+
+    internal.store.behaviors["PutStatuses"] = refuse_then_wait
+    client = StatusStoreClient(internal.channel)
+    with pytest.raises(DeadlineExceededError, match=r"no answer in time.*the file is locked"):
+        await client.put_statuses([WRITE], timeout_s=5)
+
+
 async def test_the_deadline_holds_over_all_attempts(
     internal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
