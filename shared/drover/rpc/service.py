@@ -1,6 +1,7 @@
 """Running a service as a process: settings, logs, signals, and one clear line when it fails."""
 
 import asyncio
+import faulthandler
 import os
 import signal
 import sqlite3
@@ -18,6 +19,9 @@ SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
 
 EXIT_FAILED = 1
 EXIT_BAD_SETTINGS = 2
+#: Longer than any service needs to end in order, brokers that are away included.
+STOP_MAX_S = 45.0
+TELL_TASKS_S = 1.0
 _log = structlog.get_logger("drover.rpc")
 
 
@@ -29,9 +33,10 @@ def run_service(
     """Run a service until SIGTERM or SIGINT; the whole of a ``__main__``.
 
     ``serve(settings, stopping)`` opens what it needs, starts its server, waits for ``stopping``,
-    drains and returns; the process then exits with 0. A second signal exits at once. What goes
-    wrong is one line on stderr: exit 2 for settings and other bad input, 1 for the rest. Only a
-    defect is logged with its trace.
+    drains and returns; the process then exits with 0. A second signal exits at once. One that does
+    not end in ``STOP_MAX_S`` never would: it tells where its tasks and threads are, and exits with
+    1. What goes wrong is one line on stderr: exit 2 for settings and other bad input, 1 for the
+    rest. Only a defect is logged with its trace.
 
     Args:
         service: Such as "config-store"; in every log event and error line.
@@ -63,10 +68,31 @@ async def _run(
             os._exit(128 + number)
         _log.info("stopping", signal=number.name)
         stopping.set()
+        loop.call_later(STOP_MAX_S - TELL_TASKS_S, _tell_tasks, loop)
+        # also where the loop stands still, or has ended
+        faulthandler.dump_traceback_later(STOP_MAX_S, exit=True)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
     await serve(settings, stopping)
+
+
+def _tell_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        _log.error("a task does not end", task=task.get_name(), at=_places(task.get_coro()))
+
+
+def _places(waiting: object) -> list[str]:
+    """Where a coroutine waits, and where what it waits for does."""
+    places = []
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+        if frame is not None:
+            places.append(
+                f"{frame.f_code.co_qualname} in {frame.f_code.co_filename}:{frame.f_lineno}"
+            )
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+    return places
 
 
 def _explain(service: str, error: BaseException) -> int:

@@ -80,6 +80,28 @@ def test_a_second_signal_exits_at_once() -> None:
     assert service.end() == (128 + signal.SIGTERM, "", "")
 
 
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        ("await asyncio.Event().wait()", '"a task does not end"'),
+        ("import threading; threading.Event().wait()", "in wait"),
+        ("asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)", "in wait"),
+    ],
+    ids=["a task", "the loop", "a thread"],
+)
+def test_one_that_does_not_end_tells_where_it_is_and_exits(after: str, told: str) -> None:
+    service = Service(
+        before="import threading; from drover.rpc import service; service.STOP_MAX_S = 2",
+        after=after,
+    )
+    service.line()
+    service.process.terminate()
+    code, _, err = service.end()
+    assert code == 1
+    assert told in err
+    assert "serve" in err or told == "in wait"
+
+
 def test_bad_settings_are_a_line_each() -> None:
     service = Service(DROVER_PAUSE_MS="many", DROVER_TEST_LISTEN="nowhere", DROVER_LOG_LEVEL="LOUD")
     code, out, err = service.end()
