@@ -12,6 +12,7 @@ import structlog
 from confluent_kafka import KafkaError, Message, Producer
 
 from drover.errors import DroverError, InternalError, Reason, ResourceExhaustedError
+from drover.log.kafka.leaving import wait_until_let_go
 from drover.log.kafka.records import GroupPosition, Place, Produced
 from drover.log.log import closed_error
 
@@ -97,7 +98,7 @@ class JobThread:
         name: The thread's.
         do: Does a group of writes, or one job that begins; returns an answer for each.
         idle: Called now and then while there is nothing to do.
-        end: Called at the end.
+        end: Called at the end, to let the client go.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class JobThread:
         self._jobs: deque[Job] = deque()
         self._ready = threading.Condition()
         self._stopping = False
+        self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -149,7 +151,8 @@ class JobThread:
         with self._ready:
             self._stopping = True
             self._ready.notify()
-        self._thread.join()
+        self._finished.wait()
+        wait_until_let_go(self._thread)
 
     def _run(self) -> None:
         while True:
@@ -167,6 +170,7 @@ class JobThread:
                     group
                 )
             _deliver(group, answers)
+        self._finished.set()
         self._end()
 
     def _next_group(self) -> list[Job] | None:

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from drover.errors import DroverError
 from drover.log.kafka import errors
 from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.leaving import wait_until_let_go
 from drover.log.kafka.progress import Progress
 from drover.log.kafka.records import EARLIEST, Headers, KafkaRecord, ReadBatch
 from drover.log.log import closed_error
@@ -76,6 +77,7 @@ class TopicReader:
         self._room = threading.Semaphore(MAX_WAITING_BATCHES)
         self._stopping = threading.Event()
         self._topic_id = ""
+        self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"kafka {topic} reader", daemon=True)
         self._thread.start()
 
@@ -99,7 +101,8 @@ class TopicReader:
     async def close(self) -> None:
         """Stop reading; idempotent."""
         self.stop()
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._finished.wait)
+        await asyncio.to_thread(wait_until_let_go, self._thread)
 
     def stop(self) -> None:
         """Stop reading some time soon; idempotent."""
@@ -111,12 +114,10 @@ class TopicReader:
 
     def _run(self) -> None:
         ending: DroverError | None = None
+        consumer: Consumer | None = None
         try:
             consumer = self._client.consumer({"fetch.wait.max.ms": self._fetch_wait_ms})
-            try:
-                self._read(consumer)
-            finally:
-                consumer.close()
+            self._read(consumer)
         except KafkaException as error:
             ending = self._translated(error.args[0])
         except DroverError as error:
@@ -126,6 +127,10 @@ class TopicReader:
             ending = closed_error()
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._end, ending)
+        self._finished.set()
+        if consumer is not None:
+            with contextlib.suppress(KafkaException):
+                consumer.close()
 
     def _read(self, consumer: Consumer) -> None:
         positions = self._first_positions()
