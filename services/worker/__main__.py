@@ -6,6 +6,9 @@ from drover.rpc.service import run_service
 from services.worker.settings import WorkerSettings
 from services.worker.worker import Worker
 
+#: Its tasks and its engine have limits of their own, one after the other.
+STOP_MAX_S = 120.0
+
 
 async def serve(settings: WorkerSettings, stopping: asyncio.Event) -> None:
     """Run a worker until it shall stop."""
@@ -13,4 +16,4 @@ async def serve(settings: WorkerSettings, stopping: asyncio.Event) -> None:
 
 
 if __name__ == "__main__":
-    run_service("worker", WorkerSettings, serve)
+    run_service("worker", WorkerSettings, serve, stop_max_s=STOP_MAX_S)

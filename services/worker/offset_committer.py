@@ -1,4 +1,4 @@
-"""Brings the offsets that tasks commit to the coordinator: batched, tried again while it is away."""
+"""Brings offsets that tasks commit to the coordinator: batched, tried again while it is away."""
 
 import asyncio
 import itertools

@@ -19,7 +19,7 @@ SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
 
 EXIT_FAILED = 1
 EXIT_BAD_SETTINGS = 2
-#: Longer than any service needs to end in order, brokers that are away included.
+#: Longer than a store needs to end in order, brokers that are away included.
 STOP_MAX_S = 45.0
 TELL_TASKS_S = 1.0
 _log = structlog.get_logger("drover.rpc")
@@ -29,12 +29,14 @@ def run_service(
     service: str,
     settings_type: type[SettingsT],
     serve: Callable[[SettingsT, asyncio.Event], Awaitable[None]],
+    *,
+    stop_max_s: float = STOP_MAX_S,
 ) -> NoReturn:
     """Run a service until SIGTERM or SIGINT; the whole of a ``__main__``.
 
     ``serve(settings, stopping)`` opens what it needs, starts its server, waits for ``stopping``,
     drains and returns; the process then exits with 0. A second signal exits at once. One that does
-    not end in ``STOP_MAX_S`` never would: it tells where its tasks and threads are, and exits with
+    not end in ``stop_max_s`` never would: it tells where its tasks and threads are, and exits with
     1. What goes wrong is one line on stderr: exit 2 for settings and other bad input, 1 for the
     rest. Only a defect is logged with its trace.
 
@@ -42,6 +44,7 @@ def run_service(
         service: Such as "config-store"; in every log event and error line.
         settings_type: Read from the environment.
         serve: The service.
+        stop_max_s: Longer than it needs to end in order.
     """
     try:
         settings = load_settings(settings_type)
@@ -51,14 +54,16 @@ def run_service(
         sys.exit(EXIT_BAD_SETTINGS)
     configure_logging(service, settings.log_level, settings.log_format)
     try:
-        asyncio.run(_run(settings, serve))
+        asyncio.run(_run(settings, serve, stop_max_s))
     except BaseException as error:  # noqa: BLE001 - the process ends here either way
         sys.exit(_explain(service, error))
     sys.exit(0)
 
 
 async def _run(
-    settings: SettingsT, serve: Callable[[SettingsT, asyncio.Event], Awaitable[None]]
+    settings: SettingsT,
+    serve: Callable[[SettingsT, asyncio.Event], Awaitable[None]],
+    stop_max_s: float,
 ) -> None:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -68,9 +73,9 @@ async def _run(
             os._exit(128 + number)
         _log.info("stopping", signal=number.name)
         stopping.set()
-        loop.call_later(STOP_MAX_S - TELL_TASKS_S, _tell_tasks, loop)
+        loop.call_later(stop_max_s - TELL_TASKS_S, _tell_tasks, loop)
         # also where the loop stands still, or has ended
-        faulthandler.dump_traceback_later(STOP_MAX_S, exit=True)
+        faulthandler.dump_traceback_later(stop_max_s, exit=True)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)

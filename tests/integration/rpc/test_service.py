@@ -32,15 +32,20 @@ async def serve(settings, stopping):
     await server.drain(1)
     print("drained", flush=True)
 
-run_service("test-service", Settings, serve)
+run_service("test-service", Settings, serve, stop_max_s={stop_max_s})
 """
 
 
 class Service:
-    def __init__(self, before: str = "pass", after: str = "pass", **environment: str) -> None:
+    def __init__(
+        self, before: str = "pass", after: str = "pass", stop_max_s: int = 60, **environment: str
+    ) -> None:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("DROVER_")}
         self.process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM.format(before=before, after=after)],
+            [
+                *(sys.executable, "-c"),
+                PROGRAM.format(before=before, after=after, stop_max_s=stop_max_s),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -90,10 +95,7 @@ def test_a_second_signal_exits_at_once() -> None:
     ids=["a task", "the loop", "a thread"],
 )
 def test_one_that_does_not_end_tells_where_it_is_and_exits(after: str, told: str) -> None:
-    service = Service(
-        before="import threading; from drover.rpc import service; service.STOP_MAX_S = 2",
-        after=after,
-    )
+    service = Service(before="import threading", after=after, stop_max_s=2)
     service.line()
     service.process.terminate()
     code, _, err = service.end()
