@@ -12,7 +12,7 @@ import structlog
 from confluent_kafka import KafkaError, Message, Producer
 
 from drover.errors import DroverError, InternalError, Reason, ResourceExhaustedError
-from drover.log.kafka.leaving import wait_until_let_go
+from drover.log.kafka.leaving import wait_until_ended
 from drover.log.kafka.records import GroupPosition, Place, Produced
 from drover.log.log import closed_error
 
@@ -151,14 +151,20 @@ class JobThread:
         with self._ready:
             self._stopping = True
             self._ready.notify()
-        self._finished.wait()
-        wait_until_let_go(self._thread)
+        wait_until_ended(self._thread, self._finished)
 
     def _run(self) -> None:
+        try:
+            self._work()
+        finally:
+            self._finished.set()
+        self._end()
+
+    def _work(self) -> None:
         while True:
             group = self._next_group()
             if group is None:
-                break
+                return
             if not group:
                 self._idle()
                 continue
@@ -170,8 +176,6 @@ class JobThread:
                     group
                 )
             _deliver(group, answers)
-        self._finished.set()
-        self._end()
 
     def _next_group(self) -> list[Job] | None:
         """Wait for jobs; none when it is time to be idle, None when it is time to stop."""

@@ -10,11 +10,13 @@ LET_GO_S = 5.0
 """Clients end at once, or may never: librdkafka waits for what brokers that moved do not answer."""
 
 
-def wait_until_let_go(thread: threading.Thread) -> None:
-    """Wait, within bounds, for a thread whose work is done and that only ends its client.
+def wait_until_ended(thread: threading.Thread, finished: threading.Event) -> None:
+    """Wait until the thread has ``finished`` its work and, within bounds, until its client ended.
 
-    Nothing depends on that. The thread should be a daemon: it is left to the end of the process.
+    Nothing depends on the latter. The thread should be a daemon: it may be left to the end of the
+    process.
     """
+    finished.wait()
     thread.join(LET_GO_S)
     if thread.is_alive():
         _logger.warning("a client of Kafka does not end and is left behind", thread=thread.name)

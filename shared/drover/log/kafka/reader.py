@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from drover.errors import DroverError
 from drover.log.kafka import errors
 from drover.log.kafka.client import KafkaClient
-from drover.log.kafka.leaving import wait_until_let_go
+from drover.log.kafka.leaving import wait_until_ended
 from drover.log.kafka.progress import Progress
 from drover.log.kafka.records import EARLIEST, Headers, KafkaRecord, ReadBatch
 from drover.log.log import closed_error
@@ -101,8 +101,7 @@ class TopicReader:
     async def close(self) -> None:
         """Stop reading; idempotent."""
         self.stop()
-        await asyncio.to_thread(self._finished.wait)
-        await asyncio.to_thread(wait_until_let_go, self._thread)
+        await asyncio.to_thread(wait_until_ended, self._thread, self._finished)
 
     def stop(self) -> None:
         """Stop reading some time soon; idempotent."""
