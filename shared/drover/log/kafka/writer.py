@@ -314,11 +314,14 @@ class PlainWriter:
             producer.flush(ABORT_S)
         must_drop = left_count > 0
         for index, job in enumerate(jobs):
-            if job.error is not None:
-                must_drop |= job.error.fatal()
+            failure = job.error
+            if failure is None and job.missing_count:  # nobody knows what became of the rest
+                failure = KafkaError(KafkaError._TIMED_OUT)
+            if failure is not None:
+                must_drop |= failure.fatal()
                 if answers[index] is None:
-                    failed = KafkaException(job.error)
-                    answers[index] = self._translated(failed, job.failed_topic)
+                    topic = job.failed_topic or job.records[0].topic
+                    answers[index] = self._translated(KafkaException(failure), topic)
         if must_drop:
             self._drop()
         return answers
