@@ -29,7 +29,8 @@ T = TypeVar("T")
 
 #: For calls that nobody answers; those that are to succeed have the time that they take.
 IMPATIENT_S = 2.0
-RETURN_TIMEOUT_S = 90
+#: One call of several steps may wait for each of them as long as its client does.
+RETURN_TIMEOUT_S = 300
 A = LogRecord(b"a", b"v")
 B = LogRecord(b"b", b"v")
 
@@ -206,13 +207,17 @@ async def test_a_dead_writers_open_transaction_holds_readers_up_for_its_timeout_
 
 async def until_it_works(call: Callable[[], Awaitable[T]]) -> T:
     results: list[T] = []
+    failures: list[str] = []
 
     async def works() -> bool:
         try:
             results.append(await call())
-        except UnavailableError:
+        except UnavailableError as error:
+            failures.append(error.message)
             return False
         return True
 
-    await wait_until_async(works, timeout_s=RETURN_TIMEOUT_S)
+    await wait_until_async(
+        works, timeout_s=RETURN_TIMEOUT_S, describe=lambda: (len(failures), failures[-5:])
+    )
     return results[-1]
