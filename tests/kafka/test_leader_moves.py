@@ -12,7 +12,7 @@ import pytest
 from drover.client import ReplicasChannel, StatusStoreClient
 from drover.errors import DeadlineExceededError, DroverError, Reason, UnavailableError
 from drover.log.kafka.client import DEFAULT_TIMEOUT_S
-from drover.log.kafka.log import KafkaLog, KafkaLogSpec
+from drover.log.kafka.log import KafkaLogSpec
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome
 from drover.model.status import RunState, Status, StatusWrite
@@ -21,7 +21,7 @@ from services.worker.engine.topic_watcher import TopicWatcher
 from tests.support.coordinator_pair import FollowingMember
 from tests.support.coordinator_process import coordinator_process
 from tests.support.group_members import form_group
-from tests.support.kafka.callers import Caller
+from tests.support.kafka.callers import Caller, assert_all_kept, calling
 from tests.support.kafka.clients import CALL_TIMEOUT_S, produce
 from tests.support.kafka.cluster import CONTROLLER, KafkaCluster
 from tests.support.kafka.coordinators import claim, commit, committed, kafka_settings
@@ -80,17 +80,6 @@ async def elect(cluster: KafkaCluster, node: int, *topics: str) -> None:
         await asyncio.to_thread(cluster.elect, topic, node)
 
 
-@asynccontextmanager
-async def calling(*callers: Caller) -> AsyncIterator[None]:
-    """All of them append, until they are stopped."""
-    try:
-        await asyncio.gather(*(caller.goes_on() for caller in callers))
-        yield
-        await asyncio.gather(*(caller.goes_on() for caller in callers))
-    finally:
-        await asyncio.gather(*(caller.stop() for caller in callers))
-
-
 async def open_log(
     cluster: KafkaCluster, stack: AsyncExitStack, prefix: str, followed: bool
 ) -> LogOnKafka:
@@ -104,16 +93,6 @@ async def open_log(
     return await stack.enter_async_context(
         LogOnKafka.opened(cluster.bootstrap, prefix, spec=spec, timeout_s=DEFAULT_TIMEOUT_S)
     )
-
-
-async def assert_all_kept(log: KafkaLog, *callers: Caller) -> None:
-    """What was acknowledged is there once, in the order in which each caller appended it."""
-    keys = [one.record.key for one in await read_all(log)]
-    assert len(keys) == len(set(keys))
-    for caller in callers:
-        assert caller.acknowledged
-        acknowledged = set(caller.acknowledged)
-        assert [key for key in keys if key in acknowledged] == caller.acknowledged
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,12 @@ class KafkaBroker:
     @property
     def bootstrap(self) -> str:
         """Where clients without a password connect."""
-        return f"{LOOPBACK}:{self._port}"
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """Where it listens for clients without a password."""
+        return self._port
 
     @property
     def controller(self) -> str:

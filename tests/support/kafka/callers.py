@@ -1,11 +1,14 @@
 """Who appends to a log on and on."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from drover.errors import DroverError, Reason
 from drover.log.kafka.log import KafkaLog
 from drover.log.log import LogRecord
 from drover.model.ids import Term
+from drover.testing import read_all
 from tests.support.waiting import wait_until_async
 
 
@@ -62,3 +65,24 @@ class Caller:
                 await asyncio.sleep(0)  # a log that is closed refuses at once
             else:
                 self.acknowledged.append(key)
+
+
+@asynccontextmanager
+async def calling(*callers: Caller) -> AsyncIterator[None]:
+    """All of them append, until they are stopped."""
+    try:
+        await asyncio.gather(*(caller.goes_on() for caller in callers))
+        yield
+        await asyncio.gather(*(caller.goes_on() for caller in callers))
+    finally:
+        await asyncio.gather(*(caller.stop() for caller in callers))
+
+
+async def assert_all_kept(log: KafkaLog, *callers: Caller) -> None:
+    """What was acknowledged is there once, in the order in which each caller appended it."""
+    keys = [one.record.key for one in await read_all(log)]
+    assert len(keys) == len(set(keys))
+    for caller in callers:
+        assert caller.acknowledged
+        acknowledged = set(caller.acknowledged)
+        assert [key for key in keys if key in acknowledged] == caller.acknowledged

@@ -27,7 +27,12 @@ _QUEUE_FULL_POLL_S = 0.05
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A write, or without anything to write the wish to begin."""
+    """A write, or without anything to write the wish to begin.
+
+    Attributes:
+        missing_count: How many records nothing is known of yet.
+        was_purged: Whether librdkafka has thrown some away, though it may have sent them.
+    """
 
     loop: asyncio.AbstractEventLoop
     done: "asyncio.Future[list[Place]]"
@@ -38,6 +43,7 @@ class Job:
     error: KafkaError | None = None
     failed_topic: str = ""
     missing_count: int = 0
+    was_purged: bool = False
     attempt: int = 0
 
     @property
@@ -54,6 +60,7 @@ class Job:
         self.attempt += 1
         self.places = [(-1, -1)] * len(self.records)
         self.missing_count = 0
+        self.was_purged = False
         self.error = None
         for index, record in enumerate(self.records):
             while True:
@@ -79,6 +86,7 @@ class Job:
             return  # of a transaction that was given up
         self.missing_count -= 1
         if error is not None:
+            self.was_purged |= error.code() == KafkaError._PURGE_QUEUE
             if self.error is None:
                 self.error, self.failed_topic = error, message.topic() or ""
             return

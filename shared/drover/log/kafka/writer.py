@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from drover.errors import (
     DroverError,
     FailedPreconditionError,
+    InternalError,
     InvalidArgumentError,
     Reason,
     UnavailableError,
@@ -24,15 +25,23 @@ from drover.log.kafka.records import GroupPosition, Place, Produced
 ABORT_S = 1.0
 COMMIT_AT_LEAST_S = 2.0
 COMMIT_TRIES = 3
-#: After a batch that the brokers refused, librdkafka gives up the next transaction as well.
-_PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER})
 MAX_KEPT_GROUPS = 1_000
+#: Why a transaction lacks records whose numbers are not given to others: it was the writer who
+#: took them out of the queue, or librdkafka will count anew.
+_NUMBERS_ARE_NEW = frozenset({KafkaError._INCONSISTENT, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER})
 
 
 class TransactionalWriter:
     """Writes in transactions under one transactional id; the last to ``begin`` fences the others.
 
     Calls that wait share a transaction; it has all of their records or none.
+
+    Records are numbered, so that brokers know those that are sent again. Where librdkafka gives up
+    a transaction it gives the numbers of records that wait to be sent again to the next ones; if
+    brokers have the former after all, they take the latter for repetitions, which are then
+    acknowledged, committed and nowhere. So nothing is left to it that waits: records are taken out
+    of its queue first, which leaves a gap in the numbers that brokers refuse and librdkafka mends;
+    and where it was faster, this is no writer any more.
     """
 
     def __init__(self, client: KafkaClient, transactional_id: str) -> None:
@@ -40,7 +49,8 @@ class TransactionalWriter:
         self._client = client
         self._producer: Producer | None = None
         self._must_abort = False
-        self._was_purged = False
+        self._has_gap = False
+        self._open: Sequence[Job] = ()
         self._groups: OrderedDict[str, Any] = OrderedDict()
         self._thread = JobThread(
             f"kafka {transactional_id}", do=self._do, idle=self._idle, end=self._drop
@@ -131,9 +141,9 @@ class TransactionalWriter:
     def _commit(self, jobs: Sequence[Job]) -> Answer:
         """All of ``jobs`` in one transaction: None, or why nothing was written."""
         for _ in range(COMMIT_TRIES):
-            self._was_purged = False
+            self._has_gap = False
             answer = self._commit_once(jobs)
-            if not self._was_purged or not self.begun or self._must_abort:
+            if not self._has_gap or not self.begun or self._must_abort:
                 break
         return answer
 
@@ -145,27 +155,29 @@ class TransactionalWriter:
         topic = ""
         try:
             if self._must_abort:
-                self._abort(producer, self._client.timeout_s)
+                self._abort(producer, deadline_s)
+                if not self.begun:
+                    return self._fenced()
             producer.begin_transaction()
             self._must_abort = True
+            self._open = jobs
             for job in jobs:
                 topic = job.records[0].topic if job.records else ""
                 job.produce(producer)
             topic = ""
-            self._add_positions(producer, jobs, deadline_s)
             with _as_raised():
-                producer.flush(max(0.0, deadline_s - time.monotonic()))
-            failed = next((job for job in jobs if job.error is not None), None)
-            if failed is not None and failed.error is not None:
-                topic = failed.failed_topic
-                raise KafkaException(failed.error)
-            if any(job.missing_count for job in jobs):
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                producer.flush(_left_s(deadline_s))
+            for job in jobs:
+                if job.error is not None:
+                    topic = job.failed_topic
+                    raise KafkaException(job.error)
+                if job.missing_count:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+            # a position that is refused has librdkafka throw away records that are still queued
+            self._add_positions(producer, jobs, deadline_s)
         except KafkaException as error:
-            return self._give_up(producer, error, topic)
-        return self._end_transaction(
-            producer, max(COMMIT_AT_LEAST_S, deadline_s - time.monotonic())
-        )
+            return self._give_up(producer, error, topic, deadline_s)
+        return self._end_transaction(producer, deadline_s)
 
     def _add_positions(self, producer: Producer, jobs: Sequence[Job], deadline_s: float) -> None:
         by_group: dict[str, list[TopicPartition]] = {}
@@ -174,7 +186,7 @@ class TransactionalWriter:
                 place = TopicPartition(each.topic, each.partition, each.offset, each.metadata)
                 by_group.setdefault(each.group_id, []).append(place)
         for group_id, places in by_group.items():
-            left_s = max(ABORT_S, deadline_s - time.monotonic())
+            left_s = max(ABORT_S, _left_s(deadline_s))
             producer.send_offsets_to_transaction(places, self._group(group_id), left_s)
 
     def _group(self, group_id: str) -> Any:
@@ -189,41 +201,57 @@ class TransactionalWriter:
             self._groups.popitem(last=False)
         return group
 
-    def _end_transaction(self, producer: Producer, timeout_s: float) -> Answer:
+    def _end_transaction(self, producer: Producer, deadline_s: float) -> Answer:
         try:
-            _insist(producer.commit_transaction, timeout_s)
+            _insist(producer.commit_transaction, max(COMMIT_AT_LEAST_S, _left_s(deadline_s)))
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
-                return self._give_up(producer, error, "")
+                return self._give_up(producer, error, "", deadline_s)
             self._drop()
             meant = self._translated(error, "")
             return meant if meant.reason is Reason.STALE_WRITER_EPOCH else self._unknown(error)
         self._must_abort = False
+        self._open = ()
         return None
 
-    def _give_up(self, producer: Producer, error: KafkaException, topic: str) -> DroverError:
+    def _give_up(
+        self, producer: Producer, error: KafkaException, topic: str, deadline_s: float
+    ) -> DroverError:
         """End the transaction without its records; a writer that is fenced is none any more."""
-        meant = self._translated(error, topic)
-        self._was_purged = error.args[0].code() in _PURGED
-        if error.args[0].fatal() or meant.reason is Reason.STALE_WRITER_EPOCH:
+        what = error.args[0]
+        if what.code() == KafkaError._PURGE_QUEUE:
+            what = _why_given_up(producer)
+        self._has_gap = what.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+        meant = self._translated(KafkaException(what), topic)
+        if what.fatal() or meant.reason is Reason.STALE_WRITER_EPOCH:
             self._drop()
             return meant
         try:
-            self._abort(producer, ABORT_S)
+            self._abort(producer, deadline_s)
         except KafkaException as while_aborting:
             # it will never be committed; whether it can be aborted is seen at the next write
             if not while_aborting.args[0].retriable():
                 self._drop()
         return meant
 
-    def _abort(self, producer: Producer, timeout_s: float) -> None:
-        _insist(producer.abort_transaction, timeout_s)
+    def _abort(self, producer: Producer, deadline_s: float) -> None:
+        with _as_raised():
+            if producer.flush(_left_s(deadline_s)):
+                producer.purge(in_flight=False)
+                if producer.flush(ABORT_S):
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
+        purged = any(job.was_purged for job in self._open)
+        is_safe = not purged or _why_given_up(producer).code() in _NUMBERS_ARE_NEW
+        _insist(producer.abort_transaction, max(ABORT_S, _left_s(deadline_s)))
         self._must_abort = False
+        if not is_safe:
+            self._drop()
 
     def _drop(self) -> None:
         """Be no writer any more. What was not committed never will be."""
         producer, self._producer = self._producer, None
         self._must_abort = False
+        self._open = ()
         if producer is not None:
             with contextlib.suppress(KafkaException, RuntimeError), _as_raised():
                 producer.purge()
@@ -385,6 +413,21 @@ def _connect(producer: Producer, timeout_s: float) -> None:
         producer.cluster_id(timeout_s)
     except KafkaException as error:
         raise KafkaException(KafkaError(error.args[0].code())) from error
+
+
+def _left_s(deadline_s: float) -> float:
+    return max(0.0, deadline_s - time.monotonic())
+
+
+def _why_given_up(producer: Producer) -> KafkaError:
+    """Why a transaction cannot be committed that lacks records; raises InternalError if it can."""
+    try:
+        producer.commit_transaction(ABORT_S)
+    except KafkaException as error:
+        what = error.args[0]
+        assert isinstance(what, KafkaError)
+        return what
+    raise InternalError("a transaction was committed that lacks records")
 
 
 def _insist(call: Any, timeout_s: float) -> None:

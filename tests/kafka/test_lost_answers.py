@@ -1,0 +1,90 @@
+"""Writers whose requests, or the answers to them, get lost on the way."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from drover.errors import Reason
+from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.records import Produced
+from drover.log.kafka.writer import TransactionalWriter
+from drover.model.ids import Term
+from drover.testing import raises_reason
+from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.callers import Caller, assert_all_kept, calling
+from tests.support.kafka.clients import CALL_TIMEOUT_S, create_topic, read_all
+from tests.support.kafka.logs import LogOnKafka, storage_on
+from tests.support.kafka.ports import LOOPBACK, free_ports
+from tests.support.kafka.relay import PRODUCE, Fate, Outages, Relay
+
+IMPATIENT_S = 2.0
+
+
+@pytest.fixture
+def relay(own_broker: Callable[..., KafkaBroker]) -> Iterator[Relay]:
+    """What all clients of a broker go through, and the broker itself too."""
+    (port,) = free_ports(1)
+    broker = own_broker(settings={"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}"})
+    relay = Relay(port, broker.port)
+    yield relay
+    relay.close()
+
+
+@pytest.fixture
+async def client(relay: Relay, topic_prefix: str) -> AsyncIterator[KafkaClient]:
+    client = KafkaClient(storage_on(relay.bootstrap, topic_prefix), timeout_s=IMPATIENT_S)
+    yield client
+    await client.close()
+
+
+@pytest.mark.parametrize("first", [Fate.ANSWER_LOST, Fate.LOST], ids=["written", "not written"])
+async def test_a_record_is_not_taken_for_one_that_was_given_up(
+    relay: Relay, client: KafkaClient, topic_prefix: str, first: Fate
+) -> None:
+    topic = f"{topic_prefix}topic"
+    create_topic(relay.bootstrap, topic)
+    writer = TransactionalWriter(client, f"{topic_prefix}writer")
+    await writer.begin()
+    fates = itertools.chain([first], itertools.repeat(Fate.LOST))
+
+    async def write(value: bytes) -> None:
+        await writer.write([Produced(topic, b"key", value)])
+
+    def fate_of(api_key: int) -> Fate:
+        return next(fates) if api_key == PRODUCE else Fate.ANSWERED
+
+    await write(b"first")
+    with relay.losing(fate_of), raises_reason(Reason.STORAGE_UNAVAILABLE):
+        await write(b"given up")
+    client.timeout_s = CALL_TIMEOUT_S
+    await write(b"acknowledged")
+    await write(b"last")
+    await writer.close()
+    values = [record.value for record in read_all(relay.bootstrap, topic)]
+    assert values == [b"first", b"acknowledged", b"last"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_nothing_is_lost_by_a_network_that_loses_requests_and_answers(
+    relay: Relay, topic_prefix: str, seed: int
+) -> None:
+    async with LogOnKafka.opened(
+        relay.bootstrap, topic_prefix, timeout_s=CALL_TIMEOUT_S
+    ) as on_kafka:
+        log = on_kafka.log
+        callers = [
+            *(Caller(log, f"plain-{index}", None) for index in range(2)),
+            *(Caller(log, f"leader-{index}", Term(1, 1)) for index in range(2)),
+        ]
+        outages = Outages(random.Random(seed), chance=0.02, max_lost=8)
+        async with calling(*callers):
+            on_kafka.client.timeout_s = IMPATIENT_S
+            with relay.losing(outages):
+                for _ in range(8):
+                    await asyncio.gather(*(caller.goes_on() for caller in callers))
+            on_kafka.client.timeout_s = CALL_TIMEOUT_S
+        assert outages.lost_count
+        await assert_all_kept(log, *callers)
