@@ -1,0 +1,110 @@
+"""A transactional writer whose producer gives up a transaction by itself."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from drover.errors import Reason
+from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.records import Produced
+from drover.log.kafka.writer import TransactionalWriter
+from drover.testing import raises_reason
+from tests.support.kafka.logs import storage_on
+
+Report = Callable[[KafkaError | None, Any], None]
+
+PURGED = KafkaError(KafkaError._PURGE_QUEUE)
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True)
+
+
+class GivesUpOnce:
+    """Refuses the last record of its first transaction, and throws away the others."""
+
+    def __init__(self) -> None:
+        self._reports: list[Report] = []
+        self._gives_up = True
+        self._failed = False
+
+    def cluster_id(self, timeout_s: float) -> str:
+        return "cluster"
+
+    def init_transactions(self, timeout_s: float) -> None:
+        pass
+
+    def begin_transaction(self) -> None:
+        assert not self._failed
+
+    def produce(self, topic: str, *, on_delivery: Report, **record: object) -> None:
+        self._reports.append(on_delivery)
+
+    def flush(self, timeout_s: float) -> int:
+        reports, self._reports = self._reports, []
+        if reports and self._gives_up:
+            self._gives_up, self._failed = False, True
+            for report in reports[:-1]:
+                report(PURGED, Delivered(-1))
+            reports[-1](TOO_LARGE, Delivered(-1))
+        else:
+            for offset, report in enumerate(reports):
+                report(None, Delivered(offset))
+        return 0
+
+    def commit_transaction(self, timeout_s: float) -> None:
+        if self._failed:
+            raise KafkaException(TOO_LARGE)
+
+    def abort_transaction(self, timeout_s: float) -> None:
+        self._failed = False
+
+    def purge(self, *, in_flight: bool = True) -> None:
+        pass
+
+    def poll(self, timeout_s: float) -> int:
+        return 0
+
+
+class Delivered:
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def topic(self) -> str:
+        return "topic"
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return self._offset
+
+
+class GivesUpClient(KafkaClient):
+    def producer(self, settings: Mapping[str, object]) -> Producer:
+        return cast("Producer", GivesUpOnce())
+
+
+def records(count: int) -> list[Produced]:
+    return [Produced("topic", b"%d" % index, b"v") for index in range(count)]
+
+
+async def test_who_may_have_sent_what_was_thrown_away_is_no_writer_any_more() -> None:
+    client = GivesUpClient(storage_on("127.0.0.1:1", "x-"))
+    writer = TransactionalWriter(client, "writer")
+    await writer.begin()
+    with raises_reason(Reason.TOO_LARGE, "topic"):
+        await writer.write(records(2))
+    with raises_reason(Reason.STALE_WRITER_EPOCH, "begin again"):
+        await writer.write(records(1))
+    await writer.close()
+    await client.close()
+
+
+async def test_a_record_that_was_refused_alone_leaves_the_writer_as_it_is() -> None:
+    client = GivesUpClient(storage_on("127.0.0.1:1", "x-"))
+    writer = TransactionalWriter(client, "writer")
+    await writer.begin()
+    with raises_reason(Reason.TOO_LARGE, "topic"):
+        await writer.write(records(1))
+    assert await writer.write(records(2)) == [(0, 0), (0, 1)]
+    await writer.close()
+    await client.close()
