@@ -9,18 +9,24 @@ import pytest
 
 from drover.errors import Reason
 from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.log import FollowedKafkaLog
 from drover.log.kafka.records import Produced
 from drover.log.kafka.writer import TransactionalWriter
 from drover.model.ids import Term
-from drover.testing import raises_reason
+from drover.testing import raises_reason, read_all
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.callers import Caller, assert_all_kept, calling
-from tests.support.kafka.clients import CALL_TIMEOUT_S, create_topic, read_all
+from tests.support.kafka.clients import CALL_TIMEOUT_S, create_topic
+from tests.support.kafka.clients import read_all as read_topic
+from tests.support.kafka.following import Following
 from tests.support.kafka.logs import LogOnKafka, storage_on
 from tests.support.kafka.ports import LOOPBACK, free_ports
 from tests.support.kafka.relay import PRODUCE, Fate, Outages, Relay
+from tests.support.waiting import wait_until_async
 
 IMPATIENT_S = 2.0
+SEEDS = 2
+ROUNDS = 4
 
 
 @pytest.fixture
@@ -63,11 +69,11 @@ async def test_a_record_is_not_taken_for_one_that_was_given_up(
     await write(b"acknowledged")
     await write(b"last")
     await writer.close()
-    values = [record.value for record in read_all(relay.bootstrap, topic)]
+    values = [record.value for record in read_topic(relay.bootstrap, topic)]
     assert values == [b"first", b"acknowledged", b"last"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(SEEDS))
 async def test_nothing_is_lost_by_a_network_that_loses_requests_and_answers(
     relay: Relay, topic_prefix: str, seed: int
 ) -> None:
@@ -75,6 +81,8 @@ async def test_nothing_is_lost_by_a_network_that_loses_requests_and_answers(
         relay.bootstrap, topic_prefix, timeout_s=CALL_TIMEOUT_S
     ) as on_kafka:
         log = on_kafka.log
+        assert isinstance(log, FollowedKafkaLog)
+        following = Following(log)
         callers = [
             *(Caller(log, f"plain-{index}", None) for index in range(2)),
             *(Caller(log, f"leader-{index}", Term(1, 1)) for index in range(2)),
@@ -83,8 +91,11 @@ async def test_nothing_is_lost_by_a_network_that_loses_requests_and_answers(
         async with calling(*callers):
             on_kafka.client.timeout_s = IMPATIENT_S
             with relay.losing(outages):
-                for _ in range(8):
+                for _ in range(ROUNDS):
                     await asyncio.gather(*(caller.goes_on() for caller in callers))
             on_kafka.client.timeout_s = CALL_TIMEOUT_S
         assert outages.lost_count
         await assert_all_kept(log, *callers)
+        end = await log.end_offset()
+        await wait_until_async(lambda: following.stored[-1].offset + 1 == end)
+        assert following.stored == await read_all(log), "the tail missed nothing"

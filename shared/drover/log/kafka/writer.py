@@ -240,11 +240,13 @@ class TransactionalWriter:
                 producer.purge(in_flight=False)
                 if producer.flush(ABORT_S):
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
-        purged = any(job.was_purged for job in self._open)
-        is_safe = not purged or _why_given_up(producer).code() in _NUMBERS_ARE_NEW
+        purged = [job for job in self._open if job.was_purged]
+        if purged and _why_given_up(producer).code() in _NUMBERS_ARE_NEW:
+            for job in purged:
+                job.was_purged = False
         _insist(producer.abort_transaction, max(ABORT_S, _left_s(deadline_s)))
         self._must_abort = False
-        if not is_safe:
+        if any(job.was_purged for job in self._open):
             self._drop()
 
     def _drop(self) -> None:
