@@ -219,7 +219,7 @@ class TransactionalWriter:
     ) -> DroverError:
         """End the transaction without its records; a writer that is fenced is none any more."""
         what = error.args[0]
-        if what.code() == KafkaError._PURGE_QUEUE:
+        if what.code() in (KafkaError._PURGE_QUEUE, KafkaError._FATAL):
             what = _why_given_up(producer)
         self._has_gap = what.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
         meant = self._translated(KafkaException(what), topic)
@@ -388,14 +388,14 @@ def _as_raised() -> Iterator[None]:
     """What the binding raises out of librdkafka's callbacks, as it was meant.
 
     It raises a fatal error, such as that another writer has begun, while delivery reports are being
-    called, and the next report makes a SystemError of it.
+    called, and the next report makes a SystemError of it, or forgets it: then it is _FATAL.
     """
     try:
         yield
     except SystemError as error:
         if isinstance(error.__cause__, KafkaException):
             raise error.__cause__ from None
-        raise
+        raise KafkaException(KafkaError(KafkaError._FATAL, fatal=True)) from error
 
 
 def _poll(producer: Producer | None) -> None:
@@ -424,7 +424,8 @@ def _left_s(deadline_s: float) -> float:
 def _why_given_up(producer: Producer) -> KafkaError:
     """Why a transaction cannot be committed that lacks records; raises InternalError if it can."""
     try:
-        producer.commit_transaction(ABORT_S)
+        with _as_raised():
+            producer.commit_transaction(ABORT_S)
     except KafkaException as error:
         what = error.args[0]
         assert isinstance(what, KafkaError)
