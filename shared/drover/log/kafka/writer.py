@@ -26,9 +26,9 @@ ABORT_S = 1.0
 COMMIT_AT_LEAST_S = 2.0
 COMMIT_TRIES = 3
 MAX_KEPT_GROUPS = 1_000
-#: Why a transaction lacks records whose numbers are not given to others: it was the writer who
-#: took them out of the queue, or librdkafka will count anew.
-_NUMBERS_ARE_NEW = frozenset({KafkaError._INCONSISTENT, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER})
+#: What a transaction fails with whose records only the writer threw away, and what has librdkafka
+#: take a new epoch, in which it counts anew.
+_NO_NUMBER_TWICE = frozenset({KafkaError._INCONSISTENT, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER})
 
 
 class TransactionalWriter:
@@ -36,12 +36,8 @@ class TransactionalWriter:
 
     Calls that wait share a transaction; it has all of their records or none.
 
-    Records are numbered, so that brokers know those that are sent again. Where librdkafka gives up
-    a transaction it gives the numbers of records that wait to be sent again to the next ones; if
-    brokers have the former after all, they take the latter for repetitions, which are then
-    acknowledged, committed and nowhere. So nothing is left to it that waits: records are taken out
-    of its queue first, which leaves a gap in the numbers that brokers refuse and librdkafka mends;
-    and where it was faster, this is no writer any more.
+    What is given up leaves a gap in the producer's sequence numbers, which are never used twice: a
+    leader that has the record after all would take the next for its repetition (ADR 0009).
     """
 
     def __init__(self, client: KafkaClient, transactional_id: str) -> None:
@@ -241,7 +237,7 @@ class TransactionalWriter:
                 if producer.flush(ABORT_S):
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
         purged = [job for job in self._open if job.was_purged]
-        if purged and _why_given_up(producer).code() in _NUMBERS_ARE_NEW:
+        if purged and _why_given_up(producer).code() in _NO_NUMBER_TWICE:
             for job in purged:
                 job.was_purged = False
         _insist(producer.abort_transaction, max(ABORT_S, _left_s(deadline_s)))
