@@ -88,20 +88,19 @@ def test_a_second_signal_exits_at_once() -> None:
 @pytest.mark.parametrize(
     ("after", "told"),
     [
-        ("await asyncio.Event().wait()", '"a task does not end"'),
-        ("import threading; threading.Event().wait()", "in wait"),
-        ("asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)", "in wait"),
+        ("await asyncio.Event().wait()", ['"a task does not end"', "serve"]),
+        ("import threading; threading.Event().wait()", ["in wait"]),
+        ("asyncio.get_running_loop().run_in_executor(None, threading.Event().wait)", ["in wait"]),
     ],
     ids=["a task", "the loop", "a thread"],
 )
-def test_one_that_does_not_end_tells_where_it_is_and_exits(after: str, told: str) -> None:
+def test_one_that_does_not_end_tells_where_it_is_and_exits(after: str, told: list[str]) -> None:
     service = Service(before="import threading", after=after, stop_max_s=2)
     service.line()
     service.process.terminate()
     code, _, err = service.end()
     assert code == 1
-    assert told in err
-    assert "serve" in err or told == "in wait"
+    assert [text for text in told if text not in err] == []
 
 
 def test_bad_settings_are_a_line_each() -> None:
