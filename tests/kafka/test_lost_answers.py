@@ -1,20 +1,25 @@
-"""Writers whose requests, or the answers to them, get lost on the way."""
+"""Writers and readers whose requests, or the answers to them, get lost on the way."""
 
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Iterator
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import cast
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from drover.errors import Reason
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.log import FollowedKafkaLog
 from drover.log.kafka.records import Produced
 from drover.log.kafka.writer import TransactionalWriter
+from drover.log.log import LogRecord
 from drover.model.ids import Term
 from drover.testing import raises_reason, read_all
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.callers import Caller, assert_all_kept, calling
+from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, create_topic
 from tests.support.kafka.clients import read_all as read_topic
 from tests.support.kafka.following import Following
@@ -96,3 +101,35 @@ async def test_nothing_is_lost_by_a_network_that_loses_requests_and_answers(
         end = await log.end_offset()
         await wait_until_async(lambda: following.stored[-1].offset + 1 == end)
         assert following.stored == await read_all(log), "the tail missed nothing"
+
+
+class Deaf:
+    """A consumer that hears nothing, as one of librdkafka now and then after a lost connection."""
+
+    def assign(self, places: Sequence[TopicPartition]) -> None:
+        pass
+
+    def poll(self, timeout_s: float) -> None:
+        threading.Event().wait(timeout_s)
+
+    def close(self) -> None:
+        pass
+
+
+async def test_a_consumer_that_stands_still_is_replaced(
+    kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drover.log.kafka.reader.TOPIC_CHECK_S", 0.5)
+    async with LogOnKafka.opened(kafka.bootstrap, topic_prefix) as on_kafka:
+        log, client = on_kafka.log, on_kafka.client
+        assert isinstance(log, FollowedKafkaLog)
+        await log.append([LogRecord(b"before", b"v")])
+        made = client.consumer
+        consumers = iter([cast("Consumer", Deaf())])
+        monkeypatch.setattr(
+            client, "consumer", lambda settings: next(consumers, None) or made(settings)
+        )
+        following = Following(log)
+        await following.brings([b"before"])
+        await log.append([LogRecord(b"after", b"v")])
+        await following.brings([b"before", b"after"])

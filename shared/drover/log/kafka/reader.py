@@ -11,6 +11,7 @@ from typing import cast
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from drover.errors import DroverError
 from drover.log.kafka import errors
@@ -47,7 +48,9 @@ class _Fetched:
 class TopicReader:
     """Reads committed records of some partitions of a topic, for one consumer of ``batches``.
 
-    It joins no consumer group and outlives the loss of brokers: it goes on with the next offset.
+    It joins no consumer group and outlives the loss of brokers: it goes on with the next offset. A
+    consumer that brings nothing, though brokers have more, is replaced after a while: after a lost
+    connection librdkafka's may, now and then, wait for ever.
 
     Args:
         client: The way to the brokers.
@@ -77,6 +80,7 @@ class TopicReader:
         self._room = threading.Semaphore(MAX_WAITING_BATCHES)
         self._stopping = threading.Event()
         self._topic_id = ""
+        self._consumer: Consumer | None = None
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"kafka {topic} reader", daemon=True)
         self._thread.start()
@@ -113,10 +117,10 @@ class TopicReader:
 
     def _run(self) -> None:
         ending: DroverError | None = None
-        consumer: Consumer | None = None
         try:
-            consumer = self._client.consumer({"fetch.wait.max.ms": self._fetch_wait_ms})
-            self._read(consumer)
+            positions = self._first_positions()
+            while not self._stopping.is_set():
+                self._read(self._new_consumer(positions), positions)
         except KafkaException as error:
             ending = self._translated(error.args[0])
         except DroverError as error:
@@ -127,15 +131,23 @@ class TopicReader:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             self._loop.call_soon_threadsafe(self._end, ending)
         self._finished.set()
-        if consumer is not None:
-            with contextlib.suppress(KafkaException):
-                consumer.close()
+        if self._consumer is not None:
+            _close(self._consumer)
 
-    def _read(self, consumer: Consumer) -> None:
-        positions = self._first_positions()
-        consumer.assign(
+    def _new_consumer(self, positions: Mapping[int, int]) -> Consumer:
+        """One that begins there, in the place of the one that was."""
+        if self._consumer is not None:
+            # nobody waits for its end, which may never come
+            threading.Thread(target=_close, args=[self._consumer], daemon=True).start()
+        self._consumer = self._client.consumer({"fetch.wait.max.ms": self._fetch_wait_ms})
+        self._consumer.assign(
             [TopicPartition(self._topic, partition, at) for partition, at in positions.items()]
         )
+        return self._consumer
+
+    def _read(self, consumer: Consumer, positions: dict[int, int]) -> None:
+        """Read and move ``positions``, until it is time to stop, or to read with another one."""
+        behind: dict[int, int] = {}
         checked_s = -TOPIC_CHECK_S
         while not self._stopping.is_set():
             first = consumer.poll(POLL_S)
@@ -148,9 +160,30 @@ class TopicReader:
             if fetched.suspicious or (is_due and (first is None or not self._topic_id)):
                 self._check_topic(positions)
                 checked_s = time.monotonic()
+            if is_due and first is None:
+                before, behind = behind, self._behind(positions)
+                if before.items() & behind.items():
+                    _logger.warning(
+                        "a consumer stands still and is replaced", topic=self._topic, at=behind
+                    )
+                    return
             positions.update(fetched.moved)
             if fetched.moved:
                 self._hand_over(ReadBatch(fetched.records, dict(positions)))
+
+    def _behind(self, positions: Mapping[int, int]) -> dict[int, int]:
+        """Where the partitions are that have more to read; none if nobody answers."""
+        try:
+            ends = self._client.offsets_now(
+                [(self._topic, partition) for partition in positions], OffsetSpec.latest()
+            )
+        except (KafkaException, TimeoutError):
+            return {}
+        return {
+            partition: at
+            for partition, at in positions.items()
+            if ends.get((self._topic, partition), 0) > at
+        }
 
     def _first_positions(self) -> dict[int, int]:
         """Where to begin. The consumer could find the earliest offsets itself, half a second later
@@ -236,6 +269,11 @@ class TopicReader:
     def _end(self, error: DroverError | None) -> None:
         self._batches.put_nowait(error)
         self.progress.fail(error or closed_error())
+
+
+def _close(consumer: Consumer) -> None:
+    with contextlib.suppress(KafkaException):
+        consumer.close()
 
 
 async def read_to_end(
