@@ -118,9 +118,11 @@ class TopicReader:
     def _run(self) -> None:
         ending: DroverError | None = None
         try:
-            positions = self._first_positions()
+            positions: dict[int, int] = {}
             while not self._stopping.is_set():
-                self._read(self._new_consumer(positions), positions)
+                consumer = self._new_consumer()
+                positions = positions or self._first_positions()  # while it connects
+                self._read(consumer, positions)
         except KafkaException as error:
             ending = self._translated(error.args[0])
         except DroverError as error:
@@ -134,19 +136,19 @@ class TopicReader:
         if self._consumer is not None:
             _close(self._consumer)
 
-    def _new_consumer(self, positions: Mapping[int, int]) -> Consumer:
-        """One that begins there, in the place of the one that was."""
+    def _new_consumer(self) -> Consumer:
+        """In the place of the one that was."""
         if self._consumer is not None:
             # nobody waits for its end, which may never come
             threading.Thread(target=_close, args=[self._consumer], daemon=True).start()
         self._consumer = self._client.consumer({"fetch.wait.max.ms": self._fetch_wait_ms})
-        self._consumer.assign(
-            [TopicPartition(self._topic, partition, at) for partition, at in positions.items()]
-        )
         return self._consumer
 
     def _read(self, consumer: Consumer, positions: dict[int, int]) -> None:
         """Read and move ``positions``, until it is time to stop, or to read with another one."""
+        consumer.assign(
+            [TopicPartition(self._topic, partition, at) for partition, at in positions.items()]
+        )
         behind: dict[int, int] = {}
         checked_s = -TOPIC_CHECK_S
         while not self._stopping.is_set():
