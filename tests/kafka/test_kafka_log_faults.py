@@ -109,6 +109,7 @@ async def test_a_broker_that_comes_back_is_used_again(
         await asyncio.to_thread(broker.start)
         await until_it_works(lambda: log.claim("w", Term(2, 1)))
         await log.append([LogRecord(b"after", b"v")], epoch + 1)
+        await wait_until_async(lambda: b"after" in following.keys)
         # what failed was not written, or is whole
         assert [key for key in following.keys if key != b"b"] == [b"a", b"after"]
 
