@@ -92,7 +92,8 @@ async def test_the_handler_knows_how_long_it_may_work(
 
     internal.store.behaviors["PutStatuses"] = look
     await internal.stub.PutStatuses(pb.PutStatusesRequest(), timeout=timeout_s)
-    assert seen[0] <= timeout_s * 1.001 - margin_s * 0.9
+    # gRPC tells the server of a hundredth more at most, for it rounds up to two or three digits
+    assert seen[0] <= timeout_s * 1.011 - margin_s * 0.9 < timeout_s
 
 
 async def test_200_violations_reach_the_client(internal: Any) -> None:
