@@ -4,12 +4,14 @@ import itertools
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from drover.errors import Reason
+from drover.errors import Reason, UnavailableError
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.log import FollowedKafkaLog
 from drover.log.kafka.records import Produced
@@ -25,7 +27,7 @@ from tests.support.kafka.clients import read_all as read_topic
 from tests.support.kafka.following import Following
 from tests.support.kafka.logs import LogOnKafka, storage_on
 from tests.support.kafka.ports import LOOPBACK, free_ports
-from tests.support.kafka.relay import PRODUCE, Fate, Outages, Relay
+from tests.support.kafka.relay import LIST_OFFSETS, PRODUCE, Fate, Outages, Relay
 from tests.support.waiting import wait_until_async
 
 IMPATIENT_S = 2.0
@@ -133,3 +135,22 @@ async def test_a_consumer_that_stands_still_is_replaced(
         await following.brings([b"before"])
         await log.append([LogRecord(b"after", b"v")])
         await following.brings([b"before", b"after"])
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.ANSWER_LOST])
+async def test_the_end_of_a_topic_is_found_or_not_but_never_made_up(
+    relay: Relay, client: KafkaClient, topic_prefix: str, fate: Fate
+) -> None:
+    topic = f"{topic_prefix}topic"
+    create_topic(relay.bootstrap, topic)
+    client.timeout_s = CALL_TIMEOUT_S
+    assert await client.stable_offsets(topic, [0]) == {0: 0}
+    client.timeout_s = IMPATIENT_S
+    for lost_count in (1, 2, 4):
+        fates = itertools.chain([fate] * lost_count, itertools.repeat(Fate.ANSWERED))
+        with relay.losing(partial(next_of, fates)), suppress(UnavailableError):
+            assert await client.stable_offsets(topic, [0]) == {0: 0}
+
+
+def next_of(fates: Iterator[Fate], api_key: int) -> Fate:
+    return next(fates) if api_key == LIST_OFFSETS else Fate.ANSWERED

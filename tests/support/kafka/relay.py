@@ -13,6 +13,7 @@ from tests.support.kafka.ports import LOOPBACK
 
 #: Numbers of Kafka's requests.
 PRODUCE: Final = 0
+LIST_OFFSETS: Final = 2
 
 _SIZE: Final = struct.Struct(">i")
 #: api key, version, correlation id: what each request begins with

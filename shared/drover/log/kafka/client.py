@@ -310,10 +310,14 @@ class KafkaClient:
         found = {}
         for place, future in asked.items():
             try:
-                found[place.topic, place.partition] = self.waited(future).offset
+                offset = self.waited(future).offset
             except KafkaException as error:
                 if error.args[0].code() not in errors.UNKNOWN_TOPIC:
                     raise
+            else:
+                if offset < 0:  # librdkafka's answer where a broker's was lost
+                    raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+                found[place.topic, place.partition] = offset
         return found
 
     def _check_partitions(
