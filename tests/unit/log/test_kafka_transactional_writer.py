@@ -1,13 +1,15 @@
 """A transactional writer whose producer gives up a transaction by itself."""
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drover.errors import Reason
 from drover.log.kafka.client import KafkaClient
-from drover.log.kafka.records import Produced
+from drover.log.kafka.records import GroupPosition, Produced
 from drover.log.kafka.writer import TransactionalWriter
 from drover.testing import raises_reason
 from tests.support.kafka.logs import storage_on
@@ -49,6 +51,9 @@ class GivesUpOnce:
             for offset, report in enumerate(reports):
                 report(None, Delivered(offset))
         return 0
+
+    def send_offsets_to_transaction(self, *arguments: object) -> None:
+        threading.Event().wait()
 
     def commit_transaction(self, timeout_s: float) -> None:
         if self._failed:
@@ -106,5 +111,22 @@ async def test_a_record_that_was_refused_alone_leaves_the_writer_as_it_is() -> N
     with raises_reason(Reason.TOO_LARGE, "topic"):
         await writer.write(records(1))
     assert await writer.write(records(2)) == [(0, 0), (0, 1)]
+    await writer.close()
+    await client.close()
+
+
+async def test_a_call_that_does_not_end_costs_the_writer_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("drover.log.kafka.writer.LATE_S", 0.1)
+    client = GivesUpClient(storage_on("127.0.0.1:1", "x-"), timeout_s=0.2)
+    monkeypatch.setattr(TransactionalWriter, "_group", lambda _, group_id: group_id)
+    writer = TransactionalWriter(client, "writer")
+    await writer.begin()
+    position = GroupPosition("connect-sink", "topic", 0, 5)
+    with raises_reason(Reason.STORAGE_UNAVAILABLE, "nothing was written"):
+        await writer.write([], [position])
+    with raises_reason(Reason.STALE_WRITER_EPOCH, "begin again"):
+        await writer.write(records(1))
     await writer.close()
     await client.close()

@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -23,6 +26,7 @@ from drover.log.kafka.reader import TRANSACTION_TIMEOUT_S
 from drover.log.kafka.records import GroupPosition, Place, Produced
 
 ABORT_S = 1.0
+LATE_S = 2.0
 COMMIT_AT_LEAST_S = 2.0
 COMMIT_TRIES = 3
 MAX_KEPT_GROUPS = 1_000
@@ -183,7 +187,8 @@ class TransactionalWriter:
                 by_group.setdefault(each.group_id, []).append(place)
         for group_id, places in by_group.items():
             left_s = max(ABORT_S, _left_s(deadline_s))
-            producer.send_offsets_to_transaction(places, self._group(group_id), left_s)
+            group = self._group(group_id)
+            _bounded(partial(producer.send_offsets_to_transaction, places, group, left_s), left_s)
 
     def _group(self, group_id: str) -> Any:
         """What names a group to the producer: only a consumer can make it."""
@@ -427,6 +432,31 @@ def _why_given_up(producer: Producer) -> KafkaError:
         assert isinstance(what, KafkaError)
         return what
     raise InternalError("a transaction was committed that lacks records")
+
+
+def _bounded(call: Callable[[], object], timeout_s: float) -> None:
+    """Call it on a thread of its own, for it may never end, though it was told until when it may
+    last: librdkafka forgets its requests to a coordinator that it lets go.
+
+    Raises:
+        KafkaException: Its own, or a fatal _TIMED_OUT; then the producer cannot be used any more.
+    """
+    ended: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            call()
+        except (KafkaException, SystemError) as error:
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    threading.Thread(target=run, name="kafka call", daemon=True).start()
+    try:
+        with _as_raised():
+            ended.result(timeout_s + LATE_S)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, fatal=True)) from None
 
 
 def _insist(call: Any, timeout_s: float) -> None:
