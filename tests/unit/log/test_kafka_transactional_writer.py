@@ -17,7 +17,7 @@ from tests.support.kafka.logs import storage_on
 Report = Callable[[KafkaError | None, Any], None]
 
 PURGED = KafkaError(KafkaError._PURGE_QUEUE)
-TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True)
+REFUSED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True)
 
 
 class GivesUpOnce:
@@ -46,7 +46,7 @@ class GivesUpOnce:
             self._gives_up, self._failed = False, True
             for report in reports[:-1]:
                 report(PURGED, Delivered(-1))
-            reports[-1](TOO_LARGE, Delivered(-1))
+            reports[-1](REFUSED, Delivered(-1))
         else:
             for offset, report in enumerate(reports):
                 report(None, Delivered(offset))
@@ -57,7 +57,7 @@ class GivesUpOnce:
 
     def commit_transaction(self, timeout_s: float) -> None:
         if self._failed:
-            raise KafkaException(TOO_LARGE)
+            raise KafkaException(REFUSED)
 
     def abort_transaction(self, timeout_s: float) -> None:
         self._failed = False
@@ -96,7 +96,7 @@ async def test_who_may_have_sent_what_was_thrown_away_is_no_writer_any_more() ->
     client = GivesUpClient(storage_on("127.0.0.1:1", "x-"))
     writer = TransactionalWriter(client, "writer")
     await writer.begin()
-    with raises_reason(Reason.TOO_LARGE, "topic"):
+    with raises_reason(Reason.STORAGE_MISCONFIGURED, "ACL"):
         await writer.write(records(2))
     with raises_reason(Reason.STALE_WRITER_EPOCH, "begin again"):
         await writer.write(records(1))
@@ -108,7 +108,7 @@ async def test_a_record_that_was_refused_alone_leaves_the_writer_as_it_is() -> N
     client = GivesUpClient(storage_on("127.0.0.1:1", "x-"))
     writer = TransactionalWriter(client, "writer")
     await writer.begin()
-    with raises_reason(Reason.TOO_LARGE, "topic"):
+    with raises_reason(Reason.STORAGE_MISCONFIGURED, "ACL"):
         await writer.write(records(1))
     assert await writer.write(records(2)) == [(0, 0), (0, 1)]
     await writer.close()

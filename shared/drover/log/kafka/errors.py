@@ -86,7 +86,7 @@ SILENCE: Final = frozenset(
         KafkaError._RESOLVE,
     }
 )
-_BAD_RECORD: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
+BAD_RECORD: Final = frozenset({KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP})
 
 
 def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> DroverError:
@@ -103,7 +103,7 @@ def as_error(error: KafkaError, *, doing: str, topic: str, brokers: str) -> Drov
             " message.max.bytes in DROVER_KAFKA_CONFIG",
             metadata=metadata,
         )
-    if code in _BAD_RECORD:
+    if code in BAD_RECORD:
         return InvalidArgumentError(Reason.INVALID_REQUEST, where, metadata=metadata)
     if code in FENCED:
         return FailedPreconditionError(

@@ -20,6 +20,7 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
+from drover.log.kafka import errors
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.jobs import Answer, Job, JobThread
 from drover.log.kafka.reader import TRANSACTION_TIMEOUT_S
@@ -31,8 +32,16 @@ COMMIT_AT_LEAST_S = 2.0
 COMMIT_TRIES = 3
 MAX_KEPT_GROUPS = 1_000
 #: What a transaction fails with whose records only the writer threw away, and what has librdkafka
-#: take a new epoch, in which it counts anew.
-_NO_NUMBER_TWICE = frozenset({KafkaError._INCONSISTENT, KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER})
+#: take a new epoch, in which it counts anew. Beside a record that is refused others are thrown away
+#: unsent: one bad record shall not cost all who share the writer their claim, again and again.
+_NO_NUMBER_TWICE = frozenset(
+    {
+        KafkaError._INCONSISTENT,
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        *errors.TOO_LARGE,
+        *errors.BAD_RECORD,
+    }
+)
 
 
 class TransactionalWriter:
