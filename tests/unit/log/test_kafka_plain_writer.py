@@ -10,6 +10,7 @@ from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.records import Produced
 from drover.log.kafka.writer import PlainWriter
 from drover.testing import raises_reason
+from tests.support.kafka.delivered import Delivered
 from tests.support.kafka.logs import storage_on
 
 
@@ -38,17 +39,6 @@ class Silent:
 
     def poll(self, timeout_s: float) -> int:
         return 0
-
-
-class Delivered:
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self._offset
 
 
 class SilentClient(KafkaClient):

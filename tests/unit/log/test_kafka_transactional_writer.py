@@ -12,6 +12,7 @@ from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.records import GroupPosition, Produced
 from drover.log.kafka.writer import TransactionalWriter
 from drover.testing import raises_reason
+from tests.support.kafka.delivered import Delivered
 from tests.support.kafka.logs import storage_on
 
 Report = Callable[[KafkaError | None, Any], None]
@@ -67,20 +68,6 @@ class GivesUpOnce:
 
     def poll(self, timeout_s: float) -> int:
         return 0
-
-
-class Delivered:
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
-
-    def topic(self) -> str:
-        return "topic"
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return self._offset
 
 
 class GivesUpClient(KafkaClient):
