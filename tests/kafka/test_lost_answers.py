@@ -4,16 +4,16 @@ import itertools
 import random
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import cast
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from drover.errors import Reason, UnavailableError
+from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.kafka.client import KafkaClient
-from drover.log.kafka.log import FollowedKafkaLog
+from drover.log.kafka.log import FollowedKafkaLog, KafkaLog
 from drover.log.kafka.records import Produced
 from drover.log.kafka.writer import TransactionalWriter
 from drover.log.log import LogRecord
@@ -27,7 +27,14 @@ from tests.support.kafka.clients import read_all as read_topic
 from tests.support.kafka.following import Following
 from tests.support.kafka.logs import LogOnKafka, storage_on
 from tests.support.kafka.ports import LOOPBACK, free_ports
-from tests.support.kafka.relay import LIST_OFFSETS, PRODUCE, Fate, Outages, Relay
+from tests.support.kafka.relay import (
+    ADD_PARTITIONS_TO_TXN,
+    LIST_OFFSETS,
+    PRODUCE,
+    Fate,
+    Outages,
+    Relay,
+)
 from tests.support.waiting import wait_until_async
 
 IMPATIENT_S = 2.0
@@ -65,11 +72,8 @@ async def test_a_record_is_not_taken_for_one_that_was_given_up(
     async def write(value: bytes) -> None:
         await writer.write([Produced(topic, b"key", value)])
 
-    def fate_of(api_key: int) -> Fate:
-        return next(fates) if api_key == PRODUCE else Fate.ANSWERED
-
     await write(b"first")
-    with relay.losing(fate_of), raises_reason(Reason.STORAGE_UNAVAILABLE):
+    with relay.losing(partial(next_of, PRODUCE, fates)), raises_reason(Reason.STORAGE_UNAVAILABLE):
         await write(b"given up")
     client.timeout_s = CALL_TIMEOUT_S
     await write(b"acknowledged")
@@ -77,6 +81,63 @@ async def test_a_record_is_not_taken_for_one_that_was_given_up(
     await writer.close()
     values = [record.value for record in read_topic(relay.bootstrap, topic)]
     assert values == [b"first", b"acknowledged", b"last"]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "fate"),
+    [
+        (PRODUCE, Fate.LOST),
+        (PRODUCE, Fate.ANSWER_LOST),
+        (ADD_PARTITIONS_TO_TXN, Fate.ANSWER_LOST),
+    ],
+    ids=["not sent", "not heard", "begun but not heard"],
+)
+async def test_an_append_that_was_given_up_was_not_written_and_the_claim_stays(
+    relay: Relay, topic_prefix: str, api_key: int, fate: Fate
+) -> None:
+    async with after_one_was_given_up(relay, topic_prefix, api_key, fate) as (log, epoch):
+        await log.append([LogRecord(b"after", b"v")], epoch)
+        assert [one.record.key for one in await read_all(log)] == [b"before", b"after"]
+
+
+async def test_a_transaction_that_brokers_never_heard_of_costs_the_claim_and_a_new_one_goes_on(
+    relay: Relay, topic_prefix: str
+) -> None:
+    """librdkafka ends it all the same, is refused, and can do nothing any more."""
+    async with after_one_was_given_up(relay, topic_prefix, ADD_PARTITIONS_TO_TXN, Fate.LOST) as (
+        log,
+        epoch,
+    ):
+
+        async def costs_the_claim() -> bool:
+            with pytest.raises(DroverError) as caught:
+                await log.append([LogRecord(b"refused", b"v")], epoch)
+            return "w still has the claim, and can claim again" in caught.value.message
+
+        await wait_until_async(costs_the_claim)
+        assert await log.claim("w", Term(1, 1)) == epoch
+        await log.append([LogRecord(b"after", b"v")], epoch)
+        assert [one.record.key for one in await read_all(log)] == [b"before", b"after"]
+
+
+@asynccontextmanager
+async def after_one_was_given_up(
+    relay: Relay, prefix: str, api_key: int, fate: Fate
+) -> AsyncIterator[tuple[KafkaLog, int]]:
+    """A log and its writer's epoch, after an append of which all requests of one kind were lost."""
+    async with LogOnKafka.opened(relay.bootstrap, prefix, timeout_s=CALL_TIMEOUT_S) as on_kafka:
+        log, client = on_kafka.log, on_kafka.client
+        epoch = await log.claim("w", Term(1, 1))
+        await log.append([LogRecord(b"before", b"v")], epoch)
+        client.timeout_s = IMPATIENT_S
+        with (
+            relay.losing(partial(next_of, api_key, itertools.repeat(fate))),
+            raises_reason(Reason.STORAGE_UNAVAILABLE, "nothing was written") as raised,
+        ):
+            await log.append([LogRecord(b"given up", b"v")], epoch)
+        assert "outcome" not in raised.error.metadata
+        client.timeout_s = CALL_TIMEOUT_S
+        yield log, epoch
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -148,9 +209,9 @@ async def test_the_end_of_a_topic_is_found_or_not_but_never_made_up(
     client.timeout_s = IMPATIENT_S
     for lost_count in (1, 2, 4):
         fates = itertools.chain([fate] * lost_count, itertools.repeat(Fate.ANSWERED))
-        with relay.losing(partial(next_of, fates)), suppress(UnavailableError):
+        with relay.losing(partial(next_of, LIST_OFFSETS, fates)), suppress(UnavailableError):
             assert await client.stable_offsets(topic, [0]) == {0: 0}
 
 
-def next_of(fates: Iterator[Fate], api_key: int) -> Fate:
-    return next(fates) if api_key == LIST_OFFSETS else Fate.ANSWERED
+def next_of(wanted: int, fates: Iterator[Fate], api_key: int) -> Fate:
+    return next(fates) if api_key == wanted else Fate.ANSWERED

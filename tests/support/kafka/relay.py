@@ -14,6 +14,7 @@ from tests.support.kafka.ports import LOOPBACK
 #: Numbers of Kafka's requests.
 PRODUCE: Final = 0
 LIST_OFFSETS: Final = 2
+ADD_PARTITIONS_TO_TXN: Final = 24
 
 _SIZE: Final = struct.Struct(">i")
 #: api key, version, correlation id: what each request begins with

@@ -91,8 +91,8 @@ class TransactionalWriter:
 
         Raises:
             FailedPreconditionError: STALE_WRITER_EPOCH, another one has begun, or this one has not;
-                after an unknown outcome too. Begin again and read to the end. NON_EMPTY_GROUP,
-                somebody consumes with the group id of a position.
+                after a transaction that could not be ended too. Begin again and read to the end.
+                NON_EMPTY_GROUP, somebody consumes with the group id of a position.
             UnavailableError: STORAGE_UNAVAILABLE. Nothing was written, unless the metadata's
                 ``outcome`` is ``unknown``: then every later write fails with STALE_WRITER_EPOCH.
             InvalidArgumentError: TOO_LARGE, nothing was written.
@@ -280,8 +280,8 @@ class TransactionalWriter:
     def _fenced(self) -> DroverError:
         return FailedPreconditionError(
             Reason.STALE_WRITER_EPOCH,
-            f"{self.transactional_id} is written by another process, or is not being written since"
-            " the outcome of a write was never heard: begin again",
+            f"{self.transactional_id} is written by another process, or by nobody since a"
+            " transaction could not be ended: begin again",
             metadata={"transactionalId": self.transactional_id},
         )
 
