@@ -2,8 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import psutil
@@ -22,13 +22,11 @@ from drover.testing import raises_reason, read_all
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.callers import Caller
 from tests.support.kafka.following import Following
-from tests.support.kafka.logs import LogOnKafka, storage_on
+from tests.support.kafka.logs import IMPATIENT_S, LogOnKafka, impatient, storage_on
 from tests.support.waiting import wait_until_async
 
 T = TypeVar("T")
 
-#: For calls that nobody answers; those that are to succeed have the time that they take.
-IMPATIENT_S = 2.0
 #: One call of several steps may wait for each of them as long as its client does.
 RETURN_TIMEOUT_S = 300
 A = LogRecord(b"a", b"v")
@@ -50,15 +48,6 @@ async def opened(
     async with LogOnKafka.opened(broker.bootstrap, prefix) as on_kafka:
         assert isinstance(on_kafka.log, FollowedKafkaLog)
         yield on_kafka.log, on_kafka.client
-
-
-@contextmanager
-def impatient(client: KafkaClient) -> Iterator[None]:
-    patience_s, client.timeout_s = client.timeout_s, IMPATIENT_S
-    try:
-        yield
-    finally:
-        client.timeout_s = patience_s
 
 
 async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_load(

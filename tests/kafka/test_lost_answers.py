@@ -25,7 +25,7 @@ from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, create_topic
 from tests.support.kafka.clients import read_all as read_topic
 from tests.support.kafka.following import Following
-from tests.support.kafka.logs import LogOnKafka, storage_on
+from tests.support.kafka.logs import LogOnKafka, impatient, storage_on
 from tests.support.kafka.ports import LOOPBACK, free_ports
 from tests.support.kafka.relay import (
     ADD_PARTITIONS_TO_TXN,
@@ -37,7 +37,6 @@ from tests.support.kafka.relay import (
 )
 from tests.support.waiting import wait_until_async
 
-IMPATIENT_S = 2.0
 SEEDS = 2
 LOST_COUNT = 100
 
@@ -54,7 +53,7 @@ def relay(own_broker: Callable[..., KafkaBroker]) -> Iterator[Relay]:
 
 @pytest.fixture
 async def client(relay: Relay, topic_prefix: str) -> AsyncIterator[KafkaClient]:
-    client = KafkaClient(storage_on(relay.bootstrap, topic_prefix), timeout_s=IMPATIENT_S)
+    client = KafkaClient(storage_on(relay.bootstrap, topic_prefix), timeout_s=CALL_TIMEOUT_S)
     yield client
     await client.close()
 
@@ -73,9 +72,12 @@ async def test_a_record_is_not_taken_for_one_that_was_given_up(
         await writer.write([Produced(topic, b"key", value)])
 
     await write(b"first")
-    with relay.losing(partial(next_of, PRODUCE, fates)), raises_reason(Reason.STORAGE_UNAVAILABLE):
+    with (
+        impatient(client),
+        relay.losing(partial(next_of, PRODUCE, fates)),
+        raises_reason(Reason.STORAGE_UNAVAILABLE),
+    ):
         await write(b"given up")
-    client.timeout_s = CALL_TIMEOUT_S
     await write(b"acknowledged")
     await write(b"last")
     await writer.close()
@@ -126,17 +128,16 @@ async def after_one_was_given_up(
 ) -> AsyncIterator[tuple[KafkaLog, int]]:
     """A log and its writer's epoch, after an append of which all requests of one kind were lost."""
     async with LogOnKafka.opened(relay.bootstrap, prefix, timeout_s=CALL_TIMEOUT_S) as on_kafka:
-        log, client = on_kafka.log, on_kafka.client
+        log = on_kafka.log
         epoch = await log.claim("w", Term(1, 1))
         await log.append([LogRecord(b"before", b"v")], epoch)
-        client.timeout_s = IMPATIENT_S
         with (
+            impatient(on_kafka.client),
             relay.losing(partial(next_of, api_key, itertools.repeat(fate))),
             raises_reason(Reason.STORAGE_UNAVAILABLE, "nothing was written") as raised,
         ):
             await log.append([LogRecord(b"given up", b"v")], epoch)
         assert "outcome" not in raised.error.metadata
-        client.timeout_s = CALL_TIMEOUT_S
         yield log, epoch
 
 
@@ -156,10 +157,8 @@ async def test_nothing_is_lost_by_a_network_that_loses_requests_and_answers(
         ]
         outages = Outages(random.Random(seed), chance=0.02, max_lost=8)
         async with calling(*callers):
-            on_kafka.client.timeout_s = IMPATIENT_S
-            with relay.losing(outages):
+            with impatient(on_kafka.client), relay.losing(outages):
                 await wait_until_async(lambda: outages.lost_count >= LOST_COUNT, timeout_s=300)
-            on_kafka.client.timeout_s = CALL_TIMEOUT_S
         await assert_all_kept(log, *callers)
         end = await log.end_offset()
         await wait_until_async(lambda: following.stored[-1].offset + 1 == end)
@@ -204,12 +203,11 @@ async def test_the_end_of_a_topic_is_found_or_not_but_never_made_up(
 ) -> None:
     topic = f"{topic_prefix}topic"
     create_topic(relay.bootstrap, topic)
-    client.timeout_s = CALL_TIMEOUT_S
     assert await client.stable_offsets(topic, [0]) == {0: 0}
-    client.timeout_s = IMPATIENT_S
     for lost_count in (1, 2, 4):
         fates = itertools.chain([fate] * lost_count, itertools.repeat(Fate.ANSWERED))
-        with relay.losing(partial(next_of, LIST_OFFSETS, fates)), suppress(UnavailableError):
+        losing = relay.losing(partial(next_of, LIST_OFFSETS, fates))
+        with impatient(client), losing, suppress(UnavailableError):
             assert await client.stable_offsets(topic, [0]) == {0: 0}
 
 

@@ -1,7 +1,7 @@
 """Logs in topics of their own, for tests."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from drover.clock import Clock, SystemClock
@@ -10,6 +10,19 @@ from drover.log.kafka.control import ControlTopic
 from drover.log.kafka.log import KafkaLog, KafkaLogSpec
 from drover.log.kafka.topics import TopicSpec, config_topic, ensure_topics
 from drover.log.storage import KafkaStorage, KafkaTopics
+
+#: For calls that nobody answers; those that are to succeed have the time that they take.
+IMPATIENT_S = 2.0
+
+
+@contextmanager
+def impatient(client: KafkaClient) -> Iterator[None]:
+    """Its calls wait for a short time only."""
+    patience_s, client.timeout_s = client.timeout_s, IMPATIENT_S
+    try:
+        yield
+    finally:
+        client.timeout_s = patience_s
 
 
 def storage_on(
