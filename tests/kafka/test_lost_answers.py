@@ -37,6 +37,8 @@ from tests.support.kafka.relay import (
 )
 from tests.support.waiting import wait_until_async
 
+#: The first one may come before the transaction before is complete.
+SEVERAL_TRIES_S = 6.0
 SEEDS = 2
 LOST_COUNT = 100
 
@@ -132,7 +134,7 @@ async def after_one_was_given_up(
         epoch = await log.claim("w", Term(1, 1))
         await log.append([LogRecord(b"before", b"v")], epoch)
         with (
-            impatient(on_kafka.client),
+            impatient(on_kafka.client, SEVERAL_TRIES_S),
             relay.losing(partial(next_of, api_key, itertools.repeat(fate))),
             raises_reason(Reason.STORAGE_UNAVAILABLE, "nothing was written") as raised,
         ):

@@ -16,9 +16,9 @@ IMPATIENT_S = 2.0
 
 
 @contextmanager
-def impatient(client: KafkaClient) -> Iterator[None]:
+def impatient(client: KafkaClient, timeout_s: float = IMPATIENT_S) -> Iterator[None]:
     """Its calls wait for a short time only."""
-    patience_s, client.timeout_s = client.timeout_s, IMPATIENT_S
+    patience_s, client.timeout_s = client.timeout_s, timeout_s
     try:
         yield
     finally:
