@@ -1,6 +1,6 @@
 """Several brokers of one cluster, whose partitions have copies and leaders that move."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -90,14 +90,7 @@ class KafkaCluster:
 
     def wait_until_led(self, topic: str, *nodes: int) -> None:
         """Until each partition is led by one of these: a broker that was killed is missed late."""
-
-        def is_led() -> bool:
-            leaders = {each.leader for each in self._partitions(topic)}
-            return bool(leaders) and leaders <= {*nodes}
-
-        wait_until(
-            is_led, timeout_s=SETTLED_TIMEOUT_S, describe=lambda: self._leaders_and_copies(topic)
-        )
+        self._wait_until(lambda: self._is_led(topic, *nodes), topic)
 
     def wait_until_whole(self, topic: str) -> None:
         """Until each partition has a leader and all of its copies are as far as it is."""
@@ -107,9 +100,7 @@ class KafkaCluster:
             whole = [each.leader != -1 and len(each.isrs) == len(self.brokers) for each in found]
             return bool(found) and all(whole)
 
-        wait_until(
-            is_whole, timeout_s=SETTLED_TIMEOUT_S, describe=lambda: self._leaders_and_copies(topic)
-        )
+        self._wait_until(is_whole, topic)
 
     def elect(self, topic: str, node: int) -> None:
         """Have the broker lead the partitions that were made for it; returns once it does."""
@@ -121,12 +112,17 @@ class KafkaCluster:
             answers = elected.result(CALL_TIMEOUT_S).values()
             errors = [error for error in answers if error is not None]
             assert {error.code() for error in errors} <= _NOT_ELECTED, errors
-            return {each.leader for each in self._partitions(topic)} == {node}
+            return self._is_led(topic, node)
 
+        self._wait_until(is_elected, topic)
+
+    def _is_led(self, topic: str, *nodes: int) -> bool:
+        leaders = {each.leader for each in self._partitions(topic)}
+        return bool(leaders) and leaders <= {*nodes}
+
+    def _wait_until(self, condition: Callable[[], bool], topic: str) -> None:
         wait_until(
-            is_elected,
-            timeout_s=SETTLED_TIMEOUT_S,
-            describe=lambda: self._leaders_and_copies(topic),
+            condition, timeout_s=SETTLED_TIMEOUT_S, describe=lambda: self._leaders_and_copies(topic)
         )
 
     def _partitions(self, topic: str) -> list[PartitionMetadata]:
