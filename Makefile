@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup proto run up down kafka test test-fast lint fmt bench simulate check-python check-java clean
+.PHONY: help setup proto wheels run up down kafka test test-fast lint fmt bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -19,11 +19,14 @@ check-python:
 check-java: setup
 	@$(BIN)/python -m drover.cli.java_check
 
-$(VENV)/.installed: pyproject.toml | check-python
+PROJECTS := shared services/coordinator services/config-store services/status-store services/worker
+
+$(VENV)/.installed: pyproject.toml constraints.txt $(PROJECTS:=/pyproject.toml) | check-python
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing what Drover needs into $(VENV) (a few minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet --editable . --group dev
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev \
+	  --editable 'shared[spark]' $(patsubst %,--editable %,$(filter services/%,$(PROJECTS)))
 	@touch $@
 
 $(STUBS): $(VENV)/.installed protos/generate.py $(shell find protos -name '*.proto')
@@ -33,6 +36,11 @@ setup: $(VENV)/.installed $(STUBS) ## install everything into .venv
 
 proto: $(VENV)/.installed ## generate the gRPC stubs
 	@$(BIN)/python protos/generate.py
+
+wheels: setup ## build every distribution into dist/
+	@rm -rf dist
+	@for each in $(PROJECTS); do $(BIN)/python -m build --wheel --quiet --outdir dist $$each || exit 1; done
+	@ls dist
 
 run: setup check-java ## the main job: real data through a whole cluster, with workers killed on the way
 	@$(BIN)/python -m drover.cli.demo

@@ -4,26 +4,28 @@ ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 ARG PIP_INDEX_URL
 WORKDIR /src
-RUN pip install --no-cache-dir grpcio-tools==1.85.1 mypy-protobuf
-COPY pyproject.toml README.md ./
+COPY constraints.txt LICENSE ./
+RUN pip install --no-cache-dir --constraint constraints.txt build grpcio-tools mypy-protobuf
 COPY protos protos
 COPY shared shared
-RUN python protos/generate.py && pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+COPY services services
+RUN python protos/generate.py \
+ && for each in shared services/*; do python -m build --wheel --outdir /wheels "$each" || exit 1; done \
+ && cp constraints.txt /wheels
+# up to here alike in service.Dockerfile and worker.Dockerfile, so that all images are of the same wheels
 
 FROM ${PYTHON_IMAGE}
 ARG PIP_INDEX_URL
-COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir /wheels/*.whl \
- && useradd --uid 1000 --create-home drover && install -d -o drover /var/drover /files
-WORKDIR /app
-# up to here as in service.Dockerfile, so that all images share these layers
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
- && rm -rf /var/lib/apt/lists/* \
- && python -m drover.cli.java_check
-COPY services/__init__.py services/__init__.py
-COPY services/worker services/worker
+ && rm -rf /var/lib/apt/lists/*
+COPY --from=build /wheels /wheels
+RUN pip install --no-cache-dir --constraint /wheels/constraints.txt \
+    /wheels/drover_connect-*.whl /wheels/drover_worker-*.whl \
+ && python -m drover.cli.java_check \
+ && useradd --uid 1000 --create-home drover && install -d -o drover /var/drover /files
+WORKDIR /app
 USER drover
 VOLUME /var/drover
 ENV PYTHONUNBUFFERED=1
-CMD ["python", "-m", "services.worker"]
+CMD ["python", "-m", "drover_worker"]

@@ -24,14 +24,14 @@ from drover.model.ids import TaskId
 from drover.rpc.log_service import load
 from drover.rpc.logs import configure_logging
 from drover.rpc.server import RpcServer
-from services.config_store.core.records import (
+from drover_config_store.core.records import (
     CommitRecord,
     ConfigRecord,
     ConnectorRecord,
     TaskRecord,
     encode,
 )
-from services.config_store.server import wire
+from drover_config_store.server import wire
 from tests.bench.figure import Figure
 
 CONNECTOR_COUNT = 10_000

@@ -78,7 +78,7 @@ async def _servers() -> AsyncIterator[tuple[grpc.aio.Channel, grpc.aio.Channel]]
     async with contextlib.AsyncExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="drover-bench-"))
         env = {"DROVER_STORAGE_URL": f"sqlite://{folder}", "DROVER_CONFIG_STORE_LISTEN": address}
-        await stack.enter_async_context(running("services.config_store", env))
+        await stack.enter_async_context(running("drover_config_store", env))
         peer = await stack.enter_async_context(running("tests.bench.config_seen_peer"))
         assert peer.stdout is not None
         peer_address = (await asyncio.to_thread(peer.stdout.readline)).strip()

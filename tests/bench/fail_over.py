@@ -47,7 +47,7 @@ async def _pair() -> AsyncIterator[list[_Coordinator]]:
                 "DROVER_COORDINATORS": ",".join(addresses),
                 "DROVER_INITIAL_REBALANCE_DELAY_MS": "0",
             }
-            process = await stack.enter_async_context(running("services.coordinator", env))
+            process = await stack.enter_async_context(running("drover_coordinator", env))
             stub = await stack.enter_async_context(connected(address))
             pair.append(_Coordinator(address, process, stub))
         yield pair

@@ -68,7 +68,7 @@ async def servers() -> AsyncIterator[Servers]:
             "DROVER_COORDINATOR_LISTEN": listen,
             "DROVER_INITIAL_REBALANCE_DELAY_MS": "0",
         }
-        await stack.enter_async_context(running("services.coordinator", env))
+        await stack.enter_async_context(running("drover_coordinator", env))
         process = await stack.enter_async_context(running("tests.bench.echo_server"))
         assert process.stdout is not None
         address = await asyncio.to_thread(process.stdout.readline)

@@ -75,7 +75,7 @@ async def _store(env: Mapping[str, str]) -> AsyncIterator[tuple[StatusStoreClien
     (port,) = free_ports("127.0.0.1", 1)
     listen = f"127.0.0.1:{port}"
     async with (
-        running("services.status_store", {**env, "DROVER_STATUS_STORE_LISTEN": listen}),
+        running("drover_status_store", {**env, "DROVER_STATUS_STORE_LISTEN": listen}),
         channel(listen) as connection,
     ):
         started_s = time.perf_counter()

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from drover.rpc.settings import ENV_PREFIX, ServiceSettings
-from services.config_store.settings import ConfigStoreSettings
-from services.coordinator.settings import CoordinatorSettings
-from services.status_store.settings import StatusStoreSettings
-from services.worker.settings import WorkerSettings
+from drover_config_store.settings import ConfigStoreSettings
+from drover_coordinator.settings import CoordinatorSettings
+from drover_status_store.settings import StatusStoreSettings
+from drover_worker.settings import WorkerSettings
 from tests.support.repository import REPOSITORY
 
 SETTINGS: list[type[ServiceSettings]] = [

@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 from drover.api.engine.v1 import engine_pb2
-from services.worker.engine import framing
+from drover_worker.engine import framing
 
 
 def main() -> int:

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.worker.engine import process_tree
-from services.worker.engine.settings import TREE_VARIABLE
+from drover_worker.engine import process_tree
+from drover_worker.engine.settings import TREE_VARIABLE
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -63,7 +63,7 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
         [sys.executable, "-m", "tests.e2e.engine_herder", str(tmp_path)],
         stdout=subprocess.PIPE,
         cwd=root,
-        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'shared'}"},
+        env={**os.environ, "PYTHONPATH": str(root)},
     )
     assert herder.stdout is not None
     told = json.loads(herder.stdout.readline())
@@ -95,7 +95,7 @@ def test_nothing_outlives_a_killed_herder(tree: Tree) -> None:
 
 
 def test_nothing_outlives_a_killed_engine(tree: Tree) -> None:
-    os.kill(tree.find("services.worker.engine.process"), signal.SIGKILL)
+    os.kill(tree.find("drover_worker.engine.process"), signal.SIGKILL)
     _wait_for_end(tree)
 
 

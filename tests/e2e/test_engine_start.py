@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from drover.log.storage import EmbeddedStorage
-from services.worker.engine.settings import EngineSettings, ExitCode
-from services.worker.engine.supervisor import EngineExit, EngineSupervisor
+from drover_worker.engine.settings import EngineSettings, ExitCode
+from drover_worker.engine.supervisor import EngineExit, EngineSupervisor
 from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -15,9 +15,9 @@ import pytest_asyncio
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
 from drover.log.storage import EmbeddedStorage
-from services.worker.engine import process_tree
-from services.worker.engine.settings import TREE_VARIABLE, EngineLimits, EngineSettings
-from services.worker.engine.supervisor import EngineExit, EngineState, EngineSupervisor
+from drover_worker.engine import process_tree
+from drover_worker.engine.settings import TREE_VARIABLE, EngineLimits, EngineSettings
+from drover_worker.engine.supervisor import EngineExit, EngineState, EngineSupervisor
 from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.e2e

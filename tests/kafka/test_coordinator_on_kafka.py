@@ -22,7 +22,7 @@ from drover.model.group import GroupState, Joined
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, GroupOffset, TaskOffsets
 from drover.testing import raises_reason
-from services.coordinator.settings import CoordinatorSettings
+from drover_coordinator.settings import CoordinatorSettings
 from tests.support.coordinator_pair import FollowingMember
 from tests.support.coordinator_process import CoordinatorProcess, coordinator_process
 from tests.support.coordinator_processes import CoordinatorProcesses

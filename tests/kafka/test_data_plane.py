@@ -19,7 +19,7 @@ from drover.dataplane.payload import FrameError
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.errors import DataLossError, InvalidArgumentError, OutOfRangeError
 from drover.log.storage import KafkaStorage
-from services.worker.engine.topic_watcher import TopicWatcher
+from drover_worker.engine.topic_watcher import TopicWatcher
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, create_topic, produce

@@ -44,8 +44,8 @@ from drover.rpc.log_service import skipping_unreadable
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
-from services.config_store.core import records
-from services.config_store.core.events import (
+from drover_config_store.core import records
+from drover_config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
@@ -57,7 +57,7 @@ from services.config_store.core.events import (
     PutTaskCount,
     WriteAnswer,
 )
-from services.config_store.core.machine import ConfigMachine
+from drover_config_store.core.machine import ConfigMachine
 from tests.support.naive_configs import VERSIONS_MAX, Mirror, ModelConnector, ModelHistory
 from tests.support.waiting import wait_until_async
 

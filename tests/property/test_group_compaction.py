@@ -15,15 +15,15 @@ from drover.log.sqlite import SqliteLog
 from drover.machine import Replayed
 from drover.model.offsets import GroupOffset, TopicPartition
 from drover.testing import ManualClock, read_all
-from services.coordinator.core.machine import GroupsMachine
-from services.coordinator.core.values import (
+from drover_coordinator.core.machine import GroupsMachine
+from drover_coordinator.core.values import (
     FloorRecord,
     GroupMetadata,
     GroupRecord,
     LogValue,
     OffsetRecord,
 )
-from services.coordinator.records import decode_record, encode_record
+from drover_coordinator.records import decode_record, encode_record
 
 KEPT = 2
 

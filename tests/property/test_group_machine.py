@@ -26,9 +26,9 @@ from drover.model.group import (
     OfferedProtocol,
     Synced,
 )
-from services.coordinator.core.events import JoinGroup, SyncGroup
-from services.coordinator.core.settings import GroupSettings
-from services.coordinator.core.values import FloorRecord, GroupMetadata, GroupRecord
+from drover_coordinator.core.events import JoinGroup, SyncGroup
+from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.core.values import FloorRecord, GroupMetadata, GroupRecord
 from tests.support.group_harness import DISK_FULL, Call, GroupHarness
 
 SESSION_MS = 10_000

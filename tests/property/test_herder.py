@@ -17,9 +17,9 @@ from drover.model.config import ConfigMap, TargetState
 from drover.model.group import Joined, JoinedMember, RebalanceInProgress, RetryJoin, Synced
 from drover.model.ids import TaskId, Term
 from drover.model.status import RunState, StatusSnapshot
-from services.worker.core import events, instructions, requests
-from services.worker.core.instructions import HerderInstruction
-from services.worker.core.protocol import (
+from drover_worker.core import events, instructions, requests
+from drover_worker.core.instructions import HerderInstruction
+from drover_worker.core.protocol import (
     AssignmentError,
     MemberMetadata,
     encode_assignment,

@@ -24,16 +24,16 @@ from drover.model.ids import Term
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
-from services.config_store.core.events import (
+from drover_config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
     PutTargetState,
     WriteAnswer,
 )
-from services.config_store.core.machine import ConfigMachine
-from services.config_store.core.records import ConfigRecord
-from services.config_store.server import decode_record, encode_record
+from drover_config_store.core.machine import ConfigMachine
+from drover_config_store.core.records import ConfigRecord
+from drover_config_store.server import decode_record, encode_record
 from tests.support.replicas import TopicLikeLog
 
 NAMES = ("a", "b")

@@ -19,10 +19,10 @@ from drover.model.status import RunState, Status, StatusEvent, StatusKey, Status
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
-from services.status_store.core import records
-from services.status_store.core.events import PutStatuses, WriteOutcome
-from services.status_store.core.machine import StatusMachine
-from services.status_store.server import decode_record, encode_record
+from drover_status_store.core import records
+from drover_status_store.core.events import PutStatuses, WriteOutcome
+from drover_status_store.core.machine import StatusMachine
+from drover_status_store.server import decode_record, encode_record
 from tests.support.waiting import wait_until_async
 
 KEYS: st.SearchStrategy[StatusKey] = st.sampled_from(

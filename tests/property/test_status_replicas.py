@@ -12,9 +12,9 @@ from drover.log.log import LogRecord
 from drover.machine import Outcome
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusWrite
-from services.status_store.core.events import PutStatuses, PutTopicStatuses
-from services.status_store.core.machine import REPEAT_AFTER_MS
-from services.status_store.core.records import AnyRecord, StatusRecord, decode, marked
+from drover_status_store.core.events import PutStatuses, PutTopicStatuses
+from drover_status_store.core.machine import REPEAT_AFTER_MS
+from drover_status_store.core.records import AnyRecord, StatusRecord, decode, marked
 from tests.support.status_store import StatusDriver
 
 PARTITION_COUNT = 3

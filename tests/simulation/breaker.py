@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from drover.log.log import LogRecord
-from services.config_store.core.records import CommitRecord, encode
+from drover_config_store.core.records import CommitRecord, encode
 from tests.simulation.cluster import WORKERS_MAX, Cluster
 from tests.simulation.engine import Engine
 from tests.simulation.mix import KINDS

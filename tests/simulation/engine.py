@@ -14,7 +14,7 @@ from drover.errors import DeadlineExceededError, DroverError, Reason, Unavailabl
 from drover.model.config import ConfigMap
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
-from services.worker.core import events, instructions
+from drover_worker.core import events, instructions
 from tests.simulation.data_store import DataStore, committed_offset, position_of
 from tests.simulation.network import Heard, Network
 from tests.simulation.process import Process

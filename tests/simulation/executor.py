@@ -1,4 +1,4 @@
-"""Carries out a herder's instructions, as ``services/worker/executor.py`` does."""
+"""Carries out a herder's instructions, as ``services/worker/drover_worker/executor.py`` does."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ from drover.model.group import (
     Synced,
 )
 from drover.model.ids import TaskId
-from services.config_store.core.events import (
+from drover_config_store.core.events import (
     DeleteConnector,
     PutConnectorConfig,
     PutRestartRequest,
@@ -27,10 +27,10 @@ from services.config_store.core.events import (
     PutTaskConfigs,
     WriteAnswer,
 )
-from services.coordinator.core.events import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
-from services.worker.core import events, instructions, requests
-from services.worker.core.instructions import HerderInstruction
-from services.worker.core.protocol import PROTOCOL_TYPE, decode_assignment
+from drover_coordinator.core.events import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from drover_worker.core import events, instructions, requests
+from drover_worker.core.instructions import HerderInstruction
+from drover_worker.core.protocol import PROTOCOL_TYPE, decode_assignment
 from tests.simulation.coordinator import ClaimTask, FetchOffsets
 from tests.simulation.stores import ClaimWriter, GetEndOffset
 from tests.simulation.world import BrokenRuleError

@@ -9,7 +9,7 @@ from functools import partial
 from drover.errors import DeadlineExceededError, DroverError, UnavailableError
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
-from services.worker.core import requests
+from drover_worker.core import requests
 from tests.simulation.network import Call, Network
 from tests.simulation.process import Process
 from tests.simulation.rules import Rules

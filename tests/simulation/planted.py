@@ -13,10 +13,10 @@ from drover.machine import Complete
 from drover.model.claims import ClaimRequest
 from drover.model.group import Joined
 from drover.model.ids import Term
-from services.coordinator.core import fencing
-from services.coordinator.core.group import Group
-from services.worker.core.membership import Membership
-from services.worker.core.protocol import Assignment
+from drover_coordinator.core import fencing
+from drover_coordinator.core.group import Group
+from drover_worker.core.membership import Membership
+from drover_worker.core.protocol import Assignment
 from tests.simulation.service import SimulatedRuntime
 
 
@@ -99,22 +99,22 @@ BUGS: Mapping[str, Bug] = {
     ),
     "no-sessions-after-restart": Bug(
         "a coordinator that has loaded its log arms the session of every member",
-        "services.coordinator.core.machine.alive_for",
+        "drover_coordinator.core.machine.alive_for",
         lambda *arguments: None,
     ),
     "any-generation": Bug(
         "only members of the present generation are given its assignment",
-        "services.coordinator.core.serving.refusal",
+        "drover_coordinator.core.serving.refusal",
         _refuse_no_generation,
     ),
     "no-catching-up": Bug(
         "a worker reads the config log as far as its leader had before it starts work",
-        "services.worker.core.membership.Membership._assigned",
+        "drover_worker.core.membership.Membership._assigned",
         _settle_at_once,
     ),
     "compaction-spares-nothing": Bug(
         "compaction spares the config under which task configs were committed",
-        "services.config_store.core.machine.ConfigMachine.needed_offsets",
+        "drover_config_store.core.machine.ConfigMachine.needed_offsets",
         lambda machine: (),
     ),
 }

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from drover.log.log import LogRecord
 from drover.model.config import ConfigMap, ConfigSnapshot, HistoryEntry, TargetState
 from drover.model.ids import TaskId
-from services.config_store.core import records
-from services.config_store.core.past import VERSIONS_MAX_DEFAULT
+from drover_config_store.core import records
+from drover_config_store.core.past import VERSIONS_MAX_DEFAULT
 
 
 @dataclass(slots=True)

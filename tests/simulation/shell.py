@@ -20,7 +20,7 @@ from drover.errors import (
 )
 from drover.model.offsets import TaskOffsets
 from drover.model.status import StatusKey, StatusWrite
-from services.status_store.core.events import PutStatuses
+from drover_status_store.core.events import PutStatuses
 from tests.simulation.coordinator import CommitOffsets
 from tests.simulation.network import Heard, Stream
 from tests.simulation.stores import Changes, GetSnapshot, Watch

@@ -9,19 +9,19 @@ from drover.log.log import LogRecord, StoredRecord
 from drover.model.config import ConfigEvent
 from drover.model.ids import Term
 from drover.model.status import StatusEvent
-from services.config_store.core import records as config_records
-from services.config_store.core.events import (
+from drover_config_store.core import records as config_records
+from drover_config_store.core.events import (
     DeleteConnector,
     PutConnectorConfig,
     PutRestartRequest,
     PutTargetState,
     PutTaskConfigs,
 )
-from services.config_store.core.machine import ConfigMachine
-from services.status_store.core import records as status_records
-from services.status_store.core.events import PutStatuses
-from services.status_store.core.machine import StatusMachine
-from services.status_store.server import encode_record as encode_status_record
+from drover_config_store.core.machine import ConfigMachine
+from drover_status_store.core import records as status_records
+from drover_status_store.core.events import PutStatuses
+from drover_status_store.core.machine import StatusMachine
+from drover_status_store.server import encode_record as encode_status_record
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network, ServerCall, Stream
 from tests.simulation.process import Process

@@ -1,6 +1,6 @@
 """The simulated worker: the real herder in a shell that carries its instructions out.
 
-What the shell does is what ``services/worker`` does: executor, herder loop, carrier, the mirrors of
+What the shell does is what ``drover_worker`` does: executor, herder loop, carrier, the mirrors of
 the stores, the status writer and the offset committer.
 """
 
@@ -20,11 +20,11 @@ from drover.machine import CancelTimer, Complete, Fail, SetTimer
 from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.model.group import WatchedGroup
 from drover.model.status import StatusEvent, StatusSnapshot
-from services.worker.core import events, requests
-from services.worker.core.context import HerderSettings
-from services.worker.core.herder import Herder
-from services.worker.core.instructions import Halt, HerderInstruction
-from services.worker.core.membership import Stage
+from drover_worker.core import events, requests
+from drover_worker.core.context import HerderSettings
+from drover_worker.core.herder import Herder
+from drover_worker.core.instructions import Halt, HerderInstruction
+from drover_worker.core.membership import Stage
 from tests.simulation.coordinator import WatchGroup
 from tests.simulation.data_store import DataStore
 from tests.simulation.engine import Engine

@@ -16,7 +16,7 @@ from drover.model.ids import TaskId, Term
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock, MemoryLog
-from services.config_store.core.events import (
+from drover_config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
@@ -28,9 +28,9 @@ from services.config_store.core.events import (
     PutTaskCount,
     WriteAnswer,
 )
-from services.config_store.core.machine import ConfigMachine
-from services.config_store.core.records import ConfigRecord
-from services.config_store.server import decode_record, encode_record
+from drover_config_store.core.machine import ConfigMachine
+from drover_config_store.core.records import ConfigRecord
+from drover_config_store.server import decode_record, encode_record
 from tests.support.kafka.logs import LogOnKafka
 
 _numbers = count(1)

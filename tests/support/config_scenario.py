@@ -34,7 +34,7 @@ from drover.model.config import (
     TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId
-from services.config_store.core.events import (
+from drover_config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
@@ -46,8 +46,8 @@ from services.config_store.core.events import (
     PutTaskCount,
     WriteAnswer,
 )
-from services.config_store.core.machine import ConfigMachine
-from services.config_store.core.records import ConfigRecord, decode, encode
+from drover_config_store.core.machine import ConfigMachine
+from drover_config_store.core.records import ConfigRecord, decode, encode
 from tests.support.log_machine import LogMachineDriver
 from tests.support.scenario import Command
 

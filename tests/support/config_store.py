@@ -12,8 +12,8 @@ from drover.model.config import ConfigEvent
 from drover.model.ids import Term
 from drover.rpc.server import RpcServer
 from drover.runtime.runtime import Runtime
-from services.config_store.core.records import ConfigRecord
-from services.config_store.server import wire
+from drover_config_store.core.records import ConfigRecord
+from drover_config_store.server import wire
 from tests.support.log_services import running_service
 
 Wire = Callable[[Log, Clock, RpcServer], Runtime[ConfigRecord]]

@@ -44,7 +44,7 @@ class CoordinatorProcess:
         """Start it, and leave it to it when it will serve."""
         with self.log_path.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "services.coordinator"),
+                *(sys.executable, "-m", "drover_coordinator"),
                 env=self._environment,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,

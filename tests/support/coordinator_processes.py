@@ -46,7 +46,7 @@ class CoordinatorProcesses:
         """Start the coordinator at an address, maybe again."""
         with (self.directory / f"{address}.log").open("ab") as log:
             self._processes[address] = subprocess.Popen(
-                [sys.executable, "-m", "services.coordinator"],
+                [sys.executable, "-m", "drover_coordinator"],
                 env={
                     **service_environment("coordinator", self.directory / "data"),
                     "DROVER_COORDINATOR_LISTEN": address,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
-from services.worker.engine.supervisor import EngineExit, ExitHandler, ReportHandler
-from services.worker.settings import WorkerSettings
+from drover_worker.engine.supervisor import EngineExit, ExitHandler, ReportHandler
+from drover_worker.settings import WorkerSettings
 
 SOURCE = "tests.IdleSource"
 SINK = "tests.IdleSink"

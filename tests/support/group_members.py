@@ -21,8 +21,8 @@ from drover.model.group import (
     Synced,
     WatchedGroup,
 )
-from services.coordinator.__main__ import serve
-from services.coordinator.settings import CoordinatorSettings
+from drover_coordinator.__main__ import serve
+from drover_coordinator.settings import CoordinatorSettings
 from tests.support.addresses import free_address
 from tests.support.waiting import wait_until_async
 

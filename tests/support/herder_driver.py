@@ -22,11 +22,11 @@ from drover.model.config import (
 from drover.model.group import Joined, JoinedMember, Synced
 from drover.model.ids import TaskId, Term
 from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusSnapshot
-from services.worker.core import events, instructions, requests
-from services.worker.core.context import HerderSettings
-from services.worker.core.herder import Herder
-from services.worker.core.instructions import HerderInstruction
-from services.worker.core.protocol import (
+from drover_worker.core import events, instructions, requests
+from drover_worker.core.context import HerderSettings
+from drover_worker.core.herder import Herder
+from drover_worker.core.instructions import HerderInstruction
+from drover_worker.core.protocol import (
     Assignment,
     AssignmentError,
     MemberMetadata,

@@ -27,9 +27,9 @@ from drover.errors import (
 from drover.machine import CancelTimer, Complete, Fail, SetTimer
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
-from services.worker.core import events, instructions, requests
-from services.worker.core.instructions import HerderInstruction
-from services.worker.core.protocol import AssignmentError, MemberMetadata, decode_assignment
+from drover_worker.core import events, instructions, requests
+from drover_worker.core.instructions import HerderInstruction
+from drover_worker.core.protocol import AssignmentError, MemberMetadata, decode_assignment
 from tests.support.herder_driver import OTHER, HerderDriver, connector_config, entry, task_configs
 from tests.support.scenario import Command
 

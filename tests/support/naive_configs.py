@@ -18,7 +18,7 @@ from drover.model.config import (
     TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId
-from services.config_store.core.machine import ConfigMachine
+from drover_config_store.core.machine import ConfigMachine
 
 #: so few that configs are pushed out of the history in a short run
 VERSIONS_MAX = 3

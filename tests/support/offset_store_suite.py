@@ -19,8 +19,8 @@ from drover.model.offsets import (
     CommittedOffset,
     TaskOffsets,
 )
-from services.coordinator import offsets as offsets_module
-from services.coordinator.offsets import OffsetStore
+from drover_coordinator import offsets as offsets_module
+from drover_coordinator.offsets import OffsetStore
 
 FIRST, SECOND = 5, 9
 _numbers = itertools.count()

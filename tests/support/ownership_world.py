@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from services.coordinator.core.ownership import (
+from drover_coordinator.core.ownership import (
     Instruction,
     Load,
     LoadDone,

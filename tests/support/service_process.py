@@ -22,7 +22,7 @@ async def run_to_its_end(
 ) -> Finished:
     """Start a service on ``directory``; its log events are left out of what it says."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"services.{service.replace('-', '_')}"),
+        *(sys.executable, "-m", f"drover_{service.replace('-', '_')}"),
         env={**service_environment(service, directory), **(env or {})},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

@@ -1,7 +1,6 @@
 """One running cluster for all tests of a module; data flows while they do their worst."""
 
 import json
-import os
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 #: What a plugin may take: long enough for a task's start on a machine that stalls.
 PLUGIN_TIMEOUT_S = 12
 ENVIRONMENT = {
-    "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "shared"))),
+    "PYTHONPATH": str(ROOT),
     "DROVER_PLUGIN_CALL_TIMEOUT_MS": str(PLUGIN_TIMEOUT_S * 1_000),
     "DROVER_PLUGIN_POLL_TIMEOUT_MS": str(PLUGIN_TIMEOUT_S * 1_000),
     "DROVER_PLUGIN_STOP_TIMEOUT_MS": "6000",

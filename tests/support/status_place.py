@@ -17,8 +17,8 @@ from drover.log.sqlite import SqliteLog
 from drover.model.ids import Term
 from drover.rpc.server import RpcServer
 from drover.runtime.runtime import Runtime
-from services.status_store.core.records import AnyRecord
-from services.status_store.server import wire
+from drover_status_store.core.records import AnyRecord
+from drover_status_store.server import wire
 from tests.support.kafka.logs import LogOnKafka, storage_on
 
 Reopen = Callable[[], Awaitable[Log]]

@@ -7,10 +7,10 @@ from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.log import LogRecord, StoredRecord
 from drover.machine import AppendFailed, Complete, Instruction, Outcome, Replayed, SetTimer
 from drover.model.status import Status, StatusChange, StatusKey
-from services.status_store.core.events import RepeatDue
-from services.status_store.core.machine import StatusMachine
-from services.status_store.core.records import AnyRecord
-from services.status_store.server import decode_record, encode_record
+from drover_status_store.core.events import RepeatDue
+from drover_status_store.core.machine import StatusMachine
+from drover_status_store.core.records import AnyRecord
+from drover_status_store.server import decode_record, encode_record
 
 
 class StatusDriver:

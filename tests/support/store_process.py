@@ -60,7 +60,7 @@ class StoreProcess:
         module = service.replace("-", "_")
         self.process = ChildProcess(
             f"the {service} at {self.address}",
-            [sys.executable, "-m", f"services.{module}"],
+            [sys.executable, "-m", f"drover_{module}"],
             log_path=directory / f"{service}-{port}.log",
             environment={
                 **where.environment(),

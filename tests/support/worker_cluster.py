@@ -13,14 +13,14 @@ import grpc.aio
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
 from drover.model.ids import TaskId
-from services.config_store.__main__ import serve as serve_config_store
-from services.config_store.settings import ConfigStoreSettings
-from services.coordinator.__main__ import serve as serve_coordinator
-from services.coordinator.settings import CoordinatorSettings
-from services.status_store.__main__ import serve as serve_status_store
-from services.status_store.settings import StatusStoreSettings
-from services.worker.settings import WorkerSettings
-from services.worker.worker import Worker
+from drover_config_store.__main__ import serve as serve_config_store
+from drover_config_store.settings import ConfigStoreSettings
+from drover_coordinator.__main__ import serve as serve_coordinator
+from drover_coordinator.settings import CoordinatorSettings
+from drover_status_store.__main__ import serve as serve_status_store
+from drover_status_store.settings import StatusStoreSettings
+from drover_worker.settings import WorkerSettings
+from drover_worker.worker import Worker
 from tests.support.addresses import free_address, free_addresses
 from tests.support.fake_engine import FakeEngine
 from tests.support.waiting import wait_until_async

@@ -12,6 +12,8 @@ from drover.cli.process import ProcessSpec
 from drover.cli.state import DATA_DIRECTORY, ClusterError
 
 _STORES = ("config-store", "status-store")
+#: The services of a cluster; each is a distribution ``drover-<name>``.
+SERVICES = ("coordinator", *_STORES, "worker")
 _DEFAULT_PORTS = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
 #: Of the second coordinator; the others follow, and then the other stores.
 _DEFAULT_FURTHER_PORT = 7404
@@ -75,8 +77,12 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
         ClusterError: the services are not installed, an address is malformed or in use, or several
             stores are wanted without Kafka.
     """
-    if importlib.util.find_spec("services") is None:
-        raise ClusterError("the services are not installed here: run this in a clone of Drover")
+    missing = [kind for kind in SERVICES if importlib.util.find_spec(_package(kind)) is None]
+    if missing:
+        raise ClusterError(
+            f"not installed here: {', '.join(f'drover-{kind}' for kind in missing)};"
+            " pip install 'drover-connect[cluster]' brings all services"
+        )
     if not options.storage_url and max(options.config_store_count, options.status_store_count) > 1:
         raise ClusterError("several config or status stores need Kafka: give --storage-url")
     addresses = _choose_addresses(options)
@@ -151,7 +157,11 @@ def _variable(name: str) -> str:
 
 
 def _module(name: str) -> list[str]:
-    return [sys.executable, "-m", f"services.{name.replace('-', '_')}"]
+    return [sys.executable, "-m", _package(name)]
+
+
+def _package(service: str) -> str:
+    return f"drover_{service.replace('-', '_')}"
 
 
 def _choose_addresses(options: ClusterOptions) -> dict[str, str]:

@@ -32,7 +32,7 @@ from drover.model.config import (
 from drover.model.ids import TaskId
 from drover.rpc import parts
 from drover.rpc.status import from_rpc_error
-from services.config_store.server import wire
+from drover_config_store.server import wire
 from tests.support.config_store import lead, read_until, store
 from tests.support.log_services import running_service
 

@@ -10,7 +10,7 @@ from drover.client import ConfigStoreClient, SnapshotRead, channel, follow
 from drover.errors import Reason
 from drover.model.ids import Term
 from drover.testing import raises_reason
-from services.config_store.server import wire
+from drover_config_store.server import wire
 from tests.support.refusals import refusal
 from tests.support.replicas import Replica, Replicas, two_replicas
 from tests.support.waiting import wait_until_async

@@ -29,7 +29,7 @@ from drover.model.config import (
 from drover.model.ids import TaskId, Term
 from drover.rpc.status import from_rpc_error
 from drover.runtime import compaction
-from services.config_store.server import (
+from drover_config_store.server import (
     FULL_NAME,
     wire,
 )

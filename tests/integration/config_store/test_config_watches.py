@@ -36,9 +36,9 @@ from drover.rpc.server import RpcServer
 from drover.rpc.status import from_rpc_error
 from drover.runtime.history import EventHistory
 from drover.runtime.runtime import Runtime
-from services.config_store.core.machine import ConfigMachine
-from services.config_store.core.records import ConfigRecord
-from services.config_store.server import (
+from drover_config_store.core.machine import ConfigMachine
+from drover_config_store.core.records import ConfigRecord
+from drover_config_store.server import (
     FULL_NAME,
     ConfigStoreServicer,
     decode_record,

@@ -25,7 +25,7 @@ STORES = ["config_store", "status_store"]
 
 
 def command(store: str) -> list[str]:
-    return [sys.executable, "-m", f"services.{store}"]
+    return [sys.executable, "-m", f"drover_{store}"]
 
 
 def environment(store: str, directory: Path, address: str, **more: str) -> dict[str, str]:

@@ -17,7 +17,7 @@ from drover.model.config import (
 )
 from drover.model.ids import TaskId, Term
 from drover.testing import raises_reason
-from services.config_store.core.records import VALUE_MAX_BYTES
+from drover_config_store.core.records import VALUE_MAX_BYTES
 from tests.support.config_processes import ConfigProcesses
 from tests.support.waiting import wait_until_async
 

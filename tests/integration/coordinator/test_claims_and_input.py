@@ -32,11 +32,11 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.rpc.server import RpcServer
 from drover.rpc.status import from_rpc_error
-from services.coordinator.core.settings import GroupSettings
-from services.coordinator.embedded_offsets import EmbeddedOffsets
-from services.coordinator.server import SERVICE_NAME, CoordinatorServicer
-from services.coordinator.shards import Alone, Shards
-from services.coordinator.shards_setup import open_shard_log
+from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.embedded_offsets import EmbeddedOffsets
+from drover_coordinator.server import SERVICE_NAME, CoordinatorServicer
+from drover_coordinator.shards import Alone, Shards
+from drover_coordinator.shards_setup import open_shard_log
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 
 TASK = TaskId("flights", 0)

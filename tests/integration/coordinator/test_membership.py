@@ -20,7 +20,7 @@ from drover.model.group import (
 )
 from drover.rpc.server import RpcServer
 from drover.runtime.runtime import Runtime
-from services.coordinator.core.events import WatchEnded
+from drover_coordinator.core.events import WatchEnded
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 from tests.support.waiting import wait_until_async
 
@@ -211,7 +211,7 @@ async def test_a_watch_that_is_too_old_ends_and_says_nothing_of_the_member(
 
     monkeypatch.setattr(Runtime, "post_nowait", record)
     young = partial(RpcServer, watch_max_age_s=1)
-    monkeypatch.setattr("services.coordinator.__main__.RpcServer", young)
+    monkeypatch.setattr("drover_coordinator.__main__.RpcServer", young)
     coordinator = RunningCoordinator(tmp_path)
     await coordinator.start()
     async with AsyncExitStack() as stack:
@@ -255,7 +255,7 @@ async def test_a_killed_process_is_out_within_the_grace(
             MEMBER_PROGRAM,
             coordinator.address,
             cwd=Path(__file__).parents[3],
-            env={"PYTHONPATH": f"{Path(__file__).parents[3]}:{Path(__file__).parents[3]}/shared"},
+            env={},
             stdout=asyncio.subprocess.PIPE,
         )
         try:
@@ -283,7 +283,6 @@ async def test_kill_9_of_the_coordinator_keeps_generation_and_members(tmp_path: 
     root = Path(__file__).parents[3]
     probe = RunningCoordinator(tmp_path)
     env = {
-        "PYTHONPATH": f"{root}:{root}/shared",
         "DROVER_STORAGE_URL": f"sqlite://{tmp_path}",
         "DROVER_COORDINATOR_LISTEN": probe.address,
         "DROVER_INITIAL_REBALANCE_DELAY_MS": "50",
@@ -291,7 +290,7 @@ async def test_kill_9_of_the_coordinator_keeps_generation_and_members(tmp_path: 
 
     async def start() -> asyncio.subprocess.Process:
         started = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "services.coordinator", cwd=root, env=env
+            sys.executable, "-m", "drover_coordinator", cwd=root, env=env
         )
         await wait_until_async(probe.serves, timeout_s=60)
         return started

@@ -24,7 +24,7 @@ from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusChange, StatusEvent, StatusKey, StatusWrite
 from drover.rpc.status import from_rpc_error
 from drover.runtime import compaction
-from services.status_store.server import wire
+from drover_status_store.server import wire
 from tests.support.log_services import running_service
 from tests.support.waiting import wait_until_async
 

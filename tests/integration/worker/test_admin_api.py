@@ -16,8 +16,8 @@ from drover.api.worker.v1 import worker_service_pb2 as worker_pb
 from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
 from drover.errors import InternalError
 from drover.model.config import ConfigSnapshot
-from services.worker.core import events
-from services.worker.presenter import MASK
+from drover_worker.core import events
+from drover_worker.presenter import MASK
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster

@@ -13,7 +13,7 @@ from drover.log.log import LogRecord
 from drover.log.sqlite import SqliteLog
 from drover.model.config import ConnectorEntry
 from drover.model.ids import TaskId
-from services.config_store.core.records import CommitRecord, ConfigRecord, TaskRecord, encode
+from drover_config_store.core.records import CommitRecord, ConfigRecord, TaskRecord, encode
 from tests.support.fake_engine import SOURCE
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from drover.api.engine.v1 import engine_pb2
-from services.worker.engine.settings import EngineLimits
+from drover_worker.engine.settings import EngineLimits
 from tests.spark.engine.harness import (
     CALL_TIMEOUT_S,
     PLUGINS,

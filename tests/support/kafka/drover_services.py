@@ -89,7 +89,7 @@ class DroverServices:
         self.processes = {
             name: ChildProcess(
                 f"Drover's {name}",
-                [sys.executable, "-m", f"services.{name.replace('-', '_')}"],
+                [sys.executable, "-m", f"drover_{name.replace('-', '_')}"],
                 log_path=directory / f"{name}.log",
                 environment={
                     **kafka_environment(bootstrap, options),

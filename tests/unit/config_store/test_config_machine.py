@@ -14,8 +14,8 @@ from drover.errors import (
 from drover.model.config import ConfigEvent, ConfigMap, TargetState, TaskConfigsUpdated
 from drover.model.ids import TaskId
 from drover.runtime.history import EventHistory
-from services.config_store.core.answers import REMEMBERED_REQUESTS
-from services.config_store.core.events import (
+from drover_config_store.core.answers import REMEMBERED_REQUESTS
+from drover_config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
     PutConnectorConfig,
@@ -24,9 +24,9 @@ from services.config_store.core.events import (
     PutTaskConfigs,
     WriteAnswer,
 )
-from services.config_store.core.machine import ConfigMachine
-from services.config_store.core.records import VALUE_MAX_BYTES, ConfigRecord, decode, encode
-from services.config_store.core.validate import REQUEST_ID_MAX_CHARS
+from drover_config_store.core.machine import ConfigMachine
+from drover_config_store.core.records import VALUE_MAX_BYTES, ConfigRecord, decode, encode
+from drover_config_store.core.validate import REQUEST_ID_MAX_CHARS
 from tests.support.log_machine import LogMachineDriver
 
 Driver = LogMachineDriver[ConfigMachine, ConfigRecord]

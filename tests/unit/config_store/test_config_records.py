@@ -5,7 +5,7 @@ import pytest
 from drover.log.connect_json import UnreadableRecordError
 from drover.model.config import SessionKey, TargetState
 from drover.model.ids import TaskId
-from services.config_store.core.records import (
+from drover_config_store.core.records import (
     IGNORED,
     VALUE_MAX_BYTES,
     CommitRecord,

@@ -17,8 +17,8 @@ from drover.model.config import (
     TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId
-from services.config_store.core.config_state import ConfigState
-from services.config_store.core.records import decode
+from drover_config_store.core.config_state import ConfigState
+from drover_config_store.core.records import decode
 
 Written = tuple[str, str | None]
 

@@ -15,9 +15,9 @@ from drover.model.config import (
     TargetStateChanged,
 )
 from drover.model.ids import TaskId
-from services.config_store.core import past
-from services.config_store.core.past import FORGOTTEN_AFTER_RECORDS, ConnectorPasts
-from services.config_store.core.records import (
+from drover_config_store.core import past
+from drover_config_store.core.past import FORGOTTEN_AFTER_RECORDS, ConnectorPasts
+from drover_config_store.core.records import (
     CommitRecord,
     ConfigRecord,
     ConnectorRecord,

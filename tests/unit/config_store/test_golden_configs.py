@@ -20,8 +20,8 @@ from drover.model.config import (
     TargetStateChanged,
 )
 from drover.model.ids import TaskId
-from services.config_store.core.machine import ConfigMachine
-from services.config_store.core.records import (
+from drover_config_store.core.machine import ConfigMachine
+from drover_config_store.core.records import (
     CommitRecord,
     ConfigRecord,
     ConnectorRecord,

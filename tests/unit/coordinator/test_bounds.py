@@ -6,7 +6,7 @@ from google.protobuf.message import Message
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.errors import InvalidArgumentError, Reason, ResourceExhaustedError
 from drover.rpc import MESSAGE_MAX_BYTES
-from services.coordinator.bounds import (
+from drover_coordinator.bounds import (
     ASSIGNMENTS_MAX,
     COUNT_MAX,
     OFFSETS_MAX,

@@ -18,9 +18,9 @@ from drover.errors import Reason, UnavailableError
 from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
-from services.coordinator import shared_writes
-from services.coordinator.embedded_offsets import EmbeddedOffsets
-from services.coordinator.retention import RetentionTimer
+from drover_coordinator import shared_writes
+from drover_coordinator.embedded_offsets import EmbeddedOffsets
+from drover_coordinator.retention import RetentionTimer
 from tests.support.waiting import wait_until_async
 
 T = TypeVar("T")

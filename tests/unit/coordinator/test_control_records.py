@@ -7,10 +7,10 @@ import pytest
 from drover.log.connect_json import UnreadableRecordError
 from drover.model.claims import NOBODY, TaskClaim
 from drover.model.ids import TaskId, Term
-from services.coordinator.core.lease_table import LeaseTable, carried_out
-from services.coordinator.core.ownership import Lease, Peer
-from services.coordinator.core.task_claims import ClaimRecord, ClaimsRecord, CommitRecord
-from services.coordinator.kafka.records import (
+from drover_coordinator.core.lease_table import LeaseTable, carried_out
+from drover_coordinator.core.ownership import Lease, Peer
+from drover_coordinator.core.task_claims import ClaimRecord, ClaimsRecord, CommitRecord
+from drover_coordinator.kafka.records import (
     OwnerRecord,
     decode_claims_record,
     decode_table,

@@ -16,10 +16,10 @@ from drover.model.offsets import (
     GroupOffsetPage,
     TopicPartition,
 )
-from services.coordinator.core import machine
-from services.coordinator.core.events import Unloaded
-from services.coordinator.core.subscriptions import parse_topics
-from services.coordinator.core.validate import COMMIT_MAX_PARTITIONS
+from drover_coordinator.core import machine
+from drover_coordinator.core.events import Unloaded
+from drover_coordinator.core.subscriptions import parse_topics
+from drover_coordinator.core.validate import COMMIT_MAX_PARTITIONS
 from tests.support.group_harness import (
     DISK_FULL,
     GROUP,

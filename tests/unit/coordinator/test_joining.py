@@ -11,8 +11,8 @@ from drover.model.group import (
     OfferedProtocol,
     RetryJoin,
 )
-from services.coordinator.core.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
-from services.coordinator.core.values import GroupMetadata, GroupRecord, MemberRecord
+from drover_coordinator.core.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from drover_coordinator.core.values import GroupMetadata, GroupRecord, MemberRecord
 from tests.support.group_harness import GROUP, REBALANCE_MS, SESSION_MS, START_MS, GroupHarness
 
 META = (OfferedProtocol("default", b"meta"),)

@@ -9,10 +9,10 @@ import pytest
 from drover.errors import FailedPreconditionError, Reason
 from drover.log.kafka.records import Place, Produced
 from drover.testing import raises_reason
-from services.coordinator.core.ownership import Beat, Claim, Lease, Write
-from services.coordinator.kafka import leases as leases_module
-from services.coordinator.kafka.leases import ATTEMPTS, KafkaLeases
-from services.coordinator.kafka.records import decode_table
+from drover_coordinator.core.ownership import Beat, Claim, Lease, Write
+from drover_coordinator.kafka import leases as leases_module
+from drover_coordinator.kafka.leases import ATTEMPTS, KafkaLeases
+from drover_coordinator.kafka.records import decode_table
 from tests.support.lease_courses import LATER_A, A
 
 

@@ -11,17 +11,17 @@ import pytest
 from drover.errors import Reason
 from drover.log.directory import DataDirectory
 from drover.testing import ManualClock, raises_reason
-from services.coordinator import lease_file
-from services.coordinator.core.lease_table import Identity, LeaseTable, carried_out
-from services.coordinator.core.ownership import (
+from drover_coordinator import lease_file
+from drover_coordinator.core.lease_table import Identity, LeaseTable, carried_out
+from drover_coordinator.core.ownership import (
     Beat,
     Claim,
     Lease,
     Peer,
     Renew,
 )
-from services.coordinator.lease_file import FileLeases, LeaseFile, lock_address, lock_name
-from services.coordinator.leases import SharedLeases
+from drover_coordinator.lease_file import FileLeases, LeaseFile, lock_address, lock_name
+from drover_coordinator.leases import SharedLeases
 from tests.support.lease_courses import COURSES, A, B
 
 

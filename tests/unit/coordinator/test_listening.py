@@ -7,13 +7,13 @@ import pytest
 
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock, MemoryLog
-from services.coordinator import listening
-from services.coordinator.core.events import DescribeGroup, JoinGroup, SyncGroup
-from services.coordinator.core.machine import GroupsMachine
-from services.coordinator.core.settings import GroupSettings
-from services.coordinator.core.values import LogValue
-from services.coordinator.listening import ListeningCheck
-from services.coordinator.records import decode_record, encode_record
+from drover_coordinator import listening
+from drover_coordinator.core.events import DescribeGroup, JoinGroup, SyncGroup
+from drover_coordinator.core.machine import GroupsMachine
+from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.core.values import LogValue
+from drover_coordinator.listening import ListeningCheck
+from drover_coordinator.records import decode_record, encode_record
 from tests.support.group_harness import DEFAULT_PROTOCOLS, GROUP, SESSION_MS
 from tests.support.waiting import wait_until_async
 

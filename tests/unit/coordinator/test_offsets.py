@@ -18,9 +18,9 @@ from drover.errors import (
 from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
-from services.coordinator import offsets as offsets_module
-from services.coordinator import shared_writes
-from services.coordinator.embedded_offsets import EmbeddedOffsets
+from drover_coordinator import offsets as offsets_module
+from drover_coordinator import shared_writes
+from drover_coordinator.embedded_offsets import EmbeddedOffsets
 from tests.support.waiting import wait_until_async
 
 TASK = TaskId("c", 0)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from services.coordinator.core.ownership import (
+from drover_coordinator.core.ownership import (
     Beat,
     Claim,
     Event,

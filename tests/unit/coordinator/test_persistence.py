@@ -10,10 +10,10 @@ from drover.model.group import (
     RebalanceInProgress,
     Synced,
 )
-from services.coordinator.core.events import Unloaded
-from services.coordinator.core.settings import GroupSettings
-from services.coordinator.core.values import GroupRecord
-from services.coordinator.records import encode_record
+from drover_coordinator.core.events import Unloaded
+from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.core.values import GroupRecord
+from drover_coordinator.records import encode_record
 from tests.support.group_harness import (
     DISK_FULL,
     GROUP,

@@ -18,8 +18,8 @@ from drover.errors import DataLossError, Reason
 from drover.log.log import LogRecord, StoredRecord
 from drover.model.group import OfferedProtocol
 from drover.model.offsets import GroupOffset, TopicPartition
-from services.coordinator import records as records_module
-from services.coordinator.core.values import (
+from drover_coordinator import records as records_module
+from drover_coordinator.core.values import (
     FloorRecord,
     GroupMetadata,
     GroupRecord,
@@ -27,7 +27,7 @@ from services.coordinator.core.values import (
     MemberRecord,
     OffsetRecord,
 )
-from services.coordinator.records import decode_record, encode_record
+from drover_coordinator.records import decode_record, encode_record
 
 GOLDEN = Path(__file__).parent / "golden"
 

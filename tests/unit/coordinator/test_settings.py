@@ -4,7 +4,7 @@ import pytest
 
 from drover.errors import InvalidArgumentError
 from drover.rpc.settings import load_settings, split_addresses
-from services.coordinator.settings import CoordinatorSettings
+from drover_coordinator.settings import CoordinatorSettings
 
 
 def violations(**settings: object) -> list[str]:

@@ -12,10 +12,10 @@ from drover.errors import Reason, UnavailableError
 from drover.model.group import shard_of
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
-from services.coordinator.core.settings import GroupSettings
-from services.coordinator.server import CoordinatorServicer
-from services.coordinator.shards import Alone, Shards
-from services.coordinator.shards_setup import open_shard_log
+from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.server import CoordinatorServicer
+from drover_coordinator.shards import Alone, Shards
+from drover_coordinator.shards_setup import open_shard_log
 
 COUNT = 2
 

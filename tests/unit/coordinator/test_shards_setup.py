@@ -15,16 +15,16 @@ from drover.log.sqlite import SqliteLog
 from drover.model.group import shard_of
 from drover.model.offsets import GroupOffset, TopicPartition
 from drover.testing import raises_reason
-from services.coordinator import shards_setup
-from services.coordinator.core.values import (
+from drover_coordinator import shards_setup
+from drover_coordinator.core.values import (
     FloorRecord,
     GroupMetadata,
     GroupRecord,
     LogValue,
     OffsetRecord,
 )
-from services.coordinator.records import decode_record, encode_record
-from services.coordinator.shards_setup import OLD_LOG, OLD_LOG_TAKEN, open_shards, shard_path
+from drover_coordinator.records import decode_record, encode_record
+from drover_coordinator.shards_setup import OLD_LOG, OLD_LOG_TAKEN, open_shards, shard_path
 
 SHARDS = 3
 GROUPS = [f"group-{number}" for number in range(20)]

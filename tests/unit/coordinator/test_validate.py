@@ -7,9 +7,9 @@ import pytest
 from drover.errors import DroverError, InvalidArgumentError, Reason
 from drover.model.group import GroupState, LeavingMember, MemberAssignment, OfferedProtocol
 from drover.model.ids import TaskId
-from services.coordinator.core.events import Heartbeat, JoinGroup, LeaveGroup, ListGroups, SyncGroup
-from services.coordinator.core.settings import GroupSettings
-from services.coordinator.core.validate import (
+from drover_coordinator.core.events import Heartbeat, JoinGroup, LeaveGroup, ListGroups, SyncGroup
+from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.core.validate import (
     METADATA_MAX_BYTES,
     check_claim,
     check_commit,

@@ -28,11 +28,11 @@ from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
-from services.worker.engine.settings import EngineLimits
-from services.worker.engine.sink_runner import SinkRunner
-from services.worker.engine.source_runner import SourceRunner
-from services.worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
-from services.worker.engine.threads import PluginThreads
+from drover_worker.engine.settings import EngineLimits
+from drover_worker.engine.sink_runner import SinkRunner
+from drover_worker.engine.source_runner import SourceRunner
+from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
+from drover_worker.engine.threads import PluginThreads
 
 Fault = Callable[[], None]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drover.log.storage import EmbeddedStorage, KafkaStorage, KafkaTopics, Storage
-from services.worker.engine.settings import EngineLimits, EngineSettings
+from drover_worker.engine.settings import EngineLimits, EngineSettings
 
 KAFKA = KafkaStorage(
     bootstrap_servers="a:9092,b:9092",

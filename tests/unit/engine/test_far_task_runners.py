@@ -12,8 +12,8 @@ from drover.dataplane.plane import Destination
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from services.worker.engine.sink_runner import SinkRunner
-from services.worker.engine.task_runner import TaskSpec
+from drover_worker.engine.sink_runner import SinkRunner
+from drover_worker.engine.task_runner import TaskSpec
 from tests.unit.engine.runner_world import Lines, World, WriterSink, unavailable
 
 

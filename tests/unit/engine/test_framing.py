@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from drover.api.engine.v1 import engine_pb2
-from services.worker.engine import framing
+from drover_worker.engine import framing
 
 
 def _command(call_id: int, config: dict[str, str] | None = None) -> engine_pb2.EngineCommand:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.worker.engine.guard import remove_leftovers, shell_exit_code
+from drover_worker.engine.guard import remove_leftovers, shell_exit_code
 
 
 def _old_directory(parent: Path, name: str) -> Path:

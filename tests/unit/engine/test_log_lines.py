@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from services.worker.engine.log_lines import as_logged
+from drover_worker.engine.log_lines import as_logged
 
 NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 EVENT = b'{"event": "a task ended", "level": "info"}\n'

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from services.worker.engine.scheduler import Scheduler
+from drover_worker.engine.scheduler import Scheduler
 from tests.support.waiting import wait_until
 
 

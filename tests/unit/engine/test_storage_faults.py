@@ -9,7 +9,7 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
-from services.worker.engine.storage_faults import StorageFault, storage_fault
+from drover_worker.engine.storage_faults import StorageFault, storage_fault
 
 WORKER_TRACE = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):

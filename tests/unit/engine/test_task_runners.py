@@ -13,8 +13,8 @@ from drover.dataplane import embedded
 from drover.errors import DataLossError, Reason
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
-from services.worker.engine import task_runner
-from services.worker.engine.source_runner import SourceRunner
+from drover_worker.engine import task_runner
+from drover_worker.engine.source_runner import SourceRunner
 from tests.unit.engine.runner_world import (
     Lines,
     LinesSource,

@@ -12,7 +12,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import StagedBlob
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
-from services.worker.engine.topic_watcher import TopicWatcher
+from drover_worker.engine.topic_watcher import TopicWatcher
 from tests.support.waiting import wait_until
 
 TASK = TaskId("source", 0)

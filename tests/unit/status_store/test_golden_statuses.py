@@ -14,7 +14,7 @@ import pytest
 from drover.log.log import LogRecord
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, TopicKey, TopicStatus
-from services.status_store.core.records import (
+from drover_status_store.core.records import (
     AnyRecord,
     Mark,
     StatusRecord,

@@ -8,8 +8,8 @@ import pytest
 from drover.errors import InvalidArgumentError, Reason
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusWrite
-from services.status_store.core.events import PutStatuses, WriteOutcome
-from services.status_store.core.validate import TRACE_MAX_BYTES
+from drover_status_store.core.events import PutStatuses, WriteOutcome
+from drover_status_store.core.validate import TRACE_MAX_BYTES
 from tests.support.status_store import StatusDriver as Driver
 
 WRITTEN, SUPERSEDED = WriteOutcome.WRITTEN, WriteOutcome.SUPERSEDED

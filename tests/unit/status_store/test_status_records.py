@@ -5,14 +5,14 @@ import pytest
 from drover.log.connect_json import UnreadableRecordError
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status
-from services.status_store.core.records import (
+from drover_status_store.core.records import (
     IGNORED,
     AnyRecord,
     StatusRecord,
     decode,
     encode,
 )
-from services.status_store.core.validate import TRACE_MAX_BYTES
+from drover_status_store.core.validate import TRACE_MAX_BYTES
 
 #: each kind of record as versions of Kafka Connect before plugins had versions wrote it
 GOLDEN: list[tuple[StatusRecord, str, str | None]] = [

@@ -11,9 +11,9 @@ from drover.log.log import LogRecord
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusKey, StatusWrite
 from drover.testing import raises_reason
-from services.status_store.core.events import PutStatuses, RepeatDue, WriteOutcome
-from services.status_store.core.machine import REPEAT_AFTER_MS
-from services.status_store.core.writers import Writers
+from drover_status_store.core.events import PutStatuses, RepeatDue, WriteOutcome
+from drover_status_store.core.machine import REPEAT_AFTER_MS
+from drover_status_store.core.writers import Writers
 from tests.support.status_store import StatusDriver
 
 WRITTEN, SUPERSEDED = WriteOutcome.WRITTEN, WriteOutcome.SUPERSEDED

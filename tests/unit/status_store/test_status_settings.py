@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from drover.log.kafka.topics import status_topic
 from drover.log.storage import KafkaStorage
-from services.status_store.settings import StatusStoreSettings
+from drover_status_store.settings import StatusStoreSettings
 
 
 @pytest.mark.parametrize("topic", ["", " ", "a b"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.worker.author import AUTHOR_MAX_CHARS, author_of
+from drover_worker.author import AUTHOR_MAX_CHARS, author_of
 
 
 class Call:

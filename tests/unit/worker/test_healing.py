@@ -7,7 +7,7 @@ import pytest
 from drover.errors import Reason, UnavailableError
 from drover.model.config import ConfigSnapshot, ConnectorEntry, TargetState
 from drover.model.status import RunState, StatusSnapshot
-from services.worker.core import events, instructions
+from drover_worker.core import events, instructions
 from tests.support.herder_driver import HerderDriver, entry, task_configs
 
 UNREACHABLE = UnavailableError(Reason.SERVICE_UNREACHABLE, "nobody answers")

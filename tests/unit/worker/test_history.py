@@ -14,8 +14,8 @@ from drover.model.config import (
     TargetState,
     TargetStateChanged,
 )
-from services.worker.history import class_names, present_history
-from services.worker.presenter import MASK
+from drover_worker.history import class_names, present_history
+from drover_worker.presenter import MASK
 
 FIRST = {"connector.class": "Old", "topic": "a", "db.login": "s3cret"}
 SECOND = {"connector.class": "New", "topic": "a", "db.login": "0ther", "batch": "5"}

@@ -13,9 +13,9 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.model.config import ConfigEvent, ConfigSnapshot, LoggerLevelSet
-from services.worker.core import events
-from services.worker.loggers import REMEMBERED_MAX, Loggers, shared_level
-from services.worker.process_loggers import LoggerState, ProcessLoggers
+from drover_worker.core import events
+from drover_worker.loggers import REMEMBERED_MAX, Loggers, shared_level
+from drover_worker.process_loggers import LoggerState, ProcessLoggers
 from tests.support.waiting import wait_until_async
 
 NAME = "drover.test.loggers"

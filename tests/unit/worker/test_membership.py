@@ -12,8 +12,8 @@ from drover.errors import (
 from drover.model.config import TargetState
 from drover.model.group import MemberIdRequired, RebalanceInProgress, RetryJoin
 from drover.model.ids import TaskId
-from services.worker.core import events, instructions, requests
-from services.worker.core.protocol import (
+from drover_worker.core import events, instructions, requests
+from drover_worker.core.protocol import (
     AssignmentError,
     MemberMetadata,
     decode_assignment,

@@ -18,10 +18,10 @@ from drover.errors import (
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
-from services.worker.core import events, instructions, requests
-from services.worker.core.context import HerderSettings
-from services.worker.core.protocol import MemberMetadata
-from services.worker.core.restart_plan import RestartPlan
+from drover_worker.core import events, instructions, requests
+from drover_worker.core.context import HerderSettings
+from drover_worker.core.protocol import MemberMetadata
+from drover_worker.core.restart_plan import RestartPlan
 from tests.support.herder_driver import (
     ME,
     OTHER,

@@ -3,9 +3,9 @@ import pytest
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import InvalidArgumentError
 from drover.model.config import ConfigSnapshot
-from services.worker.core.context import Context, HerderSettings
-from services.worker.known_plugins import KnownPlugins
-from services.worker.presenter import (
+from drover_worker.core.context import Context, HerderSettings
+from drover_worker.known_plugins import KnownPlugins
+from drover_worker.presenter import (
     MASK,
     Presenter,
     present_key,

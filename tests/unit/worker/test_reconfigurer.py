@@ -5,7 +5,7 @@ import pytest
 from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.model.config import ConnectorEntry, TargetState
 from drover.model.status import RunState
-from services.worker.core import events, instructions
+from drover_worker.core import events, instructions
 from tests.support.herder_driver import (
     OTHER,
     HerderDriver,

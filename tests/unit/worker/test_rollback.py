@@ -17,8 +17,8 @@ from drover.model.config import (
     HistoryEntry,
     TargetState,
 )
-from services.worker.core import events, instructions, requests
-from services.worker.core.protocol import MemberMetadata
+from drover_worker.core import events, instructions, requests
+from drover_worker.core.protocol import MemberMetadata
 from tests.support.herder_driver import OTHER, HerderDriver, connector_config, entry
 
 OLD = connector_config("c", age="old")

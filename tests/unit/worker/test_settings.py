@@ -2,7 +2,7 @@ import pytest
 
 from drover.errors import InvalidArgumentError
 from drover.rpc.settings import load_settings, split_addresses
-from services.worker.settings import WorkerSettings
+from drover_worker.settings import WorkerSettings
 
 
 def test_the_defaults_are_those_of_one_machine() -> None:

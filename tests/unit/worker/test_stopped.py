@@ -4,7 +4,7 @@ import pytest
 
 from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.model.config import TargetState
-from services.worker.core import events, instructions
+from drover_worker.core import events, instructions
 from tests.support.herder_driver import HerderDriver, entry, task_configs
 
 STOPPED = TargetState.STOPPED

@@ -5,7 +5,7 @@ import pytest
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover.model.status import StatusSnapshot, TopicEvent, TopicKey, TopicStatus
-from services.worker.core import events, instructions
+from drover_worker.core import events, instructions
 from tests.support.herder_driver import HerderDriver, entry
 
 C0 = TaskId("c", 0)

@@ -11,7 +11,7 @@ from drover.errors import (
 from drover.model.config import TargetState
 from drover.model.ids import TaskId, Term
 from drover.model.status import RunState, Status, StatusEvent
-from services.worker.core import events, instructions
+from drover_worker.core import events, instructions
 from tests.support.herder_driver import (
     OTHER,
     HerderDriver,

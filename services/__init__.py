@@ -1,1 +1,0 @@
-"""The services of a Drover cluster; each is started with ``python -m services.<name>``."""

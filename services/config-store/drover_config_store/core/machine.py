@@ -1,0 +1,237 @@
+"""The config machine: decides writes to the config log, and folds it."""
+
+from collections.abc import Collection, Sequence
+from types import MappingProxyType
+
+from drover.errors import (
+    AbortedError,
+    InvalidArgumentError,
+    NotFoundError,
+    Reason,
+    Violation,
+)
+from drover.machine import Complete, Instruction, Outcome, Replayed
+from drover.model.config import (
+    ConfigChange,
+    ConfigEvent,
+    ConfigMap,
+    ConfigSnapshot,
+    ConnectorConfigUpdated,
+    ConnectorEntry,
+    HistoryEntry,
+    SessionKey,
+    TaskConfigsUpdated,
+)
+from drover.runtime.history import EventHistory
+from drover_config_store.core import records
+from drover_config_store.core.answers import Answers
+from drover_config_store.core.config_state import ConfigState
+from drover_config_store.core.events import (
+    UNPRIVILEGED,
+    ConfigRequest,
+    DeleteConnector,
+    PutConnectorConfig,
+    PutLoggerLevel,
+    PutRestartRequest,
+    PutSessionKey,
+    PutTargetState,
+    PutTaskConfigs,
+    PutTaskCount,
+)
+from drover_config_store.core.past import (
+    RECORDS_WITH_PAST,
+    VERSIONS_MAX_DEFAULT,
+    ConnectorPasts,
+)
+from drover_config_store.core.records import (
+    TIME_MAX_MS,
+    CommitRecord,
+    ConfigRecord,
+    ConnectorRecord,
+    LoggerLevelRecord,
+    RestartRecord,
+    SessionKeyRecord,
+    TargetStateRecord,
+    TaskCountRecord,
+    TaskRecord,
+)
+from drover_config_store.core.validate import check_request, check_size
+
+_EVENT_OVERHEAD_BYTES = 500
+
+
+class ConfigMachine:
+    """Log-backed machine of the config store.
+
+    Every write is answered from ``replay``, where its offsets are known, and remembered by its
+    request id, so that a repeated request is answered as the first was.
+
+    Args:
+        history: The changes that watchers can still hear of; made here unless given.
+        versions_max: How many configs of a connector its past holds.
+    """
+
+    def __init__(
+        self,
+        history: EventHistory[ConfigEvent] | None = None,
+        *,
+        versions_max: int = VERSIONS_MAX_DEFAULT,
+    ) -> None:
+        self.history = EventHistory[ConfigEvent]() if history is None else history
+        self._state = ConfigState()
+        self._pasts = ConnectorPasts(versions_max)
+        self._answers = Answers()
+
+    @property
+    def end_offset(self) -> int:
+        """The last record's offset + 1."""
+        return self.history.end_offset
+
+    def snapshot(self) -> ConfigSnapshot:
+        """The whole state at ``end_offset``."""
+        return self._state.snapshot(self.end_offset)
+
+    def connector_history(self, name: str) -> Sequence[HistoryEntry]:
+        """What was written about a connector, in log order; empty if nothing is known."""
+        self._pasts.advance(self.end_offset)
+        return self._pasts.of(name)
+
+    def handle(self, event: ConfigRequest, now_ms: int) -> Outcome[ConfigRecord]:
+        """Decide about a write.
+
+        Raises:
+            InvalidArgumentError: INVALID_REQUEST, TOO_LARGE.
+            NotFoundError: CONNECTOR_NOT_FOUND.
+            AbortedError: REVISION_MISMATCH.
+        """
+        check_request(event)
+        answer = self._answers.repeated(event)
+        if answer is not None:
+            return Outcome(instructions=[Complete(event.call_id, answer)])
+        decided = self._decide(event, now_ms)
+        self._answers.park(event, len(decided))
+        return Outcome(
+            records=decided,
+            writer_epoch=None if isinstance(event, UNPRIVILEGED) else event.writer_epoch,
+            request_id=event.request_id,
+            author=event.author,
+        )
+
+    def replay(self, replayed: Replayed[ConfigRecord]) -> Sequence[Instruction]:
+        """Apply a durable record; answers the call that wrote it with its last record."""
+        offset, record = replayed.offset, replayed.record
+        change = self._state.apply(offset, record)
+        if change is None:
+            self.history.record_seen(offset)
+        else:
+            events = (ConfigEvent(offset, change),)
+            self.history.record_seen(offset, events, _size_bytes(change), replayed.timestamp_ms)
+        if isinstance(record, RECORDS_WITH_PAST):
+            time_ms = min(max(replayed.timestamp_ms, 0), TIME_MAX_MS)
+            self._pasts.add(offset, time_ms, replayed.author, record)
+        if not replayed.request_id:
+            return ()
+        return self._answers.replayed(replayed.request_id, offset, record)
+
+    def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
+        """The log has been read to ``end_offset``."""
+        self.history.loaded(end_offset, now_ms)
+        self._pasts.advance(end_offset)
+        return ()
+
+    def needed_offsets(self) -> Collection[int]:
+        """Superseded records that compaction has to spare."""
+        self._pasts.advance(self.end_offset)
+        return {*self._state.needed_offsets(), *self._pasts.offsets()}
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        self._state.validate()
+        self._pasts.validate()
+        self.history.validate()
+        self._answers.validate()
+
+    # deciding
+
+    def _decide(self, event: ConfigRequest, now_ms: int) -> Sequence[ConfigRecord]:
+        match event:
+            case PutConnectorConfig():
+                return self._put_connector_config(event)
+            case DeleteConnector(name=name):
+                self._existing(name)
+                return (ConnectorRecord(name, None), TargetStateRecord(name, None))
+            case PutTaskConfigs():
+                return self._put_task_configs(event)
+            case PutTargetState(name=name, target_state=state):
+                self._existing(name)
+                return (TargetStateRecord(name, state),)
+            case PutRestartRequest(name=name):
+                self._existing(name)
+                return (RestartRecord(name, event.only_failed, event.include_tasks),)
+            case PutTaskCount(name=name, task_count=task_count):
+                self._existing(name)
+                return (TaskCountRecord(name, task_count),)
+            case PutSessionKey(key=key, algorithm=algorithm):
+                return (SessionKeyRecord(SessionKey(key, algorithm, now_ms)),)
+            case PutLoggerLevel(logger=logger, level=level):
+                return (LoggerLevelRecord(logger, level),)
+
+    def _existing(self, name: str) -> ConnectorEntry:
+        entry = self._state.connector(name)
+        if entry is None:
+            raise NotFoundError(
+                Reason.CONNECTOR_NOT_FOUND,
+                f"there is no connector {name!r}: create it first",
+                metadata={"connector": name},
+            )
+        return entry
+
+    def _put_connector_config(self, event: PutConnectorConfig) -> Sequence[ConfigRecord]:
+        name = event.name
+        entry = self._state.connector(name)
+        revision = 0 if entry is None else entry.config_revision
+        if event.expected_revision is not None and event.expected_revision != revision:
+            raise AbortedError(
+                Reason.REVISION_MISMATCH,
+                f"the config of {name!r} has revision {revision}, not {event.expected_revision}:"
+                " read it again and decide again",
+                metadata={"currentRevision": str(revision)},
+            )
+        if entry is not None and event.initial_state is not None:
+            fault = f"only for a new connector, and {name!r} exists: set its target state instead"
+            raise InvalidArgumentError.listing([Violation("initial_state", fault)])
+        record = ConnectorRecord(name, _frozen(event.config))
+        check_size("config", records.encode(record)[1])
+        if event.initial_state is None:
+            return (record,)
+        # the state first, so that nobody sees the connector start before it is to be paused
+        return (TargetStateRecord(name, event.initial_state), record)
+
+    def _put_task_configs(self, event: PutTaskConfigs) -> Sequence[ConfigRecord]:
+        self._existing(event.connector)
+        decided: list[ConfigRecord] = []
+        for index, (task, config) in enumerate(event.task_configs):
+            record = TaskRecord(task, _frozen(config))
+            check_size(f"task_configs[{index}].config", records.encode(record)[1])
+            decided.append(record)
+        # the marker comes last: who reads a part of the log never sees half a set
+        decided.append(CommitRecord(event.connector, len(decided)))
+        return decided
+
+
+def _frozen(config: ConfigMap) -> ConfigMap:
+    return MappingProxyType(dict(config))
+
+
+def _size_bytes(change: ConfigChange) -> int:
+    """About how much memory an event holds on to."""
+    configs: list[ConfigMap] = []
+    if isinstance(change, ConnectorConfigUpdated | TaskConfigsUpdated):
+        configs.append(change.connector.config or {})
+    if isinstance(change, TaskConfigsUpdated):
+        configs += change.task_configs.values()
+    texts: list[str] = []  # of all of them together, since a load asks this of every config
+    for config in configs:
+        texts += config
+        texts += config.values()
+    return _EVENT_OVERHEAD_BYTES + sum(map(len, texts))

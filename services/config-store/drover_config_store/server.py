@@ -1,0 +1,315 @@
+"""The gRPC shell of the config store: decode, submit, encode."""
+
+import uuid
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, cast
+
+import grpc.aio
+
+from drover.api.config_store.v1 import config_store_service_pb2 as pb
+from drover.api.config_store.v1 import config_store_service_pb2_grpc as pb_grpc
+from drover.clock import Clock
+from drover.codec.common import decode_config, decode_task_id, decode_term, invalid_field
+from drover.codec.config_store import (
+    TARGET_STATES,
+    encode_history_entry,
+    encode_snapshot,
+    encode_watch_responses,
+)
+from drover.errors import InvalidArgumentError, Violation
+from drover.log.log import Log, LogRecord
+from drover.model.config import ConfigEvent
+from drover.rpc.change_feed import ChangeFeed
+from drover.rpc.log_service import skipping_unreadable
+from drover.rpc.parts import PartsInProgress
+from drover.rpc.server import RpcServer
+from drover.runtime.history import EventHistory
+from drover.runtime.runtime import Runtime
+from drover_config_store.core import records
+from drover_config_store.core.events import (
+    ConfigRequest,
+    DeleteConnector,
+    PutConnectorConfig,
+    PutLoggerLevel,
+    PutRestartRequest,
+    PutSessionKey,
+    PutTargetState,
+    PutTaskConfigs,
+    PutTaskCount,
+    WriteAnswer,
+)
+from drover_config_store.core.machine import ConfigMachine
+from drover_config_store.core.past import VERSIONS_MAX_DEFAULT
+from drover_config_store.core.records import ConfigRecord
+
+SERVICE = "config-store"
+FULL_NAME = pb.DESCRIPTOR.services_by_name["ConfigStoreService"].full_name
+PAGE_MAX_BYTES = 1024 * 1024
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def wire(
+    log: Log, clock: Clock, server: RpcServer, *, versions_max: int = VERSIONS_MAX_DEFAULT
+) -> Runtime[ConfigRecord]:
+    """Make the machine and its runtime, and add their servicer to ``server``.
+
+    ``versions_max`` is how many configs of each connector are remembered.
+    """
+    machine = ConfigMachine(EventHistory.of(log), versions_max=versions_max)
+    runtime = Runtime(
+        machine, log, encode=encode_record, decode=decode_record, clock=clock, name=SERVICE
+    )
+    servicer = ConfigStoreServicer(machine, runtime, log, PartsInProgress(clock))
+    server.add(pb_grpc.add_ConfigStoreServiceServicer_to_server, servicer, FULL_NAME)
+    return runtime
+
+
+def encode_record(record: ConfigRecord) -> LogRecord:
+    """A record as the log keeps it."""
+    return LogRecord(*records.encode(record))
+
+
+decode_record = skipping_unreadable(records.decode, records.IGNORED, SERVICE)
+
+
+class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
+    """Serves the config store's API.
+
+    Args:
+        machine: Read for snapshots and watches; written only through ``runtime``.
+        runtime: Runs the machine.
+        log: Where the right to write is claimed.
+        parts: The sets of task configs that have not come as a whole yet.
+        feed: The watch streams; made here unless given.
+    """
+
+    def __init__(
+        self,
+        machine: ConfigMachine,
+        runtime: Runtime[ConfigRecord],
+        log: Log,
+        parts: PartsInProgress[pb.TaskConfigEntry],
+        feed: ChangeFeed[ConfigEvent, pb.WatchConfigsResponse] | None = None,
+    ) -> None:
+        self._machine = machine
+        self._runtime = runtime
+        self._log = log
+        self._parts = parts
+        self._feed = feed or ChangeFeed(
+            runtime=runtime,
+            history=machine.history,
+            encode=self._encode_changes,
+        )
+
+    async def GetSnapshot(
+        self, request: pb.GetSnapshotRequest, context: Context
+    ) -> AsyncGenerator[pb.GetSnapshotResponse, None]:
+        """The whole state, in chunks."""
+        self._runtime.check_loaded()
+        snapshot = replace(self._machine.snapshot(), log_id=self._runtime.log_id)
+        for chunk in encode_snapshot(snapshot):
+            yield chunk
+
+    async def WatchConfigs(
+        self, request: pb.WatchConfigsRequest, context: Context
+    ) -> AsyncGenerator[pb.WatchConfigsResponse, None]:
+        """Every change from an offset on."""
+        async with aclosing(self._feed.watch(request.start_offset, request.log_id)) as messages:
+            async for message in messages:
+                yield message
+
+    async def GetEndOffset(
+        self, request: pb.GetEndOffsetRequest, context: Context
+    ) -> pb.GetEndOffsetResponse:
+        """The log's end: every write answered before is below it."""
+        self._runtime.check_loaded()
+        return pb.GetEndOffsetResponse(end_offset=await self._runtime.catch_up())
+
+    async def ClaimWriter(
+        self, request: pb.ClaimWriterRequest, context: Context
+    ) -> pb.ClaimWriterResponse:
+        """Make the caller the one privileged writer."""
+        self._runtime.check_loaded()
+        term = decode_term(request.term)
+        violations = []
+        if not request.owner:
+            violations.append(Violation("owner", "must be set"))
+        if not request.HasField("term") or term.generation < 0 or term.sequence < 0:
+            violations.append(Violation("term", "must be set and not negative"))
+        if violations:
+            raise InvalidArgumentError.listing(violations)
+        epoch = await self._log.claim(request.owner, term)
+        # a fenced leader's last write may be durable but not applied yet
+        end_offset = await self._runtime.catch_up()
+        return pb.ClaimWriterResponse(writer_epoch=epoch, end_offset=end_offset)
+
+    async def PutConnectorConfig(
+        self, request: pb.PutConnectorConfigRequest, context: Context
+    ) -> pb.PutConnectorConfigResponse:
+        """Write a connector's config."""
+        initial_state = None
+        if request.HasField("initial_state"):
+            initial_state = TARGET_STATES.decode(request.initial_state, "initial_state")
+        has_revision = request.HasField("expected_revision")
+        answer = await self._submit(
+            PutConnectorConfig(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                writer_epoch=request.writer_epoch,
+                name=request.name,
+                config=decode_config(request.config),
+                initial_state=initial_state,
+                expected_revision=request.expected_revision if has_revision else None,
+            )
+        )
+        return pb.PutConnectorConfigResponse(revision=answer.revision, end_offset=answer.end_offset)
+
+    async def DeleteConnector(
+        self, request: pb.DeleteConnectorRequest, context: Context
+    ) -> pb.DeleteConnectorResponse:
+        """Remove a connector's config and target state."""
+        answer = await self._submit(
+            DeleteConnector(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                writer_epoch=request.writer_epoch,
+                name=request.name,
+            )
+        )
+        return pb.DeleteConnectorResponse(end_offset=answer.end_offset)
+
+    async def PutTaskConfigs(
+        self, request: pb.PutTaskConfigsRequest, context: Context
+    ) -> pb.PutTaskConfigsResponse:
+        """Write a connector's whole set of task configs, with its last part."""
+        self._runtime.check_loaded()
+        entries = self._parts.add(request)
+        if entries is None:
+            return pb.PutTaskConfigsResponse()
+        answer = await self._submit(
+            PutTaskConfigs(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                writer_epoch=request.writer_epoch,
+                connector=request.connector,
+                task_configs=[
+                    (decode_task_id(entry.task), decode_config(entry.config)) for entry in entries
+                ],
+            )
+        )
+        return pb.PutTaskConfigsResponse(end_offset=answer.end_offset)
+
+    async def PutTargetState(
+        self, request: pb.PutTargetStateRequest, context: Context
+    ) -> pb.PutTargetStateResponse:
+        """Write what a connector should be doing."""
+        answer = await self._submit(
+            PutTargetState(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                name=request.name,
+                target_state=TARGET_STATES.decode(request.target_state, "target_state"),
+            )
+        )
+        return pb.PutTargetStateResponse(end_offset=answer.end_offset)
+
+    async def PutRestartRequest(
+        self, request: pb.PutRestartRequestRequest, context: Context
+    ) -> pb.PutRestartRequestResponse:
+        """Ask every worker to restart its share of a connector."""
+        answer = await self._submit(
+            PutRestartRequest(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                writer_epoch=request.writer_epoch,
+                name=request.name,
+                only_failed=request.only_failed,
+                include_tasks=request.include_tasks,
+            )
+        )
+        return pb.PutRestartRequestResponse(end_offset=answer.end_offset)
+
+    async def PutTaskCount(
+        self, request: pb.PutTaskCountRequest, context: Context
+    ) -> pb.PutTaskCountResponse:
+        """Record how many tasks may hold transactional ids."""
+        answer = await self._submit(
+            PutTaskCount(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                writer_epoch=request.writer_epoch,
+                name=request.name,
+                task_count=request.task_count,
+            )
+        )
+        return pb.PutTaskCountResponse(end_offset=answer.end_offset)
+
+    async def PutSessionKey(
+        self, request: pb.PutSessionKeyRequest, context: Context
+    ) -> pb.PutSessionKeyResponse:
+        """Write the key that signs calls between workers."""
+        answer = await self._submit(
+            PutSessionKey(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                writer_epoch=request.writer_epoch,
+                key=request.key,
+                algorithm=request.algorithm,
+            )
+        )
+        return pb.PutSessionKeyResponse(end_offset=answer.end_offset)
+
+    async def PutLoggerLevel(
+        self, request: pb.PutLoggerLevelRequest, context: Context
+    ) -> pb.PutLoggerLevelResponse:
+        """Set a logger's level on every worker."""
+        answer = await self._submit(
+            PutLoggerLevel(
+                call_id=uuid.uuid4().hex,
+                request_id=request.request_id,
+                author=request.author,
+                logger=request.logger,
+                level=request.level,
+            )
+        )
+        return pb.PutLoggerLevelResponse(end_offset=answer.end_offset)
+
+    async def GetConnectorHistory(
+        self, request: pb.GetConnectorHistoryRequest, context: Context
+    ) -> pb.GetConnectorHistoryResponse:
+        """What was written about a connector; a page's token is its last entry's offset."""
+        self._runtime.check_loaded()
+        token = request.page_token
+        if token and not (token.isascii() and token.isdigit() and len(token) < 20):
+            raise invalid_field("page_token", "must be empty, or from the page before")
+        page = pb.GetConnectorHistoryResponse()
+        size_bytes = 0
+        for entry in self._machine.connector_history(request.name):
+            if token and entry.offset <= int(token):
+                continue
+            message = encode_history_entry(entry)
+            size_bytes += message.ByteSize() + 8
+            if page.entries and size_bytes > PAGE_MAX_BYTES:
+                page.next_page_token = str(page.entries[-1].offset)
+                break
+            page.entries.append(message)
+        return page
+
+    async def _submit(self, event: ConfigRequest) -> WriteAnswer:
+        return cast("WriteAnswer", await self._runtime.submit(event, call_id=event.call_id))
+
+    def _encode_changes(
+        self, events: Sequence[ConfigEvent], end_offset: int, created: bool
+    ) -> Iterable[pb.WatchConfigsResponse]:
+        log_id = self._runtime.log_id
+        return encode_watch_responses(events, end_offset, created=created, log_id=log_id)

@@ -1,0 +1,40 @@
+"""``python -m drover_coordinator``: read the settings, wire, serve until SIGTERM."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+from drover.clock import SystemClock
+from drover.log.directory import DataDirectory
+from drover.log.storage import EmbeddedStorage
+from drover.rpc.server import RpcServer
+from drover.rpc.service import run_service
+from drover_coordinator.embedded import serve_embedded
+from drover_coordinator.kafka.wiring import serve_on_kafka
+from drover_coordinator.settings import CoordinatorSettings
+from drover_coordinator.wiring import Parts
+
+
+async def serve(
+    settings: CoordinatorSettings,
+    stopping: asyncio.Event,
+    *,
+    on_bound: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Serve until ``stopping``; health says NOT_SERVING until the logs are read.
+
+    What is opened is closed in the opposite order, whatever happens. ``on_bound`` is told the
+    address, which port 0 leaves open.
+    """
+    storage = settings.storage()
+    async with AsyncExitStack() as stack:
+        server = RpcServer(listen=settings.coordinator_listen, internal=True)
+        parts = Parts(settings, SystemClock(), server, stack, stopping)
+        if isinstance(storage, EmbeddedStorage):
+            await serve_embedded(parts, DataDirectory(storage.directory), on_bound)
+        else:
+            await serve_on_kafka(parts, storage, on_bound)
+
+
+if __name__ == "__main__":
+    run_service("coordinator", CoordinatorSettings, serve)

@@ -1,0 +1,407 @@
+"""CoordinatorService over gRPC: decode, hand to the runtime or the store, encode. No decisions."""
+
+import asyncio
+import contextlib
+import itertools
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import unquote
+
+import grpc.aio
+
+from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
+from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
+from drover.clock import Clock
+from drover.codec.common import decode_duration, decode_task_id, encode_term
+from drover.codec.coordinator import (
+    GROUP_STATES,
+    decode_assignment,
+    decode_leaving_member,
+    decode_protocol,
+    decode_task_offsets,
+    encode_commit_result,
+    encode_group_description,
+    encode_group_page,
+    encode_join_outcome,
+    encode_leave_result,
+    encode_offset,
+    encode_sync_outcome,
+    encode_watched_group,
+)
+from drover.codec.group_offsets import (
+    decode_group_offset,
+    decode_partition,
+    encode_group_commit,
+    encode_group_offset_deleted,
+    encode_group_offset_page,
+)
+from drover.errors import DroverError, NotImplementedYetError
+from drover.model.claims import ClaimRequest
+from drover.model.group import GroupPage
+from drover.rpc.interceptors import ended_by_server, remaining_s
+from drover_coordinator.bounds import check_counts, fit
+from drover_coordinator.core.events import (
+    CallAbandoned,
+    CheckMember,
+    CommitGroupOffsets,
+    DeleteGroup,
+    DeleteGroupOffsets,
+    DescribeGroup,
+    FetchGroupOffsets,
+    GroupChanged,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    MemberRemoved,
+    MemberStreamBroken,
+    SyncGroup,
+    WatchEnded,
+    WatchOpened,
+    WatchStarted,
+    member_channel,
+    watch_channel,
+)
+from drover_coordinator.core.failures import fenced_instance, unknown_member
+from drover_coordinator.core.listing import page_size
+from drover_coordinator.core.validate import (
+    check_claim,
+    check_commit,
+    check_fetch,
+    check_group,
+    check_list,
+    check_states,
+    check_tasks_group,
+)
+from drover_coordinator.offsets import OffsetStore
+from drover_coordinator.shards import GroupRuntime, Shards
+
+SERVICE_NAME = "drover.api.coordinator.v1.CoordinatorService"
+#: A watcher gets a message for each step of a rebalance; one that is so far behind is dropped.
+WATCH_QUEUE_MAX = 256
+#: A parked join is answered this long before its caller's deadline.
+JOIN_MARGIN_S = 0.25
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
+    """The service. What each call means is documented in the proto.
+
+    Args:
+        shards: Where each group is served.
+        offsets: Claims and committed offsets.
+        clock: The shards'.
+        tasks_group: The only group whose members have tasks; any group's if it is empty.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        offsets: OffsetStore,
+        clock: Clock,
+        *,
+        tasks_group: str = "",
+    ) -> None:
+        self._tasks_group = tasks_group
+        self._shards = shards
+        self._offsets = offsets
+        self._clock = clock
+        self._call_ids = map(str, itertools.count(1))
+
+    # --- membership --------------------------------------------------------------------------
+
+    async def FindCoordinator(
+        self, request: pb.FindCoordinatorRequest, context: Context
+    ) -> pb.FindCoordinatorResponse:
+        """Any coordinator knows the owner of any group, for they share the leases."""
+        _raise(check_group("FindCoordinator", request.group_id))
+        return pb.FindCoordinatorResponse(address=self._shards.owner_of(request.group_id))
+
+    async def JoinGroup(
+        self, request: pb.JoinGroupRequest, context: Context
+    ) -> pb.JoinGroupResponse:
+        """Parked by the machine; un-parked when the caller goes away."""
+        check_counts(request)
+        call_id = next(self._call_ids)
+        instance_id = _instance_id(request)
+        new_member_id = f"{instance_id or request.client_id or 'member'}-{uuid.uuid4()}"
+        rebalance_timeout_ms = decode_duration(request.rebalance_timeout)
+        patience_ms = int(remaining_s(context, JOIN_MARGIN_S) * 1_000)
+        event = JoinGroup(
+            call_id=call_id,
+            group_id=request.group_id,
+            member_id=request.member_id,
+            new_member_id=new_member_id,
+            client_id=request.client_id,
+            client_host=_host(context.peer()),
+            session_timeout_ms=decode_duration(request.session_timeout),
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple(decode_protocol(each) for each in request.protocols),
+            parked_until_ms=self._clock.now_ms() + min(rebalance_timeout_ms, patience_ms),
+            instance_id=instance_id,
+        )
+        parked_id = request.member_id or new_member_id
+        abandoned = CallAbandoned(request.group_id, parked_id, call_id)
+        return encode_join_outcome(await self._submit(event, on_cancel=abandoned))
+
+    async def SyncGroup(
+        self, request: pb.SyncGroupRequest, context: Context
+    ) -> pb.SyncGroupResponse:
+        """Parked by the machine until the leader's assignment is durable."""
+        check_counts(request)
+        call_id = next(self._call_ids)
+        event = SyncGroup(
+            call_id=call_id,
+            group_id=request.group_id,
+            member_id=request.member_id,
+            generation=request.generation,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments=tuple(decode_assignment(each) for each in request.assignments),
+            instance_id=_instance_id(request),
+        )
+        abandoned = CallAbandoned(request.group_id, request.member_id, call_id)
+        return encode_sync_outcome(await self._submit(event, on_cancel=abandoned))
+
+    async def Heartbeat(
+        self, request: pb.HeartbeatRequest, context: Context
+    ) -> pb.HeartbeatResponse:
+        """A sign of life."""
+        event = Heartbeat(
+            next(self._call_ids),
+            request.group_id,
+            request.member_id,
+            request.generation,
+            _instance_id(request),
+        )
+        if self._shards.is_loading(request.group_id):  # nothing is wrong with the member (G1)
+            return pb.HeartbeatResponse(rebalance_in_progress=False)
+        return pb.HeartbeatResponse(rebalance_in_progress=await self._submit(event))
+
+    async def LeaveGroup(
+        self, request: pb.LeaveGroupRequest, context: Context
+    ) -> pb.LeaveGroupResponse:
+        """Members leave together."""
+        check_counts(request)
+        leaving = tuple(decode_leaving_member(each) for each in request.members)
+        event = LeaveGroup(next(self._call_ids), request.group_id, leaving)
+        results = await self._submit(event)
+        return pb.LeaveGroupResponse(results=[encode_leave_result(each) for each in results])
+
+    async def WatchGroup(
+        self, request: pb.WatchGroupRequest, context: Context
+    ) -> AsyncIterator[pb.WatchGroupResponse]:
+        """Announce changes, and tell the machine how the stream ended."""
+        group_id, member_id = request.group_id, request.member_id
+        runtime = self._shards.runtime(group_id)
+        channel, own = watch_channel(group_id), member_channel(group_id, member_id)
+        with runtime.watch(channel, WATCH_QUEUE_MAX, also=[own]) as watcher:
+            opened = WatchOpened(next(self._call_ids), group_id, member_id)
+            try:
+                started: WatchStarted = await self._submit(opened)
+            except asyncio.CancelledError:  # the machine may have counted the watch all the same
+                _watch_over(runtime, opened, by_server=ended_by_server())
+                raise
+            ended_here = False
+            try:
+                last_change = started.change
+                yield encode_watched_group(started.watched)
+                async for message in watcher:
+                    assert isinstance(message, GroupChanged | MemberRemoved)
+                    if isinstance(message, MemberRemoved):
+                        raise _removal(group_id, message)
+                    if message.change > last_change:
+                        last_change = message.change
+                        yield encode_watched_group(message.watched)
+            except DroverError:
+                ended_here = True
+                raise
+            finally:
+                by_server = ended_here or ended_by_server()
+                _watch_over(runtime, opened, by_server=by_server)
+
+    async def DescribeGroup(
+        self, request: pb.DescribeGroupRequest, context: Context
+    ) -> pb.DescribeGroupResponse:
+        """One group."""
+        event = DescribeGroup(next(self._call_ids), request.group_id)
+        return fit(encode_group_description(await self._submit(event)))
+
+    async def ListGroups(
+        self, request: pb.ListGroupsRequest, context: Context
+    ) -> pb.ListGroupsResponse:
+        """The groups, by page."""
+        check_counts(request)
+        states = [GROUP_STATES.find(number) for number in request.states]
+        _raise(check_states(states))
+        event = ListGroups(
+            next(self._call_ids),
+            states=frozenset(state for state in states if state is not None),
+            protocol_types=frozenset(request.protocol_types),
+            page_size=request.page_size,
+            page_token=request.page_token,
+        )
+        return encode_group_page(await _list(self._shards, event))
+
+    async def DeleteGroup(
+        self, request: pb.DeleteGroupRequest, context: Context
+    ) -> pb.DeleteGroupResponse:
+        """A group without members goes."""
+        await self._submit(DeleteGroup(next(self._call_ids), request.group_id))
+        return pb.DeleteGroupResponse()
+
+    # --- claims and offsets ------------------------------------------------------------------
+
+    async def ClaimTask(
+        self, request: pb.ClaimTaskRequest, context: Context
+    ) -> pb.ClaimTaskResponse:
+        """The machine says who is a member; the store grants, never below the stored term."""
+        self._shards.runtime(request.group_id)
+        task = decode_task_id(request.task)
+        _raise(check_claim(request.group_id, request.member_id, task, request.request_id))
+        _raise(check_tasks_group(request.group_id, self._tasks_group))
+        await self._submit(
+            CheckMember(
+                next(self._call_ids), request.group_id, request.member_id, request.generation
+            )
+        )
+        term = await self._offsets.claim(
+            ClaimRequest(
+                task,
+                request.generation,
+                request.member_id,
+                request.request_id,
+                request.task_config_generation,
+            )
+        )
+        return pb.ClaimTaskResponse(claim=encode_term(term))
+
+    async def CommitOffsets(
+        self, request: pb.CommitOffsetsRequest, context: Context
+    ) -> pb.CommitOffsetsResponse:
+        """The claims decide; membership is not asked."""
+        check_counts(request)
+        self._shards.runtime(request.group_id)
+        tasks = [decode_task_offsets(each) for each in request.tasks]
+        _raise(check_commit(request.group_id, [each.task for each in tasks]))
+        _raise(check_tasks_group(request.group_id, self._tasks_group))
+        results = await self._offsets.commit(tasks)
+        return pb.CommitOffsetsResponse(results=[encode_commit_result(each) for each in results])
+
+    async def FetchOffsets(
+        self, request: pb.FetchOffsetsRequest, context: Context
+    ) -> pb.FetchOffsetsResponse:
+        """A connector's offsets, by page."""
+        self._shards.runtime(request.group_id)
+        _raise(check_fetch(request.group_id, request.connector))
+        _raise(check_tasks_group(request.group_id, self._tasks_group))
+        page, token = await self._offsets.fetch(
+            request.connector, request.page_token, without_positions=request.without_positions
+        )
+        return pb.FetchOffsetsResponse(
+            offsets=[encode_offset(each) for each in page], next_page_token=token
+        )
+
+    async def DeleteOffsets(
+        self, request: pb.DeleteOffsetsRequest, context: Context
+    ) -> pb.DeleteOffsetsResponse:
+        """Comes later."""
+        raise NotImplementedYetError("DeleteOffsets")
+
+    # --- a group's own offsets ---------------------------------------------------------------
+
+    async def CommitGroupOffsets(
+        self, request: pb.CommitGroupOffsetsRequest, context: Context
+    ) -> pb.CommitGroupOffsetsResponse:
+        """As a member, or to a group without members."""
+        check_counts(request)
+        event = CommitGroupOffsets(
+            next(self._call_ids),
+            request.group_id,
+            request.member_id,
+            request.generation,
+            tuple(decode_group_offset(each) for each in request.offsets),
+            _instance_id(request),
+        )
+        return encode_group_commit(await self._submit(event))
+
+    async def FetchGroupOffsets(
+        self, request: pb.FetchGroupOffsetsRequest, context: Context
+    ) -> pb.FetchGroupOffsetsResponse:
+        """Named ones, or all by page."""
+        check_counts(request)
+        event = FetchGroupOffsets(
+            next(self._call_ids),
+            request.group_id,
+            tuple(decode_partition(each) for each in request.partitions),
+            request.page_size,
+            request.page_token,
+        )
+        return encode_group_offset_page(await self._submit(event))
+
+    async def DeleteGroupOffsets(
+        self, request: pb.DeleteGroupOffsetsRequest, context: Context
+    ) -> pb.DeleteGroupOffsetsResponse:
+        """Those that nobody reads on from."""
+        check_counts(request)
+        partitions = tuple(decode_partition(each) for each in request.partitions)
+        event = DeleteGroupOffsets(next(self._call_ids), request.group_id, partitions)
+        return pb.DeleteGroupOffsetsResponse(
+            results=[encode_group_offset_deleted(each) for each in await self._submit(event)]
+        )
+
+    # --- helpers -----------------------------------------------------------------------------
+
+    async def _submit(self, event: Any, *, on_cancel: object | None = None) -> Any:
+        """Hand a group's event to the shard that keeps the group."""
+        runtime = self._shards.runtime(event.group_id)
+        return await runtime.submit(event, call_id=event.call_id, on_cancel=on_cancel)
+
+
+async def _list(shards: Shards, event: ListGroups) -> GroupPage:
+    """A page over all shards of this server: the first of what each shard's page holds."""
+    _raise(check_list(event))
+    pages: list[Any] = [
+        await runtime.submit(event, call_id=event.call_id) for runtime in shards.owned()
+    ]
+    groups = sorted((g for page in pages for g in page.groups), key=lambda group: group.group_id)
+    size = page_size(event.page_size, groups[0].group_id if groups else None)
+    more = len(groups) > size or any(page.next_page_token for page in pages)
+    token = groups[:size][-1].group_id if more else ""
+    return GroupPage(tuple(groups[:size]), token, shards.owners())
+
+
+def _watch_over(runtime: GroupRuntime, opened: WatchOpened, *, by_server: bool) -> None:
+    ended = WatchEnded if by_server else MemberStreamBroken
+    with contextlib.suppress(DroverError):  # closing: its watches are forgotten with it
+        runtime.post_nowait(ended(opened.group_id, opened.member_id, opened.call_id))
+
+
+def _raise(error: DroverError | None) -> None:
+    if error is not None:
+        raise error
+
+
+def _instance_id(
+    request: pb.JoinGroupRequest
+    | pb.SyncGroupRequest
+    | pb.HeartbeatRequest
+    | pb.CommitGroupOffsetsRequest,
+) -> str | None:
+    return request.instance_id if request.HasField("instance_id") else None
+
+
+def _removal(group_id: str, message: MemberRemoved) -> DroverError:
+    """Why a member's watch ends."""
+    if message.fenced_instance_id is not None:
+        return fenced_instance(group_id, message.member_id, message.fenced_instance_id)
+    return unknown_member(group_id, message.member_id)
+
+
+def _host(peer: str) -> str:
+    """The host of gRPC's "ipv4:10.0.0.1:4711" or "ipv6:%5B::1%5D:4711"."""
+    address = unquote(peer).split(":", 1)[-1]
+    return address.rpartition(":")[0].strip("[]") or peer

@@ -1,0 +1,90 @@
+"""What an operator can set, as DROVER_<FIELD> in the environment."""
+
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from drover.rpc.settings import (
+    ListenAddress,
+    PositiveMs,
+    ServiceSettings,
+    TargetAddress,
+    TargetAddresses,
+    split_addresses,
+)
+from drover_coordinator.core.settings import GroupSettings
+
+DAY_MS = 86_400_000
+#: How a limit is switched off.
+UNLIMITED = -1
+
+
+def _limit(value: int) -> int:
+    if value == 0 or value < UNLIMITED:
+        raise ValueError("must be at least 1, or -1 for no limit")
+    return value
+
+
+#: A limit that -1 switches off.
+Limit = Annotated[int, Field(le=2**53), AfterValidator(_limit)]
+
+RetentionMs = Annotated[int, Field(ge=1, le=2**53)]
+
+
+class CoordinatorSettings(ServiceSettings):
+    """The coordinator's settings.
+
+    ``coordinator_advertised`` is what FindCoordinator answers; the bound address if not set.
+    ``coordinators`` lists every coordinator that shares the directory, this one included; empty
+    for one that is alone. A coordinator that is silent for ``coordinator_lease_ms`` loses its
+    groups to the others. ``group_shards`` is fixed at the first start of a directory.
+    Records of embedded topics go ``topic_retention_ms`` after they were written, and the oldest of
+    a topic partition while it holds more than ``topic_retention_bytes`` of records (before
+    compression); -1 keeps them. The others are explained at ``GroupSettings``.
+    """
+
+    coordinator_listen: ListenAddress = "127.0.0.1:7401"
+    coordinator_advertised: TargetAddress | None = None
+    coordinators: TargetAddresses = ""
+    coordinator_lease_ms: Annotated[int, Field(ge=300, le=60_000)] = 3_000
+    group_shards: Annotated[int, Field(ge=1, le=256)] = 4
+    initial_rebalance_delay_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 3_000
+    disconnect_grace_ms: PositiveMs = 1_000
+    group_min_session_timeout_ms: PositiveMs = 6_000
+    group_max_session_timeout_ms: PositiveMs = 1_800_000
+    group_max_size: Annotated[int, Field(ge=1, le=100_000)] = 10_000
+    offsets_retention_ms: RetentionMs = 7 * DAY_MS
+    offsets_retention_check_ms: PositiveMs = 600_000
+    topic_retention_ms: Limit = 7 * DAY_MS
+    topic_retention_bytes: Limit = UNLIMITED
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        if self.group_min_session_timeout_ms > self.group_max_session_timeout_ms:
+            raise ValueError(
+                "DROVER_GROUP_MIN_SESSION_TIMEOUT_MS must not be above "
+                "DROVER_GROUP_MAX_SESSION_TIMEOUT_MS"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_listed(self) -> Self:
+        own = self.coordinator_advertised or self.coordinator_listen
+        if self.coordinators and own not in split_addresses(self.coordinators):
+            raise ValueError(
+                f"DROVER_COORDINATORS must include this coordinator's own address, {own}: it is"
+                f" {self.coordinators!r} (DROVER_COORDINATOR_ADVERTISED sets the address)"
+            )
+        return self
+
+    def groups(self) -> GroupSettings:
+        """The part that the machine needs."""
+        return GroupSettings(
+            session_timeout_min_ms=self.group_min_session_timeout_ms,
+            session_timeout_max_ms=self.group_max_session_timeout_ms,
+            initial_rebalance_delay_ms=self.initial_rebalance_delay_ms,
+            disconnect_grace_ms=self.disconnect_grace_ms,
+            group_max_size=self.group_max_size,
+            offsets_retention_ms=self.offsets_retention_ms,
+            offsets_retention_check_ms=self.offsets_retention_check_ms,
+        )

@@ -1,0 +1,217 @@
+"""The records of the status log: JSON as Kafka Connect writes it, keys and values alike.
+
+What is Drover's own, the mark of a status, stands beside them as the record's request id, which
+Kafka Connect does not look at.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from drover.log.connect_json import (
+    INT32_MAX,
+    UnreadableRecordError,
+    dump,
+    is_unicode,
+    parse_key,
+    parse_name,
+    parse_object,
+    parse_task_id,
+)
+from drover.model.status import RunState, Status, StatusKey, TopicKey, TopicStatus
+from drover_status_store.core.validate import TIME_MAX_MS, with_capped_trace
+
+_CONNECTOR = "status-connector-"
+_TASK = "status-task-"
+_TOPIC = "status-topic-"
+#: between a topic, in whose name no colon can be, and its connector
+_TOPIC_OF = ":connector-"
+#: the writer of a request that named none
+_NOBODY = "-"
+_SAFE = "safe"
+_STATES = {state.value: state for state in RunState}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """In which request of which writer a status came, and whether it was ``safe``: to be ignored
+    where it comes too late. Records of other programs have none.
+    """
+
+    writer: str = ""
+    number: int = 0
+    safe: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRecord:
+    """A status; None removes it."""
+
+    key: StatusKey
+    status: Status | None
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic that a connector uses; None forgets it."""
+
+    key: TopicKey
+    status: TopicStatus | None
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredRecord:
+    """A record without effect: unreadable, and told of where it was read."""
+
+
+AnyRecord = StatusRecord | TopicRecord | IgnoredRecord
+
+IGNORED: Final[AnyRecord] = IgnoredRecord()
+
+
+def encode(record: AnyRecord) -> tuple[bytes, bytes | None]:
+    """Key and value of ``record`` as they stand in the log; a value of None is a tombstone."""
+    if isinstance(record, IgnoredRecord):
+        raise ValueError("a record without effect is never written")
+    if isinstance(record, TopicRecord):
+        key = f"{_TOPIC}{record.key.topic}{_TOPIC_OF}{record.key.connector}"
+        return key.encode(), None if record.status is None else _topic_value(record.status)
+    prefix = _CONNECTOR if isinstance(record.key, str) else _TASK
+    value = None if record.status is None else _status_value(record.status)
+    return f"{prefix}{record.key}".encode(), value
+
+
+def decode(key: bytes, value: bytes | None) -> AnyRecord:
+    """The way back; a DESTROYED that was written as a value removes like a tombstone.
+
+    Raises:
+        UnreadableRecordError: Not a record of the status log.
+    """
+    text = parse_key(key)
+    if text.startswith(_TOPIC):
+        topic_key = _topic_key(text)
+        return TopicRecord(topic_key, None if value is None else _topic(topic_key, value))
+    status_key = _status_key(text)
+    if value is None:
+        return StatusRecord(status_key, None)
+    status = _status(status_key, value)
+    return StatusRecord(status_key, None if status.state is RunState.DESTROYED else status)
+
+
+def mark_text(record: AnyRecord) -> str:
+    """The mark of ``record`` as the log keeps it, as its request id; empty without a mark."""
+    mark = record.mark if isinstance(record, StatusRecord) else None
+    return "" if mark is None else _text_of(mark)
+
+
+def marked(record: AnyRecord, text: str) -> AnyRecord:
+    """``record`` with the mark that its request id is; without if that is another program's."""
+    if not text or not isinstance(record, StatusRecord):
+        return record
+    return StatusRecord(record.key, record.status, _mark(text))
+
+
+def _status_key(text: str) -> StatusKey:
+    if text.startswith(_CONNECTOR):
+        return parse_name(text, _CONNECTOR)
+    if text.startswith(_TASK):
+        return parse_task_id(text, _TASK)
+    raise UnreadableRecordError("the key is of no known kind")
+
+
+def _status_value(status: Status) -> bytes:
+    return dump(
+        {
+            "state": status.state.value,
+            "trace": status.trace or None,
+            "worker_id": status.worker_id,
+            "generation": status.generation,
+            "version": status.version or None,
+        }
+    )
+
+
+def _status(key: StatusKey, value: bytes) -> Status:
+    fields = parse_object(value)
+    text = fields.get("state")
+    state = _STATES.get(text) if isinstance(text, str) else None
+    if state is None:
+        raise UnreadableRecordError("the value names no state")
+    return with_capped_trace(
+        Status(
+            key=key,
+            state=state,
+            worker_id=_optional_text(fields, "worker_id"),
+            generation=_whole_number(fields, "generation", -INT32_MAX, INT32_MAX),
+            trace=_optional_text(fields, "trace"),
+            version=_optional_text(fields, "version"),
+        )
+    )
+
+
+def _topic_key(text: str) -> TopicKey:
+    topic, separator, connector = text[len(_TOPIC) :].partition(":")
+    found, prefix = separator + connector, _TOPIC_OF
+    if not topic or not found.startswith(prefix) or found == prefix:
+        raise UnreadableRecordError("the key names no topic of a connector")
+    return TopicKey(found[len(prefix) :], topic)
+
+
+def _topic_value(status: TopicStatus) -> bytes:
+    return dump(
+        {
+            "topic": {
+                "name": status.key.topic,
+                "connector": status.key.connector,
+                "task": status.task,
+                "discoverTimestamp": status.discovered_ms,
+            }
+        }
+    )
+
+
+def _topic(key: TopicKey, value: bytes) -> TopicStatus:
+    fields = parse_object(value).get("topic")
+    if not isinstance(fields, dict):
+        raise UnreadableRecordError("the value describes no topic")
+    if (fields.get("name"), fields.get("connector")) != (key.topic, key.connector):
+        raise UnreadableRecordError("the value is about another topic than the key")
+    return TopicStatus(
+        key,
+        _whole_number(fields, "task", 0, INT32_MAX),
+        _whole_number(fields, "discoverTimestamp", 0, TIME_MAX_MS),
+    )
+
+
+# one request has many records, and their marks are the same
+
+
+@lru_cache(maxsize=256)
+def _text_of(mark: Mark) -> str:
+    return "/".join([mark.writer or _NOBODY, str(mark.number), *([_SAFE] if mark.safe else [])])
+
+
+@lru_cache(maxsize=256)
+def _mark(text: str) -> Mark | None:
+    writer, *rest = text.split("/")
+    number = rest[0] if rest else ""
+    if not writer or not (number.isascii() and number.isdigit() and len(number) <= 19):
+        return None
+    return Mark("" if writer == _NOBODY else writer, int(number), _SAFE in rest[1:])
+
+
+def _whole_number(fields: dict[str, Any], field: str, lowest: int, highest: int) -> int:
+    number = fields.get(field)
+    if isinstance(number, int) and not isinstance(number, bool) and lowest <= number <= highest:
+        return number
+    raise UnreadableRecordError(f"{field} is not a number from {lowest} to {highest}")
+
+
+def _optional_text(fields: dict[str, Any], field: str) -> str:
+    text = fields.get(field)
+    if text is None:
+        return ""
+    if not isinstance(text, str) or not is_unicode(text):
+        raise UnreadableRecordError(f"{field} is not text")
+    return text

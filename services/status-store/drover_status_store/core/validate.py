@@ -1,0 +1,105 @@
+"""What requests may look like; every fault is told at once."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from drover.errors import InvalidArgumentError, Violation
+from drover.model.ids import TaskId
+from drover.model.status import RunState, Status
+from drover_status_store.core.events import DeleteTopicStatuses, PutStatuses, PutTopicStatuses
+
+TRACE_MAX_BYTES = 64 * 1024
+_CHARACTER_MAX_BYTES = 4
+#: The end of a trace names the exception, so most of what is kept is taken from there.
+_TRACE_HEAD_BYTES = 16 * 1024
+#: The end of the year 9999, the last time that a Timestamp can name.
+TIME_MAX_MS = 253_402_300_799_999
+_WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+def check_statuses(event: PutStatuses) -> None:
+    """Refuse a request with faults.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST with every violation.
+    """
+    violations = [] if event.writes else [Violation("writes", "must hold at least one status")]
+    for index, write in enumerate(event.writes):
+        violations += _violations(write.status, f"writes[{index}].status")
+    if event.writer and not _WRITER.fullmatch(event.writer):
+        violations.append(
+            Violation("writer", "must be 1 to 64 letters, digits and dashes, no dash first")
+        )
+    if event.writer and event.number < 1:
+        violations.append(Violation("number", "must be at least 1 when there is a writer"))
+    if event.number and not event.writer:
+        violations.append(Violation("number", "needs a writer, whose number it is"))
+    _refuse(violations)
+
+
+def check_topics(event: PutTopicStatuses) -> None:
+    """Refuse a request with faults.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST with every violation.
+    """
+    violations = [] if event.topics else [Violation("topics", "must hold at least one name")]
+    violations += _connector_violations(event.connector)
+    violations += [
+        Violation(f"topics[{index}]", f"{topic[:80]!r} is no name of a topic")
+        for index, topic in enumerate(event.topics)
+        if not _TOPIC.fullmatch(topic) or topic in (".", "..")
+    ]
+    if event.task < 0:
+        violations.append(Violation("task", f"task {event.task} is negative"))
+    if not 0 <= event.discovered_ms <= TIME_MAX_MS:
+        violations.append(Violation("discover_time", "must be from 1970 to 9999"))
+    _refuse(violations)
+
+
+def check_topic_deletion(event: DeleteTopicStatuses) -> None:
+    """Refuse a request with faults.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST.
+    """
+    _refuse(_connector_violations(event.connector))
+
+
+def with_capped_trace(status: Status) -> Status:
+    """``status`` with a trace of at most 64 KiB; the middle goes first, and a mark says so."""
+    if len(status.trace) <= TRACE_MAX_BYTES // _CHARACTER_MAX_BYTES:
+        return status
+    trace = status.trace.encode()
+    if len(trace) <= TRACE_MAX_BYTES:
+        return status
+    mark = f"\n… {len(trace)} bytes in all, cut here …\n"
+    tail_bytes = TRACE_MAX_BYTES - _TRACE_HEAD_BYTES - len(mark.encode())
+    head = trace[:_TRACE_HEAD_BYTES].decode(errors="ignore")
+    tail = trace[-tail_bytes:].decode(errors="ignore")
+    return replace(status, trace=f"{head}{mark}{tail}")
+
+
+def _connector_violations(connector: str) -> list[Violation]:
+    return [] if connector else [Violation("connector", "must name a connector")]
+
+
+def _violations(status: Status, field: str) -> Sequence[Violation]:
+    violations = []
+    key = status.key
+    if not (key.connector if isinstance(key, TaskId) else key):
+        violations.append(Violation(f"{field}.key", "must name a connector"))
+    if isinstance(key, TaskId) and key.task < 0:
+        violations.append(Violation(f"{field}.key", f"task {key.task} is negative"))
+    if isinstance(key, TaskId) and status.state is RunState.STOPPED:
+        violations.append(Violation(f"{field}.state", "a task is never STOPPED, only a connector"))
+    if not status.worker_id and status.state is not RunState.DESTROYED:
+        violations.append(Violation(f"{field}.worker_id", "must be set"))
+    return violations
+
+
+def _refuse(violations: Sequence[Violation]) -> None:
+    if violations:
+        raise InvalidArgumentError.listing(violations)

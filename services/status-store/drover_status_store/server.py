@@ -1,0 +1,178 @@
+"""The gRPC shell of the status store: decode, submit, encode."""
+
+import uuid
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any, cast
+
+import grpc.aio
+
+from drover.api.status_store.v1 import status_store_service_pb2 as pb
+from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
+from drover.clock import Clock
+from drover.codec.common import decode_timestamp
+from drover.codec.status_store import decode_write, encode_snapshot, encode_watch_responses
+from drover.errors import InvalidArgumentError, Violation
+from drover.log.log import Log, LogRecord, StoredRecord
+from drover.model.status import StatusChange, StatusWrite
+from drover.rpc.change_feed import ChangeFeed
+from drover.rpc.log_service import skipping_unreadable
+from drover.rpc.server import RpcServer
+from drover.runtime.history import EventHistory
+from drover.runtime.runtime import Runtime
+from drover_status_store.core import records
+from drover_status_store.core.events import (
+    DeleteTopicStatuses,
+    Flush,
+    PutStatuses,
+    PutTopicStatuses,
+    StatusCall,
+    WriteOutcome,
+)
+from drover_status_store.core.machine import StatusMachine
+from drover_status_store.core.records import AnyRecord
+
+SERVICE = "status-store"
+FULL_NAME = pb.DESCRIPTOR.services_by_name["StatusStoreService"].full_name
+
+_OUTCOMES = {
+    WriteOutcome.WRITTEN: pb.STATUS_WRITE_OUTCOME_WRITTEN,
+    WriteOutcome.SUPERSEDED: pb.STATUS_WRITE_OUTCOME_SUPERSEDED,
+}
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def wire(log: Log, clock: Clock, server: RpcServer) -> Runtime[AnyRecord]:
+    """Make the machine and its runtime, and add their servicer to ``server``."""
+    machine = StatusMachine(EventHistory.of(log))
+    runtime = Runtime(
+        machine, log, encode=encode_record, decode=decode_record, clock=clock, name=SERVICE
+    )
+    servicer = StatusStoreServicer(machine, runtime)
+    server.add(pb_grpc.add_StatusStoreServiceServicer_to_server, servicer, FULL_NAME)
+    return runtime
+
+
+def encode_record(record: AnyRecord) -> LogRecord:
+    """A record as the log keeps it."""
+    return LogRecord(*records.encode(record), request_id=records.mark_text(record))
+
+
+def decode_record(stored: StoredRecord) -> AnyRecord:
+    """The way back; what cannot be read is told and has no effect."""
+    return records.marked(_decode(stored), stored.record.request_id)
+
+
+_decode = skipping_unreadable(records.decode, records.IGNORED, SERVICE)
+
+
+class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
+    """Serves the status store's API.
+
+    Args:
+        machine: Read for snapshots and watches; written only through ``runtime``.
+        runtime: Runs the machine.
+        feed: The watch streams; made here unless given.
+    """
+
+    def __init__(
+        self,
+        machine: StatusMachine,
+        runtime: Runtime[AnyRecord],
+        feed: ChangeFeed[StatusChange, pb.WatchStatusesResponse] | None = None,
+    ) -> None:
+        self._machine = machine
+        self._runtime = runtime
+        self._feed = feed or ChangeFeed(
+            runtime=runtime,
+            history=machine.history,
+            encode=self._encode_changes,
+        )
+
+    async def PutStatuses(
+        self, request: pb.PutStatusesRequest, context: Context
+    ) -> pb.PutStatusesResponse:
+        """Write any number of statuses in one append."""
+        event = PutStatuses(
+            call_id=uuid.uuid4().hex,
+            writes=_decode_writes(request.writes),
+            writer=request.writer,
+            number=request.number,
+        )
+        outcomes = cast("Sequence[WriteOutcome]", await self._submit(event))
+        return pb.PutStatusesResponse(
+            outcomes=[_OUTCOMES[outcome] for outcome in outcomes],
+            end_offset=self._machine.end_offset,
+        )
+
+    async def GetSnapshot(
+        self, request: pb.GetSnapshotRequest, context: Context
+    ) -> AsyncGenerator[pb.GetSnapshotResponse, None]:
+        """Every status, in chunks."""
+        self._runtime.check_loaded()
+        snapshot = replace(self._machine.snapshot(), log_id=self._runtime.log_id)
+        for chunk in encode_snapshot(snapshot):
+            yield chunk
+
+    async def WatchStatuses(
+        self, request: pb.WatchStatusesRequest, context: Context
+    ) -> AsyncGenerator[pb.WatchStatusesResponse, None]:
+        """Every change from an offset on."""
+        async with aclosing(self._feed.watch(request.start_offset, request.log_id)) as messages:
+            async for message in messages:
+                yield message
+
+    async def PutTopicStatuses(
+        self, request: pb.PutTopicStatusesRequest, context: Context
+    ) -> pb.PutTopicStatusesResponse:
+        """Write which topics a connector was seen to use."""
+        await self._submit(
+            PutTopicStatuses(
+                call_id=uuid.uuid4().hex,
+                connector=request.connector,
+                topics=request.topics,
+                task=request.task,
+                discovered_ms=decode_timestamp(request.discover_time),
+            )
+        )
+        return pb.PutTopicStatusesResponse()
+
+    async def DeleteTopicStatuses(
+        self, request: pb.DeleteTopicStatusesRequest, context: Context
+    ) -> pb.DeleteTopicStatusesResponse:
+        """Forget which topics a connector was seen to use."""
+        await self._submit(
+            DeleteTopicStatuses(call_id=uuid.uuid4().hex, connector=request.connector)
+        )
+        return pb.DeleteTopicStatusesResponse()
+
+    async def Flush(self, request: pb.FlushRequest, context: Context) -> pb.FlushResponse:
+        """Wait for what was received before."""
+        await self._submit(Flush(call_id=uuid.uuid4().hex))
+        return pb.FlushResponse()
+
+    async def _submit(self, event: StatusCall) -> object:
+        return await self._runtime.submit(event, call_id=event.call_id)
+
+    def _encode_changes(
+        self, events: Sequence[StatusChange], end_offset: int, created: bool
+    ) -> Iterable[pb.WatchStatusesResponse]:
+        return encode_watch_responses(
+            events, end_offset, created=created, log_id=self._runtime.log_id
+        )
+
+
+def _decode_writes(messages: Iterable[pb.StatusWrite]) -> Sequence[StatusWrite]:
+    """Every write; raises with the faults of all of them."""
+    writes: list[StatusWrite] = []
+    violations: list[Violation] = []
+    for index, message in enumerate(messages):
+        try:
+            writes.append(decode_write(message, f"writes[{index}]"))
+        except InvalidArgumentError as error:
+            violations += error.violations
+    if violations:
+        raise InvalidArgumentError.listing(violations)
+    return writes

@@ -1,0 +1,454 @@
+"""What happens to the herder: past facts, each the completion of an instruction or news.
+
+Completions carry what their instruction carried: a ``cause_id`` (calls to other services) or a
+``run_id`` (one life of a connector or task), so that a late one is recognised and ignored.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drover.errors import DroverError, Violation
+from drover.model.config import ConfigEvent, ConfigMap, ConfigSnapshot, HistoryEntry
+from drover.model.group import JoinOutcome, SyncOutcome
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommittedOffset
+from drover.model.status import StatusChange, StatusSnapshot
+from drover_worker.core.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReady:
+    """The engine can run plugins on Spark."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLost:
+    """The engine ended, and with it all that ran in it; a new one is being started."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigsLoaded:
+    """The whole of what should run was read; again after a long absence."""
+
+    snapshot: ConfigSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigsChanged:
+    """Changes of what should run; everything below ``end_offset`` has been seen."""
+
+    events: Sequence[ConfigEvent]
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatusesLoaded:
+    """Every status was read; again after a long absence."""
+
+    snapshot: StatusSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class StatusesChanged:
+    """Statuses, and topics of connectors, that changed."""
+
+    events: Sequence[StatusChange]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsUsed:
+    """A task has moved records of these topics."""
+
+    task: TaskId
+    run_id: int
+    topics: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsNoted:
+    """The status store has noted, or forgotten, topics of a connector."""
+
+    cause_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswered:
+    """JoinGroup was answered."""
+
+    cause_id: str
+    outcome: JoinOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class SyncAnswered:
+    """SyncGroup was answered."""
+
+    cause_id: str
+    outcome: SyncOutcome
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatAnswered:
+    """Heartbeat was answered."""
+
+    cause_id: str
+    rebalance_in_progress: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveAnswered:
+    """The member is out of the group."""
+
+    cause_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPushed:
+    """The coordinator announced a change of the group to ``member_id``."""
+
+    member_id: str
+    generation: int
+    rejoin_needed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReadToEnd:
+    """The config view has reached what was the log's end when it was asked for."""
+
+    cause_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriterClaimed:
+    """This worker is the config log's privileged writer."""
+
+    cause_id: str
+    writer_epoch: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigWritten:
+    """A write to the config log is durable; ``revision`` only for a connector's config."""
+
+    cause_id: str
+    end_offset: int
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfigsSubmitted:
+    """The leader has written the task configs that this worker's connector made."""
+
+    cause_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRead:
+    """What the config store knows to have been written about a connector, oldest first."""
+
+    cause_id: str
+    entries: Sequence[HistoryEntry]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValidated:
+    """The engine looked at a config; ``connector_type`` is "source" or "sink"."""
+
+    cause_id: str
+    violations: Sequence[Violation]
+    connector_type: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """The instruction with this ``cause_id`` could not be carried out."""
+
+    cause_id: str
+    error: DroverError
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorStarted:
+    """A connector's start() returned."""
+
+    name: str
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorFailed:
+    """A connector could not be started, or failed later."""
+
+    name: str
+    run_id: int
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectorStopped:
+    """A connector stopped, or was abandoned."""
+
+    name: str
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReconfigurationRequested:
+    """A connector wants to be asked for its task configs again."""
+
+    name: str
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfigsGenerated:
+    """A connector made its task configs; the config of task i is at index i."""
+
+    name: str
+    run_id: int
+    configs: Sequence[ConfigMap]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskConfigsNotGenerated:
+    """A connector could not make its task configs."""
+
+    name: str
+    run_id: int
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskClaimed:
+    """The coordinator granted the claim."""
+
+    task: TaskId
+    run_id: int
+    claim: Term
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsFetched:
+    """The connector's committed offsets, read after the claim was granted."""
+
+    task: TaskId
+    run_id: int
+    offsets: Sequence[CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskNotPrepared:
+    """The claim or the offsets could not be had."""
+
+    task: TaskId
+    run_id: int
+    error: DroverError
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStarted:
+    """A task's start() returned."""
+
+    task: TaskId
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A task could not be started, or failed later."""
+
+    task: TaskId
+    run_id: int
+    trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFenced:
+    """A task was refused a commit because a later claim exists."""
+
+    task: TaskId
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPauseSet:
+    """A task was paused or resumed."""
+
+    task: TaskId
+    run_id: int
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStopped:
+    """A task stopped, or was abandoned."""
+
+    task: TaskId
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RequestReceived:
+    """A caller waits for an answer under ``call_id``, until ``deadline_ms``.
+
+    ``hop_count`` says how often the call was carried between workers before, ``author`` who asks
+    (empty if unknown).
+    """
+
+    call_id: str
+    request: Request
+    deadline_ms: int
+    hop_count: int = 0
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCancelled:
+    """The caller went away; the work that was begun goes on."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """The worker shall end in good order."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatDue:
+    """It is time for a sign of life."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionElapsed:
+    """The coordinator has not been heard of for a session timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinDue:
+    """The back-off before the next join is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejoinDue:
+    """Changes of connectors and tasks have been gathered for long enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimWriterDue:
+    """The back-off before the next claim of the config log is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyStoppedDue:
+    """The back-off before task configs of stopped connectors are tried to be emptied is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsDue:
+    """The back-off before topics are tried to be told or forgotten again is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealDue:
+    """The back-off before a connector's inconsistent task configs are made anew is over."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUpDue:
+    """Statuses that the leader had removed have had time to be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusCheckDue:
+    """What the status store says of this worker's work has had time to settle."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRetryDue:
+    """The back-off before a request's next try is over."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestExpired:
+    """A request's deadline came."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRetryDue:
+    """The back-off before a task's next try to get its claim or offsets is over."""
+
+    task: TaskId
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReconfigureDue:
+    """The back-off before a connector's task configs are tried again is over."""
+
+    name: str
+    run_id: int
+
+
+HerderEvent = (
+    EngineReady
+    | EngineLost
+    | ConfigsLoaded
+    | ConfigsChanged
+    | StatusesLoaded
+    | StatusesChanged
+    | TopicsUsed
+    | TopicsNoted
+    | JoinAnswered
+    | SyncAnswered
+    | HeartbeatAnswered
+    | LeaveAnswered
+    | GroupPushed
+    | ReadToEnd
+    | WriterClaimed
+    | ConfigWritten
+    | TaskConfigsSubmitted
+    | HistoryRead
+    | ConfigValidated
+    | CallFailed
+    | ConnectorStarted
+    | ConnectorFailed
+    | ConnectorStopped
+    | ReconfigurationRequested
+    | TaskConfigsGenerated
+    | TaskConfigsNotGenerated
+    | TaskClaimed
+    | OffsetsFetched
+    | TaskNotPrepared
+    | TaskStarted
+    | TaskFailed
+    | TaskFenced
+    | TaskPauseSet
+    | TaskStopped
+    | RequestReceived
+    | RequestCancelled
+    | StopRequested
+    | HeartbeatDue
+    | SessionElapsed
+    | JoinDue
+    | RejoinDue
+    | ClaimWriterDue
+    | EmptyStoppedDue
+    | TopicsDue
+    | HealDue
+    | CleanUpDue
+    | StatusCheckDue
+    | RequestRetryDue
+    | RequestExpired
+    | TaskRetryDue
+    | ReconfigureDue
+)

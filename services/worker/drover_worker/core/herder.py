@@ -1,0 +1,430 @@
+"""The herder: decides what this worker runs, and leads the cluster when it is its turn.
+
+A volatile machine: ``step`` takes an event and returns what the shell has to do. Its parts share
+one Context: Membership speaks with the group, Work holds what is assigned, Reconfigurer turns
+connectors into task configs, Writer and PendingRequests write what callers ask for.
+
+Nothing here waits: whatever can take time is an instruction whose completion is an event.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from drover.model.config import (
+    ConfigChange,
+    ConnectorConfigRemoved,
+    ConnectorConfigUpdated,
+    RestartRequested,
+    TargetStateChanged,
+    TaskConfigsUpdated,
+)
+from drover.model.ids import TaskId
+from drover.model.status import RunState, StatusKey, TopicEvent
+from drover_worker.core import events
+from drover_worker.core.connector_lifecycle import ConnectorLifecycle
+from drover_worker.core.context import Context, HerderSettings
+from drover_worker.core.healing import Healing
+from drover_worker.core.instructions import HerderInstruction
+from drover_worker.core.lifecycle import Lifecycle
+from drover_worker.core.membership import Membership, Stage
+from drover_worker.core.pending import PendingRequests
+from drover_worker.core.reconfigurer import Reconfigurer
+from drover_worker.core.restart_plan import RestartRequest, preserve_highest_impact
+from drover_worker.core.stopped import StoppedConnectors
+from drover_worker.core.used_topics import UsedTopics
+from drover_worker.core.work import Work
+from drover_worker.core.writer import Writer
+
+#: Nothing may be left of the work in these stages: others may run it.
+_WORKLESS = frozenset(
+    {
+        Stage.STARTING,
+        Stage.JOINING,
+        Stage.SYNCING,
+        Stage.CATCHING_UP,
+        Stage.BACKING_OFF,
+        Stage.ENDED,
+    }
+)
+
+
+class Herder:
+    """One worker's decisions."""
+
+    def __init__(self, settings: HerderSettings) -> None:
+        self.context = Context(settings)
+        self.work = Work(self.context)
+        self.membership = Membership(self.context, self.work)
+        self.writer = Writer(self.context, self.membership)
+        self.pending = PendingRequests(
+            self.context,
+            self.work,
+            self.membership,
+            self.writer,
+            describe_stage=self.describe_stage,
+        )
+        self.reconfigurer = Reconfigurer(
+            self.context,
+            self.work,
+            self.membership,
+            self.writer,
+            is_stopping=self.pending.is_stopping,
+        )
+        self.healing = Healing(self.context, self.work, self.reconfigurer)
+        self.stopped = StoppedConnectors(self.context, self.writer)
+        self.topics = UsedTopics(self.context, self.membership)
+        self._restarts: dict[str, RestartRequest] = {}
+        self._removing: set[StatusKey] = set()
+        self._checks_statuses = False
+        self._settled_count = 0
+
+    def describe_stage(self) -> str:
+        """What the worker is doing, for callers and operators."""
+        membership = self.membership
+        because = f" ({membership.reason})" if membership.reason else ""
+        return f"the worker is {membership.stage}{because}"
+
+    def step(self, event: events.HerderEvent, now_ms: int) -> Sequence[HerderInstruction]:
+        """Take an event; return what the shell has to do, in order."""
+        self.context.now_ms = now_ms
+        self.context.out = []
+        _HANDLERS[type(event)](self, event)
+        self._pump()
+        return self.context.out
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        self.work.validate()
+        self.writer.validate()
+        self.pending.validate()
+        stage = self.membership.stage
+        if stage in _WORKLESS:
+            assert self.work.idle, f"work goes on while the worker is {stage}"
+        assignment = self.membership.assignment
+        if stage is Stage.SETTLED and assignment is not None:
+            assert set(self.work.connectors) <= set(assignment.connectors)
+            assert set(self.work.tasks) <= set(assignment.tasks)
+            for task, item in self.work.tasks.items():
+                configs_offset = self.context.view.tasks_offset(task.connector)
+                assert item.revoked or configs_offset <= assignment.config_offset, (
+                    f"{task} may run with configs that are later than its assignment"
+                )
+
+    def _pump(self) -> None:
+        self.work.advance(self._work_changed)
+        self.membership.pump()
+        if self.membership.settled_count != self._settled_count:
+            self._settled_count = self.membership.settled_count
+            self._begin_work()
+        self.writer.pump()
+        self.pending.pump()
+        self.reconfigurer.pump()
+        self.healing.pump()
+        self.stopped.pump()
+        self.topics.pump()
+        if self.membership.settled:
+            self._run_restarts()
+        self.work.advance(self._work_changed)
+
+    def _begin_work(self) -> None:
+        assignment = self.membership.assignment
+        if assignment is not None:
+            self.work.assign(assignment)
+        self._clean_up(self.context.statuses)
+        self.topics.look_at_all()
+
+    def _work_changed(self, item: Lifecycle) -> None:
+        if isinstance(item, ConnectorLifecycle):
+            self.reconfigurer.forget_stale(item)
+        self.pending.work_changed(item)
+
+    def _run_restarts(self) -> None:
+        restarts, self._restarts = self._restarts, {}
+        for request in restarts.values():
+            self.work.restart(self.work.plan_restart(request))
+
+    def _clean_up(self, keys: Iterable[StatusKey]) -> None:
+        """Leader: remove the statuses of connectors and tasks that are no more.
+
+        Looked at again until they are gone: what their last owner, maybe this very worker, still
+        has to say of them can come after the removal, or in its place.
+        """
+        if not self.membership.leads:
+            return
+        view = self.context.view
+        for key in list(keys):
+            exists = view.has_task(key) if isinstance(key, TaskId) else key in view.connectors
+            if not exists and key in self.context.statuses and key not in self._removing:
+                self._removing.add(key)
+                self.context.report(key, RunState.DESTROYED)
+                delay_ms = self.context.settings.status_check_ms
+                self.context.set_timer("clean-up", delay_ms, events.CleanUpDue())
+
+    def _clean_up_due(self, event: events.CleanUpDue) -> None:
+        self._removing.clear()
+        self._clean_up(self.context.statuses)
+
+    # Views
+
+    def _configs_loaded(self, event: events.ConfigsLoaded) -> None:
+        for change in self.context.view.load(event.snapshot):
+            self._react(change)
+        self.membership.ready_changed()
+        self.membership.structure_changed()
+
+    def _configs_changed(self, event: events.ConfigsChanged) -> None:
+        for config_event in event.events:
+            change = self.context.view.apply(config_event.offset, config_event.change)
+            if change is not None:
+                self._react(change)
+        self.context.view.advance_to(event.end_offset)
+        self.membership.structure_changed()
+
+    def _react(self, change: ConfigChange) -> None:
+        match change:
+            case ConnectorConfigUpdated(connector):
+                item = self.work.connectors.get(connector.name)
+                if item is not None:
+                    item.renew()
+                    self.work.touch(connector.name)
+            case ConnectorConfigRemoved(name):
+                self._restarts.pop(name, None)
+                self.work.revoke_connector(name)
+                self.topics.look_at(name)
+            case TaskConfigsUpdated(connector):
+                self.work.revoke_tasks(connector.name)
+                self.stopped.changed(connector.name)
+                if not connector.inconsistent and not self.context.view.tasks(connector.name):
+                    # a stop that was overtaken by a start must not leave it without tasks
+                    self.reconfigurer.request(connector.name)
+            case TargetStateChanged(name):
+                self.work.touch_connector(name)
+                self.stopped.changed(name)
+            case RestartRequested(name, only_failed, include_tasks):
+                request = RestartRequest.of(
+                    name, only_failed=only_failed, include_tasks=include_tasks
+                )
+                self._restarts = preserve_highest_impact(self._restarts, request)
+
+    def _rejoin_due(self, event: events.RejoinDue) -> None:
+        # to stop what is just being started costs as much as it, and its task configs are not far
+        self.membership.rejoin_due(
+            more_expected=self.work.starting
+            or self.reconfigurer.writing
+            or self.pending.writing_task_configs
+        )
+
+    def _statuses_loaded(self, event: events.StatusesLoaded) -> None:
+        self.context.statuses = dict(event.snapshot.statuses)
+        self.topics.load(event.snapshot.topics)
+        self._removing.clear()
+        self._clean_up(self.context.statuses)
+        self._look_for_contradiction(item.key for item in self.work.all())
+
+    def _statuses_changed(self, event: events.StatusesChanged) -> None:
+        keys: list[StatusKey] = []
+        for change in event.events:
+            if isinstance(change, TopicEvent):
+                self.topics.changed(change)
+                continue
+            keys.append(change.key)
+            self._removing.discard(change.key)
+            if change.status is None:
+                self.context.statuses.pop(change.key, None)
+            else:
+                self.context.statuses[change.key] = change.status
+        self._clean_up(keys)
+        self._look_for_contradiction(keys)
+
+    def _look_for_contradiction(self, keys: Iterable[StatusKey]) -> None:
+        """A former owner's last words may come late, over those of the present one.
+
+        Not answered at once: the store may yet have to hear what was said here.
+        """
+        if self._checks_statuses:
+            return
+        items = map(self.work.find, keys)
+        if any(item is not None and item.is_contradicted(self.context) for item in items):
+            self._checks_statuses = True
+            delay_ms = self.context.settings.status_check_ms
+            self.context.set_timer("status-check", delay_ms, events.StatusCheckDue())
+
+    def _status_check_due(self, event: events.StatusCheckDue) -> None:
+        self._checks_statuses = False
+        for item in self.work.all():
+            if item.is_contradicted(self.context):
+                item.report_again(self.context)
+
+    def _topics_used(self, event: events.TopicsUsed) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is not None and item.run_id == event.run_id:
+            self.topics.used(event.task, event.topics)
+
+    # Engine
+
+    def _engine_ready(self, event: events.EngineReady) -> None:
+        self.context.engine_up = True
+        self.work.regain_engine()
+        self.membership.ready_changed()
+
+    def _engine_lost(self, event: events.EngineLost) -> None:
+        self.context.engine_up = False
+        self.membership.engine_lost(event.reason)
+        self.work.lose_engine(
+            f"the worker's engine ended: {event.reason}; it is started anew, and this after it"
+        )
+
+    # Calls
+
+    def _config_written(self, event: events.ConfigWritten) -> None:
+        if not self.pending.written(event) and not self.stopped.written(event.cause_id):
+            self.reconfigurer.written(event.cause_id)
+
+    def _call_failed(self, event: events.CallFailed) -> None:
+        parts = (
+            *(self.membership, self.writer, self.pending, self.stopped),
+            *(self.reconfigurer, self.topics),
+        )
+        for part in parts:
+            if part.call_failed(event.cause_id, event.error):
+                return
+
+    # Connectors
+
+    def _connector_started(self, event: events.ConnectorStarted) -> None:
+        item = self.work.connectors.get(event.name)
+        if item is not None and item.started(self.context, event.run_id):
+            self.work.touch(event.name)
+            self.reconfigurer.request(event.name)
+
+    def _connector_failed(self, event: events.ConnectorFailed) -> None:
+        item = self.work.connectors.get(event.name)
+        if item is not None and item.failed(self.context, event.run_id, event.trace):
+            self.work.touch(event.name)
+
+    def _connector_stopped(self, event: events.ConnectorStopped) -> None:
+        item = self.work.connectors.get(event.name)
+        if item is not None and item.stopped(event.run_id):
+            self.work.touch(event.name)
+
+    def _reconfiguration_requested(self, event: events.ReconfigurationRequested) -> None:
+        item = self.work.connectors.get(event.name)
+        if item is not None and item.run_id == event.run_id:
+            self.reconfigurer.request(event.name)
+
+    # Tasks
+
+    def _task_not_prepared(self, event: events.TaskNotPrepared) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is None or item.run_id != event.run_id:
+            return
+        if not self.membership.refused(event.error):
+            item.not_prepared(self.context, event.run_id, event.error)
+        self.work.touch(event.task)
+
+    def _task_claimed(self, event: events.TaskClaimed) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is not None:
+            item.claimed(self.context, event.run_id, event.claim)
+
+    def _offsets_fetched(self, event: events.OffsetsFetched) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is not None:
+            item.fetched(self.context, event.run_id, event.offsets)
+
+    def _task_started(self, event: events.TaskStarted) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is not None and item.started(self.context, event.run_id):
+            self.work.touch(event.task)
+
+    def _task_failed(self, event: events.TaskFailed) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is not None and item.failed(self.context, event.run_id, event.trace):
+            self.work.touch(event.task)
+
+    def _task_fenced(self, event: events.TaskFenced) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is not None:
+            item.fenced(event.run_id)
+            self.work.touch(event.task)
+
+    def _task_pause_set(self, event: events.TaskPauseSet) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is not None:
+            item.pause_set(self.context, event.run_id, event.paused)
+            self.work.touch(event.task)
+
+    def _task_stopped(self, event: events.TaskStopped) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is not None and item.stopped(event.run_id):
+            self.work.touch(event.task)
+
+    def _task_retry_due(self, event: events.TaskRetryDue) -> None:
+        item = self.work.tasks.get(event.task)
+        if item is not None:
+            item.retry_due(self.context, event.run_id)
+
+    def _stop_requested(self, event: events.StopRequested) -> None:
+        self.pending.fail_all()
+        self.membership.stop()
+
+
+_HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
+    events.EngineReady: Herder._engine_ready,
+    events.EngineLost: Herder._engine_lost,
+    events.ConfigsLoaded: Herder._configs_loaded,
+    events.ConfigsChanged: Herder._configs_changed,
+    events.StatusesLoaded: Herder._statuses_loaded,
+    events.StatusesChanged: Herder._statuses_changed,
+    events.TopicsUsed: Herder._topics_used,
+    events.TopicsNoted: lambda h, e: h.topics.done(e.cause_id),
+    events.TopicsDue: lambda h, e: h.topics.due(),
+    events.JoinAnswered: lambda h, e: h.membership.join_answered(e.cause_id, e.outcome),
+    events.SyncAnswered: lambda h, e: h.membership.sync_answered(e.cause_id, e.outcome),
+    events.HeartbeatAnswered: lambda h, e: h.membership.heartbeat_answered(
+        e.cause_id, e.rebalance_in_progress
+    ),
+    events.LeaveAnswered: lambda h, e: h.membership.left(e.cause_id),
+    events.GroupPushed: lambda h, e: h.membership.pushed(
+        e.member_id, e.generation, e.rejoin_needed
+    ),
+    events.ReadToEnd: lambda h, e: h.membership.read_to_end(e.cause_id),
+    events.WriterClaimed: lambda h, e: h.writer.claimed(e.cause_id, e.writer_epoch, e.end_offset),
+    events.ConfigWritten: Herder._config_written,
+    events.TaskConfigsSubmitted: lambda h, e: h.reconfigurer.written(e.cause_id),
+    events.HistoryRead: lambda h, e: h.pending.history_read(e),
+    events.ConfigValidated: lambda h, e: h.pending.validated(e),
+    events.CallFailed: Herder._call_failed,
+    events.ConnectorStarted: Herder._connector_started,
+    events.ConnectorFailed: Herder._connector_failed,
+    events.ConnectorStopped: Herder._connector_stopped,
+    events.ReconfigurationRequested: Herder._reconfiguration_requested,
+    events.TaskConfigsGenerated: lambda h, e: h.reconfigurer.generated(e.name, e.run_id, e.configs),
+    events.TaskConfigsNotGenerated: lambda h, e: h.reconfigurer.not_generated(
+        e.name, e.run_id, e.trace
+    ),
+    events.TaskClaimed: Herder._task_claimed,
+    events.OffsetsFetched: Herder._offsets_fetched,
+    events.TaskNotPrepared: Herder._task_not_prepared,
+    events.TaskStarted: Herder._task_started,
+    events.TaskFailed: Herder._task_failed,
+    events.TaskFenced: Herder._task_fenced,
+    events.TaskPauseSet: Herder._task_pause_set,
+    events.TaskStopped: Herder._task_stopped,
+    events.RequestReceived: lambda h, e: h.pending.receive(e),
+    events.RequestCancelled: lambda h, e: h.pending.cancel(e.call_id),
+    events.StopRequested: Herder._stop_requested,
+    events.HeartbeatDue: lambda h, e: h.membership.heartbeat_due(),
+    events.SessionElapsed: lambda h, e: h.membership.session_elapsed(),
+    events.JoinDue: lambda h, e: h.membership.join_due(),
+    events.RejoinDue: Herder._rejoin_due,
+    events.ClaimWriterDue: lambda h, e: h.writer.claim_due(),
+    events.EmptyStoppedDue: lambda h, e: h.stopped.due(),
+    events.HealDue: lambda h, e: h.healing.due(e.name),
+    events.CleanUpDue: Herder._clean_up_due,
+    events.StatusCheckDue: Herder._status_check_due,
+    events.RequestRetryDue: lambda h, e: h.pending.retry_due(e.call_id),
+    events.RequestExpired: lambda h, e: h.pending.expire(e.call_id),
+    events.TaskRetryDue: Herder._task_retry_due,
+    events.ReconfigureDue: lambda h, e: h.reconfigurer.due(e.name, e.run_id),
+}

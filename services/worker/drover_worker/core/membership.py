@@ -1,0 +1,437 @@
+"""This worker as a member of the group: joins, catches up, settles, keeps alive, leaves."""
+
+from enum import StrEnum
+
+from drover.errors import DroverError, InvalidArgumentError, Reason
+from drover.model.group import (
+    Joined,
+    JoinOutcome,
+    MemberIdRequired,
+    RebalanceInProgress,
+    RetryJoin,
+    SyncOutcome,
+)
+from drover_worker.core.assignor import perform_assignment
+from drover_worker.core.context import Context
+from drover_worker.core.events import HeartbeatDue, JoinDue, RejoinDue, SessionElapsed
+from drover_worker.core.instructions import (
+    Halt,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ReadConfigsToEnd,
+    SyncGroup,
+    WatchGroup,
+)
+from drover_worker.core.protocol import (
+    Assignment,
+    AssignmentError,
+    MemberMetadata,
+    decode_assignment,
+    decode_metadata,
+    encode_assignment,
+    encode_metadata,
+)
+from drover_worker.core.work import Work
+
+
+class Stage(StrEnum):
+    """Where the worker is on its way to settled work; the value is what callers are told.
+
+    STARTING → JOINING → SYNCING → (CATCHING_UP →) SETTLED → STOPPING_WORK → JOINING …, with
+    BACKING_OFF before a join that follows a failure, and LEAVING → ENDED at the end.
+    """
+
+    #: Not ready to take work.
+    STARTING = "waiting for the engine and the config log"
+    #: A rebalance began, or the membership was lost: nothing may run when the next join is sent.
+    STOPPING_WORK = "stopping its work for a rebalance"
+    #: JoinGroup is under way.
+    JOINING = "joining the group"
+    #: SyncGroup is under way.
+    SYNCING = "waiting for its assignment"
+    #: The assignment was made by someone who has read more of the config log.
+    CATCHING_UP = "reading the config log to its end"
+    #: Something failed; the next join is due later.
+    BACKING_OFF = "waiting to join the group again"
+    #: It has its assignment and works on it.
+    SETTLED = "running its assignment"
+    #: The worker ends: work is being stopped, then the group is left.
+    LEAVING = "shutting down"
+    #: The group is left.
+    ENDED = "shut down"
+
+
+#: The member is in a generation and must be heard of.
+_BEATING = frozenset({Stage.STOPPING_WORK, Stage.SYNCING, Stage.CATCHING_UP, Stage.SETTLED})
+
+
+class Membership:
+    """Speaks the eager protocol with the coordinator: nothing runs while the group rebalances."""
+
+    def __init__(self, context: Context, work: Work) -> None:
+        self._context = context
+        self._work = work
+        self.stage = Stage.STARTING
+        #: Why the stage was entered; for callers who wait.
+        self.reason = ""
+        #: The last assignment; None without a membership.
+        self.assignment: Assignment | None = None
+        #: Leader only: the assignment of each worker, by worker url.
+        self.assignments: dict[str, Assignment] = {}
+        #: Grows each time the worker settles.
+        self.settled_count = 0
+        self._call_id = ""
+        self._heartbeat_id = ""
+        self._heartbeat_sent_ms = 0
+        self._watched_member_id = ""
+        #: The last generation that was announced to be over.
+        self._ended_generation = -1
+        #: While changes of the structure are gathered: how far, and when that must end.
+        self._gathered_offset = 0
+        self._rejoin_by_ms: int | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the worker has its assignment and the config log that belongs to it."""
+        return self.stage is Stage.SETTLED
+
+    @property
+    def ending(self) -> bool:
+        """Whether the worker shuts down, or has."""
+        return self.stage in (Stage.LEAVING, Stage.ENDED)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker leads its settled generation."""
+        return (
+            self.settled
+            and self.assignment is not None
+            and self.assignment.leader_id == self._context.member_id
+        )
+
+    @property
+    def leader_url(self) -> str:
+        """The leader of the settled generation; empty while unknown."""
+        return self.assignment.leader_url if self.settled and self.assignment else ""
+
+    # What may happen
+
+    def ready_changed(self) -> None:
+        """The engine or the config log became ready."""
+        if self.stage is Stage.STARTING and self._context.engine_up and self._context.view.loaded:
+            self._join("the worker is ready")
+
+    def engine_lost(self, reason: str) -> None:
+        """The engine ended; a worker that has not begun says why it waits."""
+        if self.stage is Stage.STARTING:
+            self.reason = f"the engine ended: {reason}"
+
+    def request_rejoin(self, reason: str) -> None:
+        """Take part in a new generation; work stops first. Heard only while there is work."""
+        if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
+            self._stop_work(reason)
+
+    def structure_changed(self) -> None:
+        """Connectors or tasks may have changed: rejoin when that comes to rest, or in due time.
+
+        A rebalance stops the work of every worker, so a burst of changes shall cost few of them.
+        """
+        offset = self._context.view.structure_offset
+        assigned = self.assignment.config_offset if self.assignment else offset
+        if not self.settled or offset <= max(assigned, self._gathered_offset):
+            return
+        self._gathered_offset = offset
+        if self._rejoin_by_ms is None:
+            self._rejoin_by_ms = self._context.now_ms + self._context.settings.rejoin_delay_max_ms
+        self._gather(self._rejoin_by_ms)
+
+    def rejoin_due(self, *, more_expected: bool) -> None:
+        """Nothing has changed for a while; ``more_expected`` when that is about to end."""
+        if self._rejoin_by_ms is None:
+            return
+        if more_expected and self._context.now_ms < self._rejoin_by_ms:
+            self._gather(self._rejoin_by_ms)
+        else:
+            self.request_rejoin("connectors or tasks changed")
+
+    def lose_membership(self, reason: str) -> None:
+        """The coordinator does not know this member any more: join as a new one."""
+        self._forget_member()
+        if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
+            self._stop_work(reason)
+        elif self.stage is Stage.SYNCING:
+            self._back_off(self._context.settings.join_backoff_ms, reason)
+
+    def refused(self, error: DroverError) -> bool:
+        """A call was refused for the membership it was made under; False for other errors."""
+        if error.reason is Reason.UNKNOWN_MEMBER_ID:
+            self.lose_membership("the coordinator does not know this member")
+            return True
+        if error.reason in (Reason.ILLEGAL_GENERATION, Reason.STALE_TERM):
+            self.request_rejoin("the group is in another generation")
+            return True
+        return False
+
+    def pump(self) -> None:
+        """Go on once the work has stopped."""
+        if self.stage is Stage.STOPPING_WORK and self._work.idle:
+            self._join(self.reason)
+        elif self.stage is Stage.LEAVING and self._work.idle and not self._call_id:
+            self._leave()
+
+    def stop(self) -> None:
+        """Stop the work, leave, end."""
+        if self.ending:
+            return
+        self._call_id = ""
+        self._enter(Stage.LEAVING, "the worker is shutting down")
+        self._work.revoke_all()
+
+    # Join and sync
+
+    def join_answered(self, cause_id: str, outcome: JoinOutcome) -> None:
+        """JoinGroup was answered."""
+        if not self._take(cause_id, Stage.JOINING):
+            return
+        self._context.member_id = outcome.member_id
+        match outcome:
+            case MemberIdRequired():
+                self._join(self.reason)
+            case RetryJoin():
+                self._join(self.reason)
+            case Joined():
+                self._joined(outcome)
+
+    def sync_answered(self, cause_id: str, outcome: SyncOutcome) -> None:
+        """SyncGroup was answered."""
+        if not self._take(cause_id, Stage.SYNCING):
+            return
+        if isinstance(outcome, RebalanceInProgress):
+            self._join("another rebalance began")
+            return
+        try:
+            self.assignment = decode_assignment(outcome.assignment)
+        except InvalidArgumentError as error:
+            self._back_off(self._context.settings.join_backoff_ms, error.message)
+            return
+        self._assigned(self.assignment)
+
+    def read_to_end(self, cause_id: str) -> None:
+        """The config view has reached the log's end."""
+        if not self._take(cause_id, Stage.CATCHING_UP) or self.assignment is None:
+            return
+        if self.assignment.error is not AssignmentError.NO_ERROR:
+            self._join("the config log has been read to its end")
+        elif self._context.view.offset < self.assignment.config_offset:
+            self._join("the config log ends before the assignment")
+        else:
+            self._settle()
+
+    def call_failed(self, cause_id: str, error: DroverError) -> bool:
+        """One of the membership's calls failed; False when it was none of them."""
+        if cause_id == self._heartbeat_id:
+            self._heartbeat_id = ""
+            self.refused(error)
+            return True
+        if cause_id != self._call_id or not cause_id:
+            return False
+        self._call_id = ""
+        settings = self._context.settings
+        if self.stage is Stage.LEAVING:
+            self._end()
+        elif self.stage is Stage.CATCHING_UP:
+            # a member that cannot read the log would hold up every rebalance: step out for a while
+            member_id = self._context.member_id
+            self._context.emit(
+                LeaveGroup(self._context.next_cause("leave"), member_id, "cannot read the log")
+            )
+            self._forget_member()
+            self._back_off(settings.catch_up_backoff_ms, f"config log: {error.message}")
+        elif error.reason is Reason.ILLEGAL_GENERATION:
+            self._join("the group is in another generation")
+        else:
+            if error.reason in (Reason.UNKNOWN_MEMBER_ID, Reason.FENCED_INSTANCE_ID):
+                self._forget_member()
+            self._back_off(settings.join_backoff_ms, error.message)
+        return True
+
+    def join_due(self) -> None:
+        """The back-off is over."""
+        if self.stage is Stage.BACKING_OFF:
+            self._join(self.reason)
+
+    def left(self, cause_id: str) -> None:
+        """LeaveGroup was answered."""
+        if self._take(cause_id, Stage.LEAVING):
+            self._end()
+
+    # Signs of life
+
+    def heartbeat_due(self) -> None:
+        """Give a sign of life, unless the last one is still on its way."""
+        if self.stage in _BEATING and self._context.member_id:
+            if not self._heartbeat_id:
+                self._heartbeat_id = self._context.next_cause("heartbeat")
+                self._heartbeat_sent_ms = self._context.now_ms
+                self._context.emit(
+                    Heartbeat(self._heartbeat_id, self._context.member_id, self._context.generation)
+                )
+            self._arm_heartbeat()
+
+    def heartbeat_answered(self, cause_id: str, rebalance_in_progress: bool) -> None:
+        """The coordinator knows this member to be alive since the heartbeat was sent."""
+        if cause_id != self._heartbeat_id:
+            return
+        self._heartbeat_id = ""
+        self._heard_at(self._heartbeat_sent_ms)
+        if rebalance_in_progress:
+            self.request_rejoin("the group rebalances")
+
+    def pushed(self, member_id: str, generation: int, rejoin_needed: bool) -> None:
+        """The coordinator announced a change; an announcement of the past is ignored."""
+        current = member_id == self._context.member_id and generation >= self._context.generation
+        if current and rejoin_needed:
+            # it may overtake the answer to SyncGroup: then settling is where it counts
+            self._ended_generation = generation
+            self.request_rejoin("the group rebalances")
+
+    def session_elapsed(self) -> None:
+        """Unheard for a session timeout: others may have this worker's tasks by now."""
+        if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
+            self._stop_work("the coordinator was out of reach for a session timeout")
+
+    # How it happens
+
+    def _joined(self, joined: Joined) -> None:
+        context = self._context
+        context.generation = context.status_generation = joined.generation
+        self._heard_at(context.now_ms)
+        self._heartbeat_id = ""
+        self._arm_heartbeat()
+        if self._watched_member_id != joined.member_id:
+            self._watched_member_id = joined.member_id
+            context.emit(WatchGroup(joined.member_id))
+        assignments: dict[str, bytes] = {}
+        self.assignments = {}
+        if joined.leader_id == joined.member_id:
+            try:
+                assignments = self._assign(joined)
+            except InvalidArgumentError as error:
+                self._back_off(context.settings.join_backoff_ms, error.message)
+                return
+        self._enter(Stage.SYNCING, f"joined generation {joined.generation}")
+        self._call_id = context.next_cause("sync")
+        context.emit(SyncGroup(self._call_id, joined.member_id, joined.generation, assignments))
+
+    def _assign(self, joined: Joined) -> dict[str, bytes]:
+        members = {m.member_id: decode_metadata(m.metadata) for m in joined.members}
+        assigned = perform_assignment(
+            members=members,
+            leader_id=joined.leader_id,
+            task_counts=self._context.view.task_counts(),
+            config_offset=self._context.view.offset,
+        )
+        self.assignments = {members[member].worker_url: part for member, part in assigned.items()}
+        return {member_id: encode_assignment(part) for member_id, part in assigned.items()}
+
+    def _assigned(self, assignment: Assignment) -> None:
+        context = self._context
+        behind = context.view.offset < assignment.config_offset
+        if assignment.error is not AssignmentError.NO_ERROR:
+            if behind or assignment.leader_id == context.member_id:
+                self._catch_up()
+            else:
+                self._join("the leader has to read the config log first")
+        elif behind:
+            self._catch_up()
+        else:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._ended_generation >= self._context.generation:
+            self._join("the group rebalances")
+            return
+        self._enter(Stage.SETTLED, "")
+        self.settled_count += 1
+        # under a stream of changes there is always a later one: some work has to be done as well
+        self.structure_changed()
+
+    def _gather(self, rejoin_by_ms: int) -> None:
+        left_ms = max(rejoin_by_ms - self._context.now_ms, 0)
+        delay_ms = min(self._context.settings.rejoin_delay_ms, left_ms)
+        self._context.set_timer("rejoin", delay_ms, RejoinDue())
+
+    def _catch_up(self) -> None:
+        self._enter(Stage.CATCHING_UP, "the leader has read more of the config log")
+        self._call_id = self._context.next_cause("read")
+        self._context.emit(ReadConfigsToEnd(self._call_id))
+
+    def _stop_work(self, reason: str) -> None:
+        self._call_id = ""
+        self._enter(Stage.STOPPING_WORK, reason)
+        self._work.revoke_all()
+
+    def _join(self, reason: str) -> None:
+        context = self._context
+        self._enter(Stage.JOINING, reason)
+        # should the answer be of that generation still, then a coordinator that restarted has
+        # forgotten that it was to end
+        self._ended_generation = -1
+        self._call_id = context.next_cause("join")
+        metadata = MemberMetadata(context.settings.worker_id, context.view.offset)
+        context.emit(JoinGroup(self._call_id, context.member_id, encode_metadata(metadata), reason))
+
+    def _back_off(self, delay_ms: int, reason: str) -> None:
+        self._enter(Stage.BACKING_OFF, reason)
+        self._context.set_timer("join", delay_ms, JoinDue())
+
+    def _leave(self) -> None:
+        if not self._context.member_id:
+            self._end()
+            return
+        self._call_id = self._context.next_cause("leave")
+        self._context.emit(
+            LeaveGroup(self._call_id, self._context.member_id, "the worker is shutting down")
+        )
+
+    def _end(self) -> None:
+        self._forget_member()
+        for key in ("join", "heartbeat", "session"):
+            self._context.cancel_timer(key)
+        self._enter(Stage.ENDED, "")
+        self._context.emit(Halt())
+
+    def _forget_member(self) -> None:
+        self._context.member_id = ""
+        self._context.generation = -1
+        self._ended_generation = -1
+        self.assignment = None
+        self.assignments = {}
+        if self._watched_member_id:
+            self._watched_member_id = ""
+            self._context.emit(WatchGroup(""))
+
+    def _heard_at(self, heard_ms: int) -> None:
+        settings = self._context.settings
+        left_ms = heard_ms + settings.session_timeout_ms - self._context.now_ms
+        self._context.set_timer("session", max(left_ms, 0), SessionElapsed())
+
+    def _arm_heartbeat(self) -> None:
+        self._context.set_timer(
+            "heartbeat", self._context.settings.heartbeat_interval_ms, HeartbeatDue()
+        )
+
+    def _take(self, cause_id: str, stage: Stage) -> bool:
+        if cause_id != self._call_id or self.stage is not stage:
+            return False
+        self._call_id = ""
+        return True
+
+    def _enter(self, stage: Stage, reason: str) -> None:
+        if self._rejoin_by_ms is not None:
+            self._rejoin_by_ms = None
+            self._context.cancel_timer("rejoin")
+        self._gathered_offset = 0
+        self.stage = stage
+        self.reason = reason

@@ -1,0 +1,133 @@
+"""What callers ask of the herder, and what they get."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drover.model.config import ConfigMap, TargetState
+from drover.model.ids import TaskId
+from drover_worker.core.restart_plan import RestartPlan
+
+
+@dataclass(frozen=True, slots=True)
+class CreateConnector:
+    """Write the config of a connector that does not exist; answered by ConfigStored. Leader."""
+
+    name: str
+    config: ConfigMap
+    initial_state: TargetState
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutConnectorConfig:
+    """Write a connector's whole config; answered by ConfigStored. Leader.
+
+    ``expected_revision`` is what the caller read; 0 for "must not exist", None for "whatever".
+    """
+
+    name: str
+    config: ConfigMap
+    expected_revision: int | None
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackConnector:
+    """Write a config that the connector had as its new one; answered by ConfigStored. Leader."""
+
+    name: str
+    revision: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteConnector:
+    """Remove a connector; answered by Accomplished. Leader."""
+
+    name: str
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class SetTargetState:
+    """Say what a connector should be doing; answered by Accomplished.
+
+    STOPPED belongs to the leader, for it empties the task configs first; the others can be written
+    by any worker.
+    """
+
+    name: str
+    target_state: TargetState
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartConnector:
+    """Restart a connector.
+
+    With neither flag its owner restarts the connector object (Accomplished); with one the leader
+    writes a restart request that every worker acts on (RestartPlanned).
+    """
+
+    name: str
+    include_tasks: bool
+    only_failed: bool
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RestartTask:
+    """Restart one task; answered by Accomplished. Owner."""
+
+    task: TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitTaskConfigs:
+    """Write the task configs that an owner's connector made; answered by Accomplished. Leader."""
+
+    connector: str
+    configs: Sequence[ConfigMap]
+    request_id: str
+
+
+Request = (
+    CreateConnector
+    | PutConnectorConfig
+    | RollbackConnector
+    | DeleteConnector
+    | SetTargetState
+    | RestartConnector
+    | RestartTask
+    | SubmitTaskConfigs
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigStored:
+    """The config is durable under ``revision``, and this worker has read it back."""
+
+    revision: int
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Accomplished:
+    """It is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPlanned:
+    """The restart request is durable; this is what it will restart."""
+
+    plan: RestartPlan
+
+
+@dataclass(frozen=True, slots=True)
+class CarryTo:
+    """Another worker has to answer: carry the call there."""
+
+    worker_url: str
+
+
+Response = ConfigStored | Accomplished | RestartPlanned | CarryTo

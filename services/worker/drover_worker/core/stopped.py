@@ -1,0 +1,86 @@
+"""The leader takes away the task configs of connectors that are stopped.
+
+A stop empties them before it says STOPPED. But a leader that dies in between leaves a connector
+that should run without tasks, its owner makes new ones, and the second write of the stop may come
+after them.
+"""
+
+from drover.errors import DroverError, Reason
+from drover.model.config import TargetState
+from drover_worker.core.context import Context
+from drover_worker.core.events import EmptyStoppedDue
+from drover_worker.core.instructions import WriteTaskConfigs
+from drover_worker.core.writer import Writer
+
+
+class StoppedConnectors:
+    """Looks at connectors that changed, and at all when this worker comes to lead."""
+
+    def __init__(self, context: Context, writer: Writer) -> None:
+        self._context = context
+        self._writer = writer
+        #: To be looked at, in order.
+        self._names: dict[str, None] = {}
+        #: Names by the cause of their write under way, and the epoch of it.
+        self._writing: dict[str, tuple[str, int]] = {}
+        #: To be tried again.
+        self._failed: dict[str, None] = {}
+        self._attempt = 0
+        self._ready = False
+
+    def changed(self, name: str) -> None:
+        """The target state or the task configs of a connector changed."""
+        self._names[name] = None
+
+    def pump(self) -> None:
+        """Write what is to be written, if this worker may."""
+        if not self._writer.ready:
+            self._ready = False
+            return
+        if not self._ready:
+            self._ready = True
+            self._names = dict.fromkeys(self._context.view.connectors)
+        names, self._names = self._names, {}
+        for name in names:
+            if self._has_tasks(name):
+                self._empty(name)
+
+    def written(self, cause_id: str) -> bool:
+        """The write is durable; False when it was another one."""
+        if self._writing.pop(cause_id, None) is None:
+            return False
+        self._attempt = 0
+        return True
+
+    def call_failed(self, cause_id: str, error: DroverError) -> bool:
+        """The write failed: again later; False for another call."""
+        write = self._writing.pop(cause_id, None)
+        if write is None:
+            return False
+        name, epoch = write
+        if error.reason is Reason.STALE_WRITER_EPOCH:
+            self._writer.lost(epoch)
+        self._failed[name] = None
+        delay_ms = self._context.call_backoff_ms(self._attempt)
+        self._attempt += 1
+        self._context.set_timer("empty-stopped", delay_ms, EmptyStoppedDue())
+        return True
+
+    def due(self) -> None:
+        """The back-off is over."""
+        self._names.update(self._failed)
+        self._failed.clear()
+
+    def _has_tasks(self, name: str) -> bool:
+        entry = self._context.view.connectors.get(name)
+        stopped = entry is not None and entry.target_state is TargetState.STOPPED
+        return stopped and bool(self._context.view.tasks(name))
+
+    def _empty(self, name: str) -> None:
+        epoch = self._writer.epoch
+        if epoch is None:
+            return
+        cause_id = self._context.next_cause("empty-stopped")
+        self._writing[cause_id] = name, epoch
+        request_id = f"{self._context.member_id}/{self._context.next_id()}"
+        self._context.emit(WriteTaskConfigs(cause_id, name, (), epoch, request_id))

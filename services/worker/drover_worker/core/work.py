@@ -1,0 +1,150 @@
+"""Everything that this worker runs: the connectors and tasks of its assignment."""
+
+from collections.abc import Callable
+
+from drover.model.ids import TaskId
+from drover.model.status import RunState, StatusKey
+from drover_worker.core.connector_lifecycle import ConnectorLifecycle
+from drover_worker.core.context import Context
+from drover_worker.core.lifecycle import IN_ENGINE, STARTING, Lifecycle
+from drover_worker.core.protocol import Assignment
+from drover_worker.core.restart_plan import RestartPlan, RestartRequest, plan_restart
+from drover_worker.core.task_lifecycle import TaskLifecycle
+
+
+class Work:
+    """Holds one lifecycle for each assigned connector and task, and moves those that changed."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.connectors: dict[str, ConnectorLifecycle] = {}
+        self.tasks: dict[TaskId, TaskLifecycle] = {}
+        #: In the order in which they changed.
+        self._touched: dict[StatusKey, None] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is assigned and nothing is left of what was."""
+        return not self.connectors and not self.tasks
+
+    @property
+    def starting(self) -> bool:
+        """Whether something is on its way into the engine."""
+        return any(item.phase in STARTING for item in self.all())
+
+    def find(self, key: StatusKey) -> Lifecycle | None:
+        """The lifecycle of a connector (by name) or task; None when it is not ours."""
+        return self.tasks.get(key) if isinstance(key, TaskId) else self.connectors.get(key)
+
+    def all(self) -> list[Lifecycle]:
+        """Every lifecycle: connectors, then tasks."""
+        return [*self.connectors.values(), *self.tasks.values()]
+
+    def assign(self, assignment: Assignment) -> None:
+        """Start what was assigned and is still there; everything earlier has been stopped.
+
+        Tasks whose configs are later than the assignment wait for the next one: another worker
+        may still start the earlier ones, and the two sets can share work.
+        """
+        view = self._context.view
+        for name in assignment.connectors:
+            if name in view.connectors:
+                self.connectors[name] = ConnectorLifecycle(name)
+                self.touch(name)
+        for task in assignment.tasks:
+            is_later = view.tasks_offset(task.connector) > assignment.config_offset
+            if view.has_task(task) and not is_later:
+                self.tasks[task] = TaskLifecycle(task)
+                self.touch(task)
+
+    def revoke_connector(self, name: str) -> None:
+        """A connector is gone: stop it and its tasks."""
+        connector = self.connectors.get(name)
+        if connector is not None:
+            connector.revoke()
+            self.touch(name)
+        self.revoke_tasks(name)
+
+    def revoke_tasks(self, name: str) -> None:
+        """A connector's tasks are others now: stop those that are here."""
+        for task, item in self.tasks.items():
+            if task.connector == name:
+                item.revoke()
+                self.touch(task)
+
+    def revoke_all(self) -> None:
+        """Stop everything; ``idle`` tells when it is done."""
+        for item in self.all():
+            item.revoke()
+            self.touch(item.key)
+
+    def lose_engine(self, reason: str) -> None:
+        """The engine ended: what ran in it has FAILED."""
+        for item in self.all():
+            item.lose_engine(self._context, reason)
+            self.touch(item.key)
+
+    def regain_engine(self) -> None:
+        """A new engine is ready: start what was lost, and what waited for it."""
+        for item in self.all():
+            item.regain_engine()
+            self.touch(item.key)
+
+    def touch(self, key: StatusKey) -> None:
+        """Have ``advance`` look at an item."""
+        self._touched[key] = None
+
+    def touch_connector(self, name: str) -> None:
+        """Have ``advance`` look at a connector and those of its tasks that are here."""
+        self.touch(name)
+        for task in self.tasks:
+            if task.connector == name:
+                self.touch(task)
+
+    def advance(self, on_change: Callable[[Lifecycle], None]) -> None:
+        """Ask for the next step of everything that changed; ``on_change`` sees each of them."""
+        touched, self._touched = self._touched, {}
+        for key in touched:
+            item = self.find(key)
+            if item is None:
+                continue
+            item.advance(self._context)
+            if item.gone:
+                self._forget(key)
+            on_change(item)
+
+    def plan_restart(self, request: RestartRequest) -> RestartPlan:
+        """What a restart request restarts on this worker."""
+        connector = self.connectors.get(request.name)
+        tasks = {task: item for task, item in self.tasks.items() if task.connector == request.name}
+        plan = plan_restart(
+            request,
+            connector_state=connector.state if connector else RunState.UNASSIGNED,
+            task_states={task: item.state for task, item in tasks.items()},
+        )
+        return RestartPlan(
+            request.name, plan.restart_connector and connector is not None, plan.tasks
+        )
+
+    def restart(self, plan: RestartPlan) -> None:
+        """Restart what the plan names: the connector, then the tasks."""
+        keys: list[StatusKey] = [plan.name] if plan.restart_connector else []
+        for key in [*keys, *plan.tasks]:
+            item = self.find(key)
+            if item is not None:
+                item.restart()
+                self.touch(key)
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        for item in self.all():
+            assert not item.gone, f"{item.key} is gone but not forgotten"
+            if item.phase in IN_ENGINE:
+                assert item.run_id > 0, f"{item.key} is in the engine without a run"
+                assert self._context.engine_up, f"{item.key} is in an engine that is not there"
+
+    def _forget(self, key: StatusKey) -> None:
+        if isinstance(key, TaskId):
+            del self.tasks[key]
+        else:
+            del self.connectors[key]

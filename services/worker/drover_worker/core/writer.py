@@ -1,0 +1,92 @@
+"""The leader's right to write to the config log."""
+
+from drover.errors import DroverError, Reason
+from drover.model.ids import Term
+from drover_worker.core.context import Context
+from drover_worker.core.events import ClaimWriterDue
+from drover_worker.core.instructions import ClaimWriter
+from drover_worker.core.membership import Membership
+
+
+class Writer:
+    """Claims the config log when this worker comes to lead, and again when another claim beat it.
+
+    ``epoch`` goes with every privileged write. Before the first write the leader reads to where
+    the log ended when it claimed, so that it decides on all that earlier leaders wrote.
+    """
+
+    def __init__(self, context: Context, membership: Membership) -> None:
+        self._context = context
+        self._membership = membership
+        self.epoch: int | None = None
+        self._end_offset = 0
+        self._cause_id = ""
+        self._waiting = False
+        self._attempt = 0
+        self._sequence = 0
+        self._generation = -1
+
+    @property
+    def ready(self) -> bool:
+        """Whether this worker may write now."""
+        return (
+            self.epoch is not None
+            and self._membership.leads
+            and self._context.view.offset >= self._end_offset
+        )
+
+    @property
+    def _busy(self) -> bool:
+        return self._waiting or bool(self._cause_id)
+
+    def pump(self) -> None:
+        """Claim when that is due; forget the claim when another worker leads."""
+        if self._membership.settled and not self._membership.leads:
+            self.epoch = None
+        elif self._membership.leads and self.epoch is None and not self._busy:
+            self._claim()
+
+    def claimed(self, cause_id: str, epoch: int, end_offset: int) -> None:
+        """The claim was granted."""
+        if cause_id == self._cause_id:
+            self._cause_id = ""
+            self._attempt = 0
+            if self._membership.leads:
+                self.epoch = epoch
+                self._end_offset = end_offset
+
+    def call_failed(self, cause_id: str, error: DroverError) -> bool:
+        """The claim was refused or could not be made; False when it was another call."""
+        if not cause_id or cause_id != self._cause_id:
+            return False
+        self._cause_id = ""
+        if error.reason is Reason.STALE_TERM:
+            self._membership.refused(error)
+        self._waiting = True
+        self._context.set_timer(
+            "claim-writer", self._context.call_backoff_ms(self._attempt), ClaimWriterDue()
+        )
+        self._attempt += 1
+        return True
+
+    def claim_due(self) -> None:
+        """The back-off is over."""
+        self._waiting = False
+
+    def lost(self, epoch: int) -> None:
+        """A write was refused under ``epoch``: claim again if this worker still leads."""
+        if self.epoch == epoch:
+            self.epoch = None
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        if self._membership.settled and not self._membership.leads:
+            assert self.epoch is None, "a follower holds the config log's epoch"
+
+    def _claim(self) -> None:
+        generation = self._context.generation
+        if generation != self._generation:
+            self._generation, self._sequence = generation, 0
+        self._sequence += 1
+        self._cause_id = self._context.next_cause("claim-writer")
+        self._context.emit(ClaimWriter(self._cause_id, Term(generation, self._sequence)))

@@ -1,0 +1,8 @@
+"""``python -m drover_worker.engine``: the guard of an engine process; see guard.py."""
+
+import sys
+
+from drover_worker.engine.guard import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,64 @@
+"""Answers to commands: what a plugin call's outcome means to the herder."""
+
+from collections.abc import Iterable
+
+from drover.api.engine.v1 import engine_pb2
+from drover.errors import DroverError
+from drover_worker.engine.plugins import PluginNotFoundError, describe_error
+from drover_worker.engine.threads import Raised, TimedOut, cap_text, format_trace
+from drover_worker.process_loggers import LoggerState
+
+_MESSAGE_MAX_BYTES = 4 * 1024
+
+
+def done(call_id: int) -> engine_pb2.EngineReport:
+    """The command was carried out."""
+    return engine_pb2.EngineReport(call_id=call_id, done=engine_pb2.Done())
+
+
+def loggers(call_id: int, states: Iterable[LoggerState]) -> engine_pb2.EngineReport:
+    """Loggers of this process."""
+    report = engine_pb2.EngineReport(call_id=call_id, loggers=engine_pb2.LoggerList())
+    for state in states:
+        shown = report.loggers.loggers.add(name=state.name, level=state.level)
+        if state.changed_ms is not None:
+            shown.last_change_time.FromMilliseconds(state.changed_ms)
+    return report
+
+
+def failed(
+    call_id: int,
+    message: str,
+    *,
+    trace: str = "",
+    plugin_not_found: bool = False,
+    timed_out: bool = False,
+) -> engine_pb2.EngineReport:
+    """The command was not carried out."""
+    return engine_pb2.EngineReport(
+        call_id=call_id,
+        failure=engine_pb2.Failure(
+            message=cap_text(message, _MESSAGE_MAX_BYTES),
+            trace=trace,
+            plugin_not_found=plugin_not_found,
+            timed_out=timed_out,
+        ),
+    )
+
+
+def failure_of(call_id: int, what: str, outcome: Raised | TimedOut) -> engine_pb2.EngineReport:
+    """A plugin call, named by ``what``, that gave no value."""
+    if isinstance(outcome, TimedOut):
+        message = timed_out_message(what, outcome.limit_ms)
+        return failed(call_id, message, trace=message, timed_out=True)
+    error = outcome.error
+    if isinstance(error, PluginNotFoundError):
+        return failed(call_id, str(error), plugin_not_found=True)
+    if isinstance(error, DroverError):
+        return failed(call_id, f"{what}: {error.message}", trace=format_trace(error))
+    return failed(call_id, f"{what} raised {describe_error(error)}", trace=format_trace(error))
+
+
+def timed_out_message(what: str, limit_ms: int) -> str:
+    """What is told of a call that was abandoned."""
+    return f"{what} did not return within {limit_ms / 1000:g} s and was abandoned"

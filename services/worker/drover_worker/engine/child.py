@@ -1,0 +1,255 @@
+"""One life of an engine process, as the herder sees it: start, exchange messages, end."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import uuid
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import structlog
+
+import drover
+import drover_worker
+from drover.api.engine.v1 import engine_pb2
+from drover_worker.engine import framing, process_tree
+from drover_worker.engine.settings import (
+    DIRECTORY_PREFIX,
+    DIRECTORY_VARIABLE,
+    SETTINGS_VARIABLE,
+    TREE_VARIABLE,
+    EngineSettings,
+)
+
+_OUTGOING_MAX = 1024
+_TAIL_LINES = 60
+_LINE_MAX_BYTES = 64 * 1024
+_SWEEP_LIMIT_S = 5.0
+#: How long a guard may take to kill its tree before it is killed itself.
+_KILL_LIMIT_S = 5.0
+#: How long to read on in a standard error that something else may hold open.
+_STDERR_LIMIT_S = 1.0
+
+log = structlog.get_logger(__name__)
+
+
+class EngineChild:
+    """A guard process with an engine below it, and the stream to that engine."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        *,
+        on_report: Callable[[engine_pb2.EngineReport], None],
+        on_log_line: Callable[[bytes], None],
+        guard_command: Sequence[str] = (),
+        engine_command: Sequence[str] = (),
+    ) -> None:
+        """Nothing runs yet.
+
+        Args:
+            settings: What the engine is told.
+            on_report: Called for every message of the engine, in order, on the event loop.
+            on_log_line: Called for every line of the tree's standard output and error.
+            guard_command: Another guard than the real one, for tests.
+            engine_command: Another engine than the real one, for tests.
+        """
+        python = settings.python_executable
+        self._settings = settings
+        self._on_report = on_report
+        self._on_log_line = on_log_line
+        self._guard_command = guard_command or (python, "-m", "drover_worker.engine")
+        self._engine_command = engine_command or (python, "-m", "drover_worker.engine.process")
+        self._tree_id = uuid.uuid4().hex
+        self._directory = Path(tempfile.gettempdir()) / f"{DIRECTORY_PREFIX}{self._tree_id}"
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(_OUTGOING_MAX)
+        self._process: asyncio.subprocess.Process | None = None
+        self._lifeline: int | None = None
+        self._pumps: list[asyncio.Task[None]] = []
+        self._writer: asyncio.StreamWriter | None = None
+        self._stderr_transport: asyncio.ReadTransport | None = None
+
+    @property
+    def process_id(self) -> int | None:
+        """The guard's process id, once started."""
+        return self._process.pid if self._process else None
+
+    @property
+    def tree_id(self) -> str:
+        """The mark of every process of this tree, in its environment under TREE_VARIABLE."""
+        return self._tree_id
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines of the tree's standard error."""
+        return "\n".join(self._tail)
+
+    async def start(self) -> None:
+        """Start the processes; returns before the engine answers."""
+        ours, theirs = socket.socketpair()
+        lifeline_read, lifeline_write = os.pipe2(os.O_CLOEXEC)
+        # our own pipe, as asyncio's wait() would wait for everyone who holds it open
+        stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC)
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._guard_command,
+                str(os.getpid()),
+                str(lifeline_read),
+                str(theirs.fileno()),
+                *self._engine_command,
+                str(theirs.fileno()),
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=stderr_write,  # for what plugins print
+                stderr=stderr_write,
+                pass_fds=(lifeline_read, theirs.fileno()),
+                env=self._environment(),
+                start_new_session=True,  # Ctrl-C is for the herder, which stops the engine in order
+            )
+        except BaseException:
+            ours.close()
+            os.close(lifeline_write)
+            os.close(stderr_read)
+            raise
+        finally:
+            theirs.close()
+            os.close(lifeline_read)
+            os.close(stderr_write)
+        self._lifeline = lifeline_write
+        ours.setblocking(False)
+        reader, self._writer = await asyncio.open_connection(sock=ours)
+        stderr = asyncio.StreamReader(limit=_LINE_MAX_BYTES)
+        self._stderr_transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stderr), os.fdopen(stderr_read, "rb")
+        )
+        self._pumps = [
+            asyncio.create_task(self._pump_reports(reader), name="engine-reports"),
+            asyncio.create_task(self._pump_commands(self._writer), name="engine-commands"),
+            asyncio.create_task(self._pump_stderr(stderr), name="engine-stderr"),
+        ]
+
+    async def send(self, command: engine_pb2.EngineCommand) -> None:
+        """Queue a command; waits while the queue is full."""
+        await self._outgoing.put(framing.encode_frame(command))
+
+    def terminate(self) -> None:
+        """Ask the engine to stop in good order."""
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Have the guard kill the tree at once."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+
+    async def wait(self) -> int:
+        """Wait for the end, and clean up; every report has been handed over when it returns.
+
+        Returns:
+            The exit code, 128 + N after signal N.
+        """
+        assert self._process is not None
+        code = await self._process.wait()
+        reports, commands, stderr = self._pumps
+        await asyncio.to_thread(self._sweep)
+        await asyncio.wait([reports, stderr], timeout=_STDERR_LIMIT_S)
+        for pump in (reports, commands, stderr):
+            pump.cancel()
+        await asyncio.gather(reports, commands, stderr, return_exceptions=True)
+        self.kill()
+        for open_end in (self._writer, self._stderr_transport):
+            if open_end is not None:
+                open_end.close()
+        return code if code >= 0 else 128 - code
+
+    async def stop(self, limit_s: float) -> None:
+        """Stop in good order within ``limit_s`` seconds, else kill; needs a ``wait`` beside it."""
+        assert self._process is not None
+        self.terminate()
+        for force, patience_s in (
+            (self.kill, limit_s),
+            (self._kill_guard, _KILL_LIMIT_S),
+        ):
+            try:
+                async with asyncio.timeout(patience_s):
+                    await self._process.wait()
+                return
+            except TimeoutError:
+                force()
+        await self._process.wait()
+
+    def _sweep(self) -> None:
+        """Clear away what a guard that was killed could not."""
+        process_tree.kill_marked(TREE_VARIABLE, self._tree_id, _SWEEP_LIMIT_S)
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _kill_guard(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    def _environment(self) -> dict[str, str]:
+        """The herder's environment, and the means to import this code wherever it was found."""
+        roots = [str(Path(str(module.__file__)).parents[1]) for module in (drover, drover_worker)]
+        inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        path = dict.fromkeys(part for part in (*roots, *inherited) if part)
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(path),
+            "PYTHONUNBUFFERED": "1",
+            SETTINGS_VARIABLE: self._settings.to_json(),
+            TREE_VARIABLE: self._tree_id,
+            DIRECTORY_VARIABLE: str(self._directory),
+        }
+
+    async def _pump_reports(self, reader: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                report = await framing.receive_async(reader, engine_pb2.EngineReport)
+            except framing.FramingError as error:
+                log.error("engine stream broken", error=str(error))
+                self.kill()
+                return
+            except OSError:  # the engine ended with commands unread
+                return
+            if report is None:
+                return
+            try:
+                self._on_report(report)
+            except Exception:
+                # a handler's defect must not end the stream
+                log.exception("a report was not handled", report=report.WhichOneof("report"))
+
+    async def _pump_commands(self, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(await self._outgoing.get())
+                await writer.drain()
+
+    async def _pump_stderr(self, stream: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                line = await stream.readuntil(b"\n")
+            except asyncio.IncompleteReadError as error:
+                line = error.partial
+                if not line:
+                    return
+            except asyncio.LimitOverrunError:
+                line = await stream.read(_LINE_MAX_BYTES)
+            self._tail.append(line.decode(errors="replace").rstrip("\n"))
+            self._on_log_line(line)
+
+
+def write_to_stderr(line: bytes) -> None:
+    """Hand a line of the engine on to this process's standard error."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(line.decode(errors="replace"))
+        sys.stderr.flush()

@@ -1,0 +1,202 @@
+"""The engine: takes the herder's commands, and owns what carries them out."""
+
+import os
+import threading
+from collections.abc import Callable
+
+import structlog
+from pyspark.sql import SparkSession
+
+from drover.api.engine.v1 import engine_pb2
+from drover.clock import SystemClock
+from drover.codec.common import decode_task_id
+from drover.dataplane.plane import DataPlane
+from drover.errors import DroverError
+from drover.model.ids import TaskId
+from drover_worker.engine import answers
+from drover_worker.engine.connectors import ConnectorRegistry
+from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.scheduler import Scheduler
+from drover_worker.engine.settings import EngineLimits
+from drover_worker.engine.task_runner import TaskTools
+from drover_worker.engine.tasks import TaskRegistry
+from drover_worker.engine.threads import Outcome, PluginThreads, Returned
+from drover_worker.engine.topic_watcher import TopicWatcher
+from drover_worker.engine.validation import encode_plugins, validate
+from drover_worker.process_loggers import ProcessLoggers
+
+Send = Callable[[engine_pb2.EngineReport], None]
+
+log = structlog.get_logger(__name__)
+
+
+class Engine:
+    """Carries commands out. Nothing here waits for a plugin or for Spark: the thread that reads
+    commands only hands them on.
+    """
+
+    def __init__(self, limits: EngineLimits, send: Send, plugins: PluginRegistry) -> None:
+        self._limits = limits
+        self._send = send
+        self._plugins = plugins
+        self._loggers = ProcessLoggers(SystemClock().now_ms)
+        self._threads = PluginThreads(
+            abandoned_max=limits.abandoned_threads, on_exhausted=self._ask_for_replacement
+        )
+        self._tools: TaskTools | None = None
+        self._tools_ready = threading.Event()
+        self._closed = threading.Event()
+        self._commits: dict[int, Callable[[engine_pb2.CommitResult], None]] = {}
+        self._connectors = ConnectorRegistry(plugins, self._threads, limits, send)
+        self._tasks = TaskRegistry(plugins, self._threads, limits, send, self._wait_for_tools)
+
+    def spark_ready(self, spark: SparkSession, plane: DataPlane) -> None:
+        """Let tasks run; what the herder sent meanwhile starts now."""
+        # now, and not at the cost of the first task or of one that is handed over
+        plane.warm_up(spark)
+        self._tools = TaskTools(
+            spark=spark,
+            plane=plane,
+            scheduler=Scheduler(
+                place_count=self._limits.batch_threads,
+                on_hung=self._threads.write_off,
+                on_returned=self._threads.written_off_ended,
+            ),
+            threads=self._threads,
+            watcher=TopicWatcher(plane, interval_ms=self._limits.topic_watch_ms),
+            limits=self._limits,
+            send=self._send,
+            commits=self._commits,
+        )
+        self._tools_ready.set()
+        threading.Thread(target=self._tell_progress, name="progress", daemon=True).start()
+        self._send(
+            engine_pb2.EngineReport(
+                ready=engine_pb2.EngineReady(
+                    spark_version=spark.version,
+                    spark_master=spark.sparkContext.master or "",
+                    process_id=os.getpid(),
+                )
+            )
+        )
+
+    def handle(self, command: engine_pb2.EngineCommand) -> None:
+        """Take a command; its answer is sent later, from another thread."""
+        kind = command.WhichOneof("command")
+        try:
+            self._dispatch(kind, command)
+        except DroverError as error:
+            self._send(answers.failed(command.call_id, error.message))
+        except Exception as error:
+            log.exception("a command was not handled", command=kind)
+            self._send(answers.failed(command.call_id, f"a defect of the engine: {error!r}"))
+
+    def close(self) -> None:
+        """Stop every task and connector; waits within the time limit of stop()."""
+        self._closed.set()
+        ended = self._tasks.close() + self._connectors.close()
+        limit_s = 2 * self._limits.stop_ms / 1000
+        for event in ended:
+            event.wait(limit_s)
+        if self._tools is not None:
+            self._tools.scheduler.close()
+
+    def _dispatch(self, kind: str | None, command: engine_pb2.EngineCommand) -> None:
+        call_id = command.call_id
+        if kind == "list_plugins":
+            self._list_plugins(call_id)
+        elif kind == "validate_config":
+            self._validate(call_id, dict(command.validate_config.config))
+        elif kind == "start_connector":
+            self._connectors.start(call_id, command.start_connector)
+        elif kind == "stop_connector":
+            self._connectors.stop(call_id, command.stop_connector.connector)
+        elif kind == "generate_task_configs":
+            self._connectors.generate_task_configs(call_id, command.generate_task_configs)
+        elif kind == "start_task":
+            self._tasks.start(call_id, command.start_task)
+        elif kind == "stop_task":
+            self._tasks.stop(call_id, decode_task_id(command.stop_task.task))
+        elif kind == "set_paused":
+            self._set_paused(call_id, command.set_paused)
+        elif kind == "list_loggers":
+            self._send(answers.loggers(call_id, self._loggers.states()))
+        elif kind == "set_logger_levels":
+            self._set_logger_levels(call_id, command.set_logger_levels)
+        elif kind == "commit_result":
+            take = self._commits.pop(call_id, None)
+            if take is not None:
+                take(command.commit_result)
+        else:
+            self._send(answers.failed(call_id, "this engine does not know that command"))
+
+    def _list_plugins(self, call_id: int) -> None:
+        def finish(outcome: Outcome) -> None:
+            if isinstance(outcome, Returned):
+                assert isinstance(outcome.value, engine_pb2.PluginList)
+                self._send(engine_pb2.EngineReport(call_id=call_id, plugins=outcome.value))
+            else:
+                self._send(answers.failure_of(call_id, "listing the plugins", outcome))
+
+        self._threads.run(
+            "list-plugins",
+            lambda: encode_plugins(*self._plugins.list()),
+            limit_ms=self._limits.validate_ms,
+            on_done=finish,
+        )
+
+    def _validate(self, call_id: int, config: dict[str, str]) -> None:
+        def finish(outcome: Outcome) -> None:
+            if isinstance(outcome, Returned):
+                assert isinstance(outcome.value, engine_pb2.ConfigValidation)
+                self._send(engine_pb2.EngineReport(call_id=call_id, validation=outcome.value))
+            else:
+                self._send(answers.failure_of(call_id, "the validation", outcome))
+
+        self._threads.run(
+            f"validate:{config.get('name', '')[:80]}",
+            lambda: validate(self._plugins, config),
+            limit_ms=self._limits.validate_ms,
+            on_done=finish,
+        )
+
+    def _set_logger_levels(self, call_id: int, command: engine_pb2.SetLoggerLevels) -> None:
+        changed: set[str] = set()
+        for each in command.levels:
+            changed.update(self._loggers.set_level(each.name, each.level))
+        states = [state for state in self._loggers.states() if state.name in changed]
+        self._send(answers.loggers(call_id, states))
+
+    def _set_paused(self, call_id: int, command: engine_pb2.SetPaused) -> None:
+        if command.HasField("task"):
+            task = TaskId(command.connector, command.task)
+            self._tasks.set_paused(call_id, task, command.paused)
+        else:
+            self._connectors.set_paused(call_id, command.connector, command.paused)
+
+    def _wait_for_tools(self) -> TaskTools:
+        self._tools_ready.wait()
+        assert self._tools is not None
+        return self._tools
+
+    def _tell_progress(self) -> None:
+        spark_alive = True
+        while not self._closed.wait(self._limits.progress_ms / 1000):
+            self._report_progress()
+            if spark_alive and self._spark_was_stopped():
+                spark_alive = False
+                self._ask_for_replacement("a plugin stopped the Spark session that all share")
+
+    def _spark_was_stopped(self) -> bool:
+        return self._tools is not None and self._tools.spark.sparkContext._jsc is None
+
+    def _report_progress(self) -> None:
+        entries = self._tasks.progress()
+        if entries:
+            report = engine_pb2.TaskProgress(entries=entries)
+            self._send(engine_pb2.EngineReport(task_progress=report))
+
+    def _ask_for_replacement(self, reason: str) -> None:
+        log.error("the engine asks to be replaced", reason=reason)
+        report = engine_pb2.ReplacementRequested(reason=reason)
+        self._send(engine_pb2.EngineReport(replacement_requested=report))

@@ -1,0 +1,124 @@
+"""The guard: a tiny process between the herder and the engine, so that nothing outlives either.
+
+    herder ── guard ── engine ── JVM ── pyspark daemon ── Python workers
+
+It runs no thread and nothing but the standard library. When the herder dies or closes the
+lifeline, or the engine ends, it kills every process below it, whatever its session, and ends with
+the engine's exit code. SIGTERM goes on to the engine, which then stops in good order.
+
+The guard itself may be killed too: the engine, the JVM and the Python workers each carry a
+parent-death signal, and the herder sweeps by the tree's mark.
+"""
+
+import contextlib
+import fcntl
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from drover_worker.engine import process_tree
+from drover_worker.engine.settings import DIRECTORY_PREFIX, DIRECTORY_VARIABLE, ExitCode
+
+_KILL_LIMIT_S = 5.0
+_LEFTOVER_AGE_S = 60.0
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``arguments[3:]`` as the engine; returns the exit code for this process.
+
+    Args:
+        arguments: The herder's process id, the descriptor of the lifeline's read end, the
+            descriptor that the engine inherits, then the engine's command line.
+    """
+    herder_pid, lifeline, inherited = (int(argument) for argument in arguments[:3])
+    os.set_inheritable(lifeline, False)
+    process_tree.become_subreaper()
+    wakeup = _catch_signals()
+    try:
+        herder = os.pidfd_open(herder_pid)
+    except ProcessLookupError:
+        return ExitCode.ORPHANED
+    if os.getppid() != herder_pid:
+        return ExitCode.ORPHANED
+    command = list(arguments[3:])
+    directory = Path(os.environ[DIRECTORY_VARIABLE])
+    _hold(directory)
+    remove_leftovers(directory.parent)
+    engine = os.posix_spawn(
+        command[0],
+        command,
+        {**os.environ, "TMPDIR": str(directory)},
+        setsigdef=[*_FORWARDED, signal.SIGCHLD],
+    )
+    os.close(inherited)
+    code = _watch(engine, herder, lifeline, wakeup)
+    process_tree.kill_descendants(_KILL_LIMIT_S)
+    shutil.rmtree(directory, ignore_errors=True)
+    return code
+
+
+def _catch_signals() -> int:
+    """Have every signal write its number to a pipe; returns the read end."""
+    readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+    for number in (*_FORWARDED, signal.SIGCHLD):
+        signal.signal(number, lambda _number, _frame: None)
+    return readable
+
+
+def _watch(engine: int, herder: int, lifeline: int, wakeup: int) -> int:
+    """Wait for the end of the engine or of the herder."""
+    poller = select.poll()
+    for descriptor in (herder, lifeline, wakeup):
+        poller.register(descriptor, select.POLLIN)
+    while True:
+        ready = {descriptor for descriptor, _ in poller.poll()}
+        if herder in ready or lifeline in ready:
+            return ExitCode.ORPHANED
+        if wakeup in ready and any(number in _FORWARDED for number in os.read(wakeup, 4096)):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(engine, signal.SIGTERM)
+        ended: dict[int, int] = {}
+        process_tree.reap(ended)
+        if engine in ended:
+            return shell_exit_code(ended[engine])
+
+
+def _hold(directory: Path) -> None:
+    """Make the directory of temporary files, and say for as long as this process lives that it is
+    in use.
+    """
+    directory.mkdir(mode=0o700)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def remove_leftovers(parent: Path) -> None:
+    """Remove the directories of engines whose guard and herder were killed together."""
+    newest_s = time.time() - _LEFTOVER_AGE_S
+    for directory in parent.glob(f"{DIRECTORY_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if directory.stat().st_mtime > newest_s:
+                continue  # perhaps not held yet
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(directory, ignore_errors=True)
+            finally:
+                os.close(descriptor)
+
+
+def shell_exit_code(wait_status: int) -> int:
+    """An exit code as a shell shows it: 128 + N for a process that signal N killed."""
+    code = os.waitstatus_to_exitcode(wait_status)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

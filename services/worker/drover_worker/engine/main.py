@@ -1,0 +1,81 @@
+"""The engine process from its first message to its last."""
+
+import os
+import socket
+import threading
+from pathlib import Path
+from typing import cast
+
+import structlog
+
+from drover.api.engine.v1 import engine_pb2
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.dataplane.kafka.plane import KafkaPlane
+from drover.dataplane.plane import DataPlane
+from drover.errors import DroverError
+from drover.log.storage import EmbeddedStorage, Storage
+from drover.rpc.logs import LogFormat, LogLevel, configure_logging
+from drover_worker.engine import answers
+from drover_worker.engine.engine import Engine
+from drover_worker.engine.link import HerderLink
+from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.session import EngineStartError, SparkEngine, start_spark
+from drover_worker.engine.settings import DIRECTORY_VARIABLE, EngineSettings, ExitCode
+
+log = structlog.get_logger(__name__)
+
+
+def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) -> int:
+    """Serve the herder until ``stop`` is set; returns the exit code.
+
+    Must be called from the main thread.
+    """
+    configure_logging(
+        "engine", cast("LogLevel", settings.log_level), cast("LogFormat", settings.log_format)
+    )
+    link = HerderLink(sock)
+    engine = Engine(settings.limits, link.send, PluginRegistry())
+    link.send(engine_pb2.EngineReport(started=engine_pb2.EngineStarted()))
+    threading.Thread(target=_serve, args=(link, engine), name="commands", daemon=True).start()
+    try:
+        spark = _start(settings, engine, stop)
+    except EngineStartError as error:
+        link.send(answers.failed(0, str(error)))  # the herder logs it, and tells whoever asks
+        return error.exit_code
+    if spark is None:
+        return ExitCode.STOPPED
+    stop.wait()
+    log.info("the engine stops")
+    engine.close()
+    spark.stop()
+    return ExitCode.STOPPED
+
+
+def _serve(link: HerderLink, engine: Engine) -> None:
+    while True:
+        engine.handle(link.receive())
+
+
+def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> SparkEngine | None:
+    """Start Spark and let tasks run; None when ``stop`` was set meanwhile."""
+
+    def lost(exit_code: int) -> None:
+        if not stop.is_set():
+            log.error("the JVM ended under the engine", exit_code=exit_code)
+            os._exit(ExitCode.SPARK_LOST)
+
+    temporary = Path(os.environ[DIRECTORY_VARIABLE])
+    spark = start_spark(settings, temporary, stop=stop, on_lost=lost)
+    if spark is None:
+        return None
+    try:
+        engine.spark_ready(spark.session, _open_plane(settings.storage))
+    except DroverError as error:
+        raise EngineStartError(ExitCode.FAILED, error.message) from error
+    return spark
+
+
+def _open_plane(storage: Storage) -> DataPlane:
+    if isinstance(storage, EmbeddedStorage):
+        return EmbeddedPlane.open(storage.directory)
+    return KafkaPlane(storage)

@@ -1,0 +1,234 @@
+"""Starting Spark: a JVM that cannot outlive the engine, and one session on it."""
+
+import os
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.serializers import UTF8Deserializer, read_int
+from pyspark.sql import SparkSession
+
+from drover.cli.java_check import JavaUnusableError, find_java
+from drover.log.storage import EmbeddedStorage
+from drover_worker.engine.settings import EngineSettings, ExitCode
+
+_GATEWAY_TIMEOUT_S = 120.0
+_GATEWAY_POLL_S = 0.02
+_TEXT_PATTERN = "%d{HH:mm:ss} spark %p %c{1}: %m%n%ex"
+#: An event as structlog writes it.
+_JSON_PATTERN = (
+    '{"event": "%enc{%m}{JSON}", '
+    '"level": "%level{FATAL=critical, WARN=warning, TRACE=debug, lowerCase=true}", '
+    '"logger": "%enc{%c}{JSON}", "timestamp": "%d{yyyy-MM-dd\'T\'HH:mm:ss.SSSSSS}{UTC}Z", '
+    '"service": "spark"%notEmpty{, "exception": "%enc{%ex}{JSON}"}}%n'
+)
+_LOG4J = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = error
+# it misses a file of pools: each task is a pool of its own
+logger.pools.name = org.apache.spark.scheduler.FairSchedulableBuilder
+logger.pools.level = error
+"""
+
+log = structlog.get_logger(__name__)
+
+
+class EngineStartError(Exception):
+    """The engine cannot run here; the message is one line for people."""
+
+    def __init__(self, exit_code: ExitCode, message: str) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """A running session and its JVM."""
+
+    session: SparkSession
+    jvm: "subprocess.Popen[bytes]"
+
+    def stop(self) -> None:
+        """End the session and its JVM."""
+        self.session.stop()
+        if self.jvm.stdin is not None:
+            self.jvm.stdin.close()  # the gateway ends with its standard input
+
+
+def is_local_master(master: str) -> bool:
+    """Whether executors run on this machine, where they can reach its files."""
+    return master == "local" or master.startswith("local[")
+
+
+def check_settings(settings: EngineSettings) -> None:
+    """Refuse settings that cannot work together.
+
+    Raises:
+        EngineStartError: With BAD_SETTINGS.
+    """
+    storage = settings.storage
+    if isinstance(storage, EmbeddedStorage) and not is_local_master(settings.spark_master):
+        raise EngineStartError(
+            ExitCode.BAD_SETTINGS,
+            f"embedded storage ({storage.directory}) is a folder of this machine, and the "
+            f"executors of Spark master {settings.spark_master} run elsewhere: set "
+            "DROVER_SPARK_MASTER to local[*], or DROVER_STORAGE_URL to a Kafka cluster",
+        )
+
+
+def start_spark(
+    settings: EngineSettings,
+    directory: Path,
+    *,
+    stop: threading.Event,
+    on_lost: Callable[[int], None],
+) -> SparkEngine | None:
+    """Start a JVM and a session; call it from the main thread, whose end the JVM is bound to.
+
+    Args:
+        settings: The engine's settings.
+        directory: For Spark's temporary files; whoever made it removes it.
+        stop: Ends the start early; None is returned then.
+        on_lost: Called on a thread of its own with the exit code when the JVM ended.
+
+    Raises:
+        EngineStartError: There is no usable Java, or Spark refused its settings.
+    """
+    check_settings(settings)
+    try:
+        # before Spark's scripts and an old Java say the same in many lines
+        find_java()
+    except JavaUnusableError as error:
+        raise EngineStartError(ExitCode.JAVA_UNUSABLE, str(error)) from None
+    info = directory / f"gateway-{secrets.token_hex(8)}"
+    jvm = _launch_gateway(settings, directory, info)
+    try:
+        up = _wait_for_gateway(jvm, info, stop)
+    except BaseException:
+        jvm.kill()
+        raise
+    if not up:
+        return None
+    with info.open("rb") as stream:
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(read_int(stream))  # type: ignore[no-untyped-call]
+        os.environ["PYSPARK_GATEWAY_SECRET"] = UTF8Deserializer().loads(stream)  # type: ignore[no-untyped-call]
+    os.environ["PYSPARK_PYTHON"] = settings.python_executable
+    threading.Thread(target=lambda: on_lost(jvm.wait()), name="jvm-watch", daemon=True).start()
+    return SparkEngine(_build_session(), jvm)
+
+
+def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
+    """Spark's settings for an engine; the user's win."""
+    conf = {
+        "spark.app.name": "drover",
+        "spark.driver.memory": "1g",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # tasks are many and small: each gets its share beside one big batch
+        "spark.scheduler.mode": "FAIR",
+        "spark.pyspark.python": settings.python_executable,
+        "spark.pyspark.driver.python": settings.python_executable,
+        "spark.python.worker.reuse": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.sql.catalogImplementation": "in-memory",
+        # plans of batches are not looked at again, and an engine makes one every few milliseconds
+        "spark.sql.ui.retainedExecutions": "10",
+        "spark.ui.retainedJobs": "10",
+        "spark.ui.retainedStages": "10",
+        "spark.ui.retainedTasks": "100",
+        "spark.cleaner.periodicGC.interval": "5min",
+    }
+    if is_local_master(settings.spark_master):
+        conf["spark.python.daemon.module"] = "drover_worker.engine.python_daemon"
+        # the JVM mostly plans and waits: threads of its own for garbage would take cores away
+        conf["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
+    return {**conf, **settings.spark_conf, "spark.master": settings.spark_master}
+
+
+def _launch_gateway(
+    settings: EngineSettings, directory: Path, info: Path
+) -> "subprocess.Popen[bytes]":
+    """Start the JVM that pyspark will connect to, as pyspark does, but bound to this process.
+
+    It writes its port and secret to ``info``.
+    """
+    log4j = directory / "log4j2.properties"
+    pattern = _JSON_PATTERN if settings.log_format == "json" else _TEXT_PATTERN
+    log4j.write_text(f"{_LOG4J}appender.stderr.layout.pattern = {pattern}\n")
+    conf = spark_conf(settings, directory)
+    java_options = conf.get("spark.driver.extraJavaOptions", "")
+    conf["spark.driver.extraJavaOptions"] = (
+        f"-Dlog4j2.configurationFile=file:{log4j} -Djava.io.tmpdir={directory} "
+        f"-XX:-UsePerfData {java_options}".strip()
+    )
+    command = [sys.executable, "-m", "drover_worker.engine.bound_exec", str(os.getpid())]
+    command.append(str(Path(_find_spark_home()) / "bin" / "spark-submit"))
+    # a file, as a command line is for everyone to read, and the settings may hold credentials
+    properties = directory / "spark.properties"
+    properties.write_text("".join(f"{k}={_escape_property(v)}\n" for k, v in conf.items()))
+    command += ["--properties-file", str(properties), "pyspark-shell"]
+    environment = {
+        **os.environ,
+        "PYSPARK_PYTHON": settings.python_executable,
+        "SPARK_CONNECT_MODE": "0",
+        "SPARK_LOCAL_DIRS": str(directory / "local"),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
+    }
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+
+
+def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path, stop: threading.Event) -> bool:
+    """Wait until the JVM told its port; False when ``stop`` was set before."""
+    deadline = time.monotonic() + _GATEWAY_TIMEOUT_S
+    while not info.exists():
+        code = jvm.poll()
+        if code is not None:
+            raise EngineStartError(
+                ExitCode.SPARK_NOT_STARTED,
+                f"Spark's JVM ended with exit code {code} before it was up; "
+                "its own words are above in the log (settings: DROVER_SPARK_CONF)",
+            )
+        if time.monotonic() >= deadline:
+            raise EngineStartError(
+                ExitCode.SPARK_NOT_STARTED,
+                f"Spark's JVM was not up within {_GATEWAY_TIMEOUT_S:.0f} s",
+            )
+        if stop.wait(_GATEWAY_POLL_S):
+            return False
+    return True
+
+
+def _escape_property(value: str) -> str:
+    """A value as a Java properties file holds it."""
+    escaped = value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r")
+    return "\\" + escaped if escaped.startswith((" ", "\t")) else escaped
+
+
+def _build_session() -> SparkSession:
+    try:
+        return SparkSession.builder.getOrCreate()  # on the settings that the JVM was started with
+    except Exception as error:
+        first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise EngineStartError(
+            ExitCode.SPARK_NOT_STARTED, f"Spark did not start: {first_line}"
+        ) from error

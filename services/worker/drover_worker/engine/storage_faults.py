@@ -1,0 +1,52 @@
+"""Telling a fault of the store from a fault of the plugin.
+
+What the store raises on an executor reaches the driver as text inside Spark's exception.
+"""
+
+import re
+from enum import Enum
+
+from drover.errors import (
+    DroverError,
+    FailedPreconditionError,
+    OutOfRangeError,
+    Reason,
+    UnavailableError,
+)
+from drover_worker.engine.threads import error_text
+
+_CAUSES_MAX = 10
+_RAISED = re.compile(r"^drover\.errors\.(\w+):", re.MULTILINE)
+
+
+class StorageFault(Enum):
+    """What the store refused."""
+
+    #: A later claim counts.
+    STALE_CLAIM = "stale claim"
+    #: Busy, full, or read too late: the same work can succeed later.
+    UNAVAILABLE = "unavailable"
+
+
+def storage_fault(error: BaseException) -> StorageFault | None:
+    """The fault of the store behind ``error``; None when it is somebody else's."""
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            break
+        if isinstance(cause, DroverError):
+            return _of_drover_error(cause)
+        # a stale claim is not looked for here: the store is asked who holds the task
+        names = set(_RAISED.findall(error_text(cause)))
+        if names & {UnavailableError.__name__, OutOfRangeError.__name__}:
+            return StorageFault.UNAVAILABLE
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def _of_drover_error(error: DroverError) -> StorageFault | None:
+    if isinstance(error, FailedPreconditionError) and error.reason is Reason.STALE_CLAIM:
+        return StorageFault.STALE_CLAIM
+    if isinstance(error, UnavailableError | OutOfRangeError):
+        return StorageFault.UNAVAILABLE
+    return None

@@ -1,0 +1,365 @@
+"""What source and sink tasks have in common: their start, turns, pauses, failures, end."""
+
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import structlog
+from pyspark.sql import SparkSession
+
+from drover.api.engine.v1 import engine_pb2
+from drover.codec.common import encode_task_id
+from drover.connector import SinkTask, SourceTask
+from drover.connector.connector import Connector
+from drover.connector.settings import task_config
+from drover.dataplane.plane import DataPlane
+from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommittedOffset
+from drover.rpc.logs import log_context
+from drover_worker.engine.answers import timed_out_message
+from drover_worker.engine.commits import Answer, TaskCommits
+from drover_worker.engine.scheduler import Scheduler
+from drover_worker.engine.settings import EngineLimits
+from drover_worker.engine.storage_faults import StorageFault, storage_fault
+from drover_worker.engine.threads import PluginThreads, error_text, format_trace
+from drover_worker.engine.topic_watcher import TopicWatcher
+
+_RETRY_FIRST_S = 0.1
+_RETRY_MAX_S = 5.0
+#: Topics in one report of a task's progress, and those that wait for the next ones. Of more than
+#: that a topic is reported once records of it move again.
+_REPORT_TOPICS_MAX = 1_000
+_WAITING_TOPICS_MAX = 10_000
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """A task as the herder wants it run."""
+
+    task: TaskId
+    run_id: int
+    claim: Term
+    connector_class: type[Connector]
+    connector_config: Mapping[str, str]
+    own_config: Mapping[str, str]
+    committed: Sequence[CommittedOffset]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTools:
+    """What tasks of one engine share."""
+
+    spark: SparkSession
+    plane: DataPlane
+    scheduler: Scheduler
+    threads: PluginThreads
+    watcher: TopicWatcher
+    limits: EngineLimits
+    send: Callable[[engine_pb2.EngineReport], None]
+    #: Who gets the answer to a commit, by its call id.
+    commits: dict[int, Answer]
+
+
+class TaskRunner(ABC):
+    """A task, as a job of the scheduler.
+
+    ``prepare`` runs once on a plugin thread; after that the scheduler gives it turns, of which each
+    is a micro-batch at most. A failure or a lost claim ends it; ``stop`` ends it in order.
+    """
+
+    def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
+        self.spec = spec
+        self._tools = tools
+        self._paused = paused
+        self._lock = threading.Lock()
+        self._over = False
+        self._stopping = False
+        self._instance: SourceTask | SinkTask | None = None
+        self._restart_wanted = False
+        self._retry_s = _RETRY_FIRST_S
+        self._deadline: float | None = None
+        self._deadline_what = ""
+        self._deadline_limit_ms = 0
+        self._record_count = 0
+        self._batch_count = 0
+        #: Those of records that moved and were not reported since; in order, so that each has its
+        #: turn.
+        self._moved_topics: dict[str, None] = {}
+        self._last_batch_ms = 0
+        self._told_batch_count = 0
+        self._commits = TaskCommits(
+            spec.task,
+            spec.claim,
+            spec.committed,
+            send=tools.send,
+            answers=tools.commits,
+            wake=self._wake,
+        )
+        merged = task_config(spec.connector_class, spec.connector_config, spec.own_config)
+        self._config: Mapping[str, Any] = merged
+
+    @property
+    def name(self) -> str:
+        """See scheduler.Job."""
+        return str(self.spec.task)
+
+    @property
+    def turn_deadline(self) -> float | None:
+        """See scheduler.Job."""
+        return self._deadline
+
+    @property
+    def over(self) -> bool:
+        """Whether it ended; nothing it does is told any more."""
+        return self._over
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it should come to an end."""
+        return self._stopping or self._over
+
+    def prepare(self) -> None:
+        """Make the task object and start it; runs plugin code."""
+        self._make_instance(self.spec.committed)
+
+    def begin(self, *, paused: bool) -> None:
+        """Take turns from now on."""
+        self._paused = paused
+        self._tools.scheduler.add(self)
+
+    def disown(self, *, in_use: bool) -> None:
+        """End without a report, after a start that failed; ``in_use`` by a thread that hangs."""
+        with self._lock:
+            self._over = True
+        if not in_use:
+            self._discard_instance()
+
+    def set_paused(self, paused: bool) -> None:
+        """Do no batch after the one in flight, or go on."""
+        self._paused = paused
+        self._wake()
+
+    def take_turn(self) -> float | None:
+        """See scheduler.Job."""
+        if self.stopping:
+            return None
+        with log_context(connector=self.spec.task.connector, task=str(self.spec.task)):
+            try:
+                if self._restart_wanted:
+                    self._restart()
+                # woken by the answer to a commit, however long the coordinator is away
+                waits = self.stopping or not self._commits.settle()
+                pause_s = None if waits else self._turn()
+            except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
+                return self._after_error(error)
+            finally:
+                self._deadline = None
+        return pause_s
+
+    def turn_overdue(self) -> None:
+        """See scheduler.Job."""
+        message = timed_out_message(self._deadline_what, self._deadline_limit_ms)
+        with self._lock:
+            self._instance = None  # a thread that hangs is in it
+        self._end_failed(message)
+
+    def stop(self, limit_s: float) -> None:
+        """Wait for the batch in flight, then stop the task object; blocks.
+
+        A batch that does not end within ``limit_s`` is abandoned with its thread; what it still
+        publishes is fenced by the next claim, what it reports is dropped.
+        """
+        deadline = time.monotonic() + limit_s
+        self._stopping = True
+        ended = self._tools.scheduler.remove(self)
+        if not ended.wait(limit_s) or not self._wait_settled(deadline - time.monotonic()):
+            log.warning("abandoning a batch", task=self.name, limit_s=limit_s)
+        with self._lock:
+            self._over = True
+        if not ended.is_set():
+            self._tools.scheduler.give_up(self)
+            self._tools.spark.sparkContext.cancelJobGroup(self._job_group)
+            return
+        instance = self._take_instance()
+        if instance is not None:
+            instance.stop()
+
+    def progress(self) -> engine_pb2.TaskProgress.Entry | None:
+        """How far it is, when that changed since the last time."""
+        with self._lock:
+            if self._batch_count == self._told_batch_count and not self._moved_topics:
+                return None
+            self._told_batch_count = self._batch_count
+            topics = list(islice(self._moved_topics, _REPORT_TOPICS_MAX))
+            for topic in topics:
+                del self._moved_topics[topic]
+            return engine_pb2.TaskProgress.Entry(
+                task=encode_task_id(self.spec.task),
+                run_id=self.spec.run_id,
+                record_count=self._record_count,
+                batch_count=self._batch_count,
+                last_batch_ms=self._last_batch_ms,
+                topics=sorted(topics),
+            )
+
+    @abstractmethod
+    def _turn(self) -> float | None:
+        """Do one micro-batch at most; as Job.take_turn."""
+
+    @abstractmethod
+    def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
+        """Start a new task object where ``committed`` says."""
+
+    def _wait_settled(self, limit_s: float) -> bool:
+        """Wait for what a batch leaves open after its turn; whether that came in time."""
+        return self._commits.wait_settled(limit_s)
+
+    def _wake(self) -> None:
+        self._tools.scheduler.wake(self)
+
+    def _commit(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
+        """Have offsets committed; there is no turn before that is done."""
+        with self._lock:
+            if not self._over:  # else it was abandoned while it worked
+                self._commits.send(offsets, on_committed)
+
+    @property
+    def _job_group(self) -> str:
+        return f"{self.name}#{self.spec.run_id}"
+
+    @contextmanager
+    def _time_limit(self, what: str, limit_ms: int) -> Iterator[None]:
+        """Give the turn up when the plugin does not come back in time."""
+        self._deadline_what = f"{what} of task {self.name}"
+        self._deadline_limit_ms = limit_ms
+        self._deadline = time.monotonic() + limit_ms / 1000
+        try:
+            yield
+        finally:
+            self._deadline = None
+
+    @contextmanager
+    def _spark_jobs(self) -> Iterator[None]:
+        """Jobs run in here belong to this task: fairly scheduled, cancelled when abandoned."""
+        context = self._tools.spark.sparkContext
+        context.setJobGroup(self._job_group, f"task {self.name}")
+        context.setLocalProperty("spark.scheduler.pool", self.name)
+        try:
+            yield
+        finally:
+            # the thread goes on to other tasks
+            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+            context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+
+    def _moved(self, record_count: int, started_s: float, topics: Iterable[str]) -> None:
+        """A batch of records of these topics is done and committed."""
+        self._retry_s = _RETRY_FIRST_S
+        with self._lock:
+            self._record_count += record_count
+            self._batch_count += 1
+            for topic in topics if record_count else ():
+                if len(self._moved_topics) < _WAITING_TOPICS_MAX:
+                    self._moved_topics[topic] = None
+            self._last_batch_ms = round((time.monotonic() - started_s) * 1000)
+
+    def _make_instance(self, committed: Sequence[CommittedOffset]) -> None:
+        # both kinds of connector name their tasks' class
+        made: SourceTask | SinkTask = self.spec.connector_class.task_class()  # type: ignore[attr-defined]
+        with self._lock:
+            self._instance = made
+        self._start_instance(made, committed)
+
+    def _restart(self) -> None:
+        """Take up from the last committed offsets again, after a batch that could not be done."""
+        instance = self._take_instance()
+        with self._time_limit("restart", self._tools.limits.start_ms):
+            if instance is not None:
+                instance.stop()
+            fetched = self._tools.plane.fetch_offsets(self.spec.task.connector)
+            self._make_instance(self._commits.committed if fetched is None else fetched)
+        self._restart_wanted = False
+
+    def _after_error(self, error: BaseException) -> float | None:
+        fault = storage_fault(error)
+        try:
+            fenced = fault is StorageFault.STALE_CLAIM or not self._holds_claim()
+        except DroverError:  # the store cannot be read at all
+            fenced = False
+        if fenced:
+            self._end_fenced()
+            return None
+        if fault is StorageFault.UNAVAILABLE:
+            pause_s = self._retry_s
+            self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
+            log.warning(
+                "a batch waits for the store", error=error_text(error)[:500], pause_s=pause_s
+            )
+            return pause_s
+        self._end_failed(format_trace(error))
+        return None
+
+    def _holds_claim(self) -> bool:
+        """False only when the data plane says that somebody else has the task."""
+        try:
+            return self._tools.plane.current_claim(self.spec.task) in (self.spec.claim, None)
+        except UnavailableError:
+            return True
+
+    def _check_claim(self) -> None:
+        if not self._holds_claim():
+            raise FailedPreconditionError(
+                Reason.STALE_CLAIM, f"task {self.name} was claimed by another owner"
+            )
+
+    def _end_failed(self, trace: str) -> None:
+        self._end(
+            engine_pb2.EngineReport(
+                task_failed=engine_pb2.TaskFailed(
+                    task=encode_task_id(self.spec.task), run_id=self.spec.run_id, trace=trace
+                )
+            )
+        )
+
+    def _end_fenced(self) -> None:
+        self._end(
+            engine_pb2.EngineReport(
+                task_fenced=engine_pb2.TaskFenced(
+                    task=encode_task_id(self.spec.task), run_id=self.spec.run_id
+                )
+            )
+        )
+
+    def _end(self, report: engine_pb2.EngineReport) -> None:
+        with self._lock:
+            over, self._over = self._over, True
+        if over:
+            return
+        log.info("a task ended", task=self.name, how=report.WhichOneof("report"))
+        self._tools.send(report)
+        self._tools.scheduler.remove(self)
+        self._discard_instance()
+
+    def _discard_instance(self) -> None:
+        """Stop the task object on a thread of its own; nobody waits for it."""
+        instance = self._take_instance()
+        if instance is not None:
+            self._tools.threads.run(
+                f"stop:{self.name}",
+                instance.stop,
+                limit_ms=self._tools.limits.stop_ms,
+                on_done=lambda _outcome: None,
+            )
+
+    def _take_instance(self) -> SourceTask | SinkTask | None:
+        """The task object, for whoever stops it: it is stopped once."""
+        with self._lock:
+            instance, self._instance = self._instance, None
+        return instance

@@ -1,0 +1,145 @@
+"""Plugins and configs as the herder is told of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from drover.api.engine.v1 import engine_pb2
+from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
+from drover.connector.connector import Connector
+from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate_config
+from drover_worker.engine.plugins import (
+    InstalledPlugin,
+    PluginProblem,
+    PluginRegistry,
+    class_name,
+    connector_type,
+    describe_error,
+)
+from drover_worker.engine.threads import cap_text
+
+_TEXT_MAX_BYTES = 16 * 1024
+
+
+class _CommonSettings(SourceConnector):
+    """Stands in for a class that is not there: it has the common settings only."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        raise NotImplementedError
+
+
+def encode_plugins(
+    plugins: Sequence[InstalledPlugin], problems: Sequence[PluginProblem]
+) -> engine_pb2.PluginList:
+    """The answer to ListPlugins; a plugin whose settings cannot be had becomes a problem."""
+    answer = engine_pb2.PluginList()
+    found = list(problems)
+    for plugin in plugins:
+        try:
+            answer.plugins.append(_encode_plugin(plugin))
+        except Exception as error:  # noqa: BLE001 - plugin code; its fault is told, others listed
+            name = class_name(plugin.connector_class)
+            found.append(PluginProblem(name, f"config_def() failed: {describe_error(error)}"))
+    for problem in found:
+        answer.problems.add(
+            entry_point=_clean(problem.entry_point), message=_clean(problem.message)
+        )
+    return answer
+
+
+def validate(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb2.ConfigValidation:
+    """Every setting of a config with all of its faults. Runs plugin code.
+
+    Raises:
+        PluginNotFoundError: connector.class names a class that is not installed.
+    """
+    wanted = config.get(CONNECTOR_CLASS, "")
+    if not wanted.strip():
+        values = _replace_missing_class(validate_config(_CommonSettings, config))
+        return engine_pb2.ConfigValidation(values=[_encode_value(each) for each in values])
+    connector_class = registry.find(wanted)
+    return engine_pb2.ConfigValidation(
+        values=[_encode_value(each) for each in _validate_with(connector_class, config)],
+        connector_type=connector_type(connector_class),
+    )
+
+
+def _validate_with(
+    connector_class: type[Connector], config: Mapping[str, str]
+) -> Sequence[ConfigValue]:
+    """As ``validate_config``; what the plugin raises is a fault of connector.class."""
+    attempts: list[tuple[str, Callable[[], Sequence[ConfigValue]]]] = [
+        ("validate", lambda: validate_config(connector_class, config)),
+        ("config_def", lambda: full_config_def(connector_class).validate(config)),
+    ]
+    faults: list[str] = []
+    for function, attempt in attempts:
+        try:
+            return _with_faults(attempt(), faults)
+        except Exception as error:  # noqa: BLE001 - plugin code; go on without that function
+            name = class_name(connector_class)
+            faults = [f"{function}() of {name} raised {describe_error(error)}"]
+    return _with_faults(validate_config(_CommonSettings, config), faults)
+
+
+def _with_faults(values: Sequence[ConfigValue], faults: Sequence[str]) -> Sequence[ConfigValue]:
+    if not faults:
+        return values
+    return [
+        ConfigValue(each.key, each.text, (*each.errors, *faults))
+        if each.key.name == CONNECTOR_CLASS
+        else each
+        for each in values
+    ]
+
+
+def _replace_missing_class(values: Sequence[ConfigValue]) -> Sequence[ConfigValue]:
+    """A blank class is as good as none: one fault, not what its text lacks."""
+    return [
+        ConfigValue(each.key, None, ("is required",)) if each.key.name == CONNECTOR_CLASS else each
+        for each in values
+    ]
+
+
+def _encode_plugin(plugin: InstalledPlugin) -> engine_pb2.Plugin:
+    connector_class = plugin.connector_class
+    paragraph = (connector_class.__doc__ or "").strip().split("\n\n")[0]
+    return engine_pb2.Plugin(
+        class_name=class_name(connector_class),
+        aliases=[_clean(alias) for alias in plugin.aliases],
+        type=connector_type(connector_class),
+        version=_clean(str(connector_class.version)),
+        description=_clean(" ".join(paragraph.split())),
+        config_keys=[_encode_key(key) for key in full_config_def(connector_class)],
+    )
+
+
+def _encode_key(key: ConfigKey) -> engine_pb2.ConfigKey:
+    secret = key.type is ConfigType.PASSWORD
+    default = None if secret or key.default_text is None else _clean(key.default_text)
+    return engine_pb2.ConfigKey(
+        name=_clean(key.name),
+        type=str(key.type),
+        required=key.required,
+        default_value=default,
+        importance=str(key.importance),
+        documentation=_clean(key.documentation),
+        group=_clean(key.group),
+        valid_values=[_clean(value) for value in key.valid_values],
+    )
+
+
+def _encode_value(value: ConfigValue) -> engine_pb2.ConfigValue:
+    shown = value.shown_text
+    return engine_pb2.ConfigValue(
+        key=_encode_key(value.key),
+        value=None if shown is None else _clean(shown),
+        errors=[_clean(error) for error in value.errors],
+    )
+
+
+def _clean(text: str) -> str:
+    """Plugin text that any message can carry: valid UTF-8, of a bearable length."""
+    return cap_text(text, _TEXT_MAX_BYTES)

@@ -1,0 +1,205 @@
+"""Drives the herder: feeds it events one at a time and has its instructions executed.
+
+The herder itself runs inside ``post``, on the event loop, and never waits; what it wants done goes
+to the ``Executor``, whose completions come back through ``post``.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import structlog
+
+from drover.clock import Clock
+from drover.errors import DeadlineExceededError, InternalError, Reason
+from drover.machine import CancelTimer, Complete, Fail, SetTimer
+from drover_worker.core import events, requests
+from drover_worker.core.herder import Herder
+from drover_worker.core.instructions import Halt, HerderInstruction
+
+#: Carries out an instruction in the background; must not block.
+Execute = Callable[[HerderInstruction], None]
+Observer = Callable[[events.HerderEvent], None]
+
+_log = structlog.get_logger("drover.worker")
+
+#: Given to the herder beyond the caller's own limit, for its answer to say what the delay is.
+_ANSWER_MARGIN_S = 0.2
+
+
+class HerderLoop:
+    """The one place where a herder is stepped. For one event loop."""
+
+    def __init__(self, herder: Herder, clock: Clock) -> None:
+        self.herder = herder
+        self._clock = clock
+        self._execute: Execute | None = None
+        self._queue: deque[events.HerderEvent] = deque()
+        self._stepping = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._calls: dict[str, asyncio.Future[requests.Response]] = {}
+        self._call_count = 0
+        self._offset_waiters: dict[int, tuple[int, asyncio.Future[None]]] = {}
+        self._observers: list[Observer] = []
+        self._stage = ""
+        self.halted = asyncio.Event()
+        #: Set when the herder itself failed: the worker has to end, its state cannot be trusted.
+        self.defect: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+
+    def start(self, execute: Execute) -> None:
+        """Have instructions executed by ``execute`` from now on; before the first event."""
+        self._execute = execute
+
+    def observe(self, observer: Observer) -> None:
+        """Call ``observer`` after each event that the herder took."""
+        self._observers.append(observer)
+
+    def post(self, event: events.HerderEvent) -> None:
+        """Hand the herder an event; it is taken at once, or right after the one being taken."""
+        self._queue.append(event)
+        if self._stepping:
+            return
+        self._stepping = True
+        try:
+            while self._queue:
+                self._step(self._queue.popleft())
+        finally:
+            self._stepping = False
+
+    async def request(
+        self,
+        request: requests.Request,
+        *,
+        timeout_s: float,
+        hop_count: int = 0,
+        author: str = "",
+    ) -> requests.Response:
+        """Ask the herder in ``author``'s name; returns its one answer.
+
+        Raises:
+            DroverError: The herder's, DEADLINE_EXCEEDED with the stage among them.
+        """
+        self._call_count += 1
+        call_id = str(self._call_count)
+        answer: asyncio.Future[requests.Response] = asyncio.get_running_loop().create_future()
+        self._calls[call_id] = answer
+        deadline_ms = self._clock.now_ms() + int(timeout_s * 1000)
+        try:
+            self.post(events.RequestReceived(call_id, request, deadline_ms, hop_count, author))
+            async with asyncio.timeout(timeout_s + _ANSWER_MARGIN_S):
+                return await answer
+        except TimeoutError:
+            raise self.deadline_error(type(request).__name__) from None
+        finally:
+            if not answer.done() or answer.cancelled():
+                self.post(events.RequestCancelled(call_id))
+            self._calls.pop(call_id, None)
+
+    async def wait_for_config_offset(self, offset: int) -> None:
+        """Wait until the config view has reached ``offset``; bound it with a timeout."""
+        if self.herder.context.view.loaded and self.herder.context.view.offset >= offset:
+            return
+        reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        key = id(reached)
+        self._offset_waiters[key] = (offset, reached)
+        try:
+            await reached
+        finally:
+            del self._offset_waiters[key]
+
+    async def wait_until_loaded(self, timeout_s: float) -> None:
+        """Wait until the config view was read for the first time.
+
+        Raises:
+            DeadlineExceededError: With the stage.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.wait_for_config_offset(0)
+        except TimeoutError:
+            raise self.deadline_error("the call") from None
+
+    def deadline_error(self, what: str) -> DeadlineExceededError:
+        """What a caller is told whose time ran out."""
+        text = f"{what} did not finish in time: {self.herder.describe_stage()}"
+        return DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text)
+
+    def close(self) -> None:
+        """Forget timers; waiting callers get an error."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        for answer in self._calls.values():
+            if not answer.done():
+                answer.cancel()
+
+    def _step(self, event: events.HerderEvent) -> None:
+        if self.defect.done():
+            return
+        try:
+            for instruction in self.herder.step(event, self._clock.now_ms()):
+                self._carry_out(instruction)
+        except Exception as error:  # noqa: BLE001 - a defect: half a step was done, so end
+            _log.error("the herder failed", event_type=type(event).__name__, exc_info=error)
+            self.defect.set_result(error)
+            return
+        self._log_stage()
+        self._wake_offset_waiters()
+        for observer in self._observers:
+            observer(event)
+
+    def _carry_out(self, instruction: HerderInstruction) -> None:
+        match instruction:
+            case SetTimer():
+                self._set_timer(instruction)
+            case CancelTimer(key):
+                self._cancel_timer(key)
+            case Complete(call_id, response):
+                answer = self._calls.get(call_id)
+                if answer is not None and not answer.done():
+                    answer.set_result(response)  # type: ignore[arg-type]
+            case Fail(call_id, error):
+                answer = self._calls.get(call_id)
+                if answer is not None and not answer.done():
+                    answer.set_exception(error)
+            case Halt():
+                self.halted.set()
+            case _:
+                if self._execute is None:
+                    raise InternalError("the herder loop was not started")
+                self._execute(instruction)
+
+    def _set_timer(self, timer: SetTimer) -> None:
+        self._cancel_timer(timer.key)
+        delay_s = max(timer.deadline_ms - self._clock.now_ms(), 0) / 1000
+        loop = asyncio.get_running_loop()
+        self._timers[timer.key] = loop.call_later(delay_s, self._fire, timer)
+
+    def _fire(self, timer: SetTimer) -> None:
+        self._timers.pop(timer.key, None)
+        self.post(timer.event)  # type: ignore[arg-type]
+
+    def _cancel_timer(self, key: str) -> None:
+        handle = self._timers.pop(key, None)
+        if handle is not None:
+            handle.cancel()
+
+    def _wake_offset_waiters(self) -> None:
+        view = self.herder.context.view
+        if not view.loaded:
+            return
+        for offset, reached in self._offset_waiters.values():
+            if view.offset >= offset and not reached.done():
+                reached.set_result(None)
+
+    def _log_stage(self) -> None:
+        membership = self.herder.membership
+        if membership.stage.name != self._stage:
+            self._stage = membership.stage.name
+            _log.info(
+                "stage",
+                stage=self._stage,
+                reason=membership.reason,
+                generation=self.herder.context.generation,
+                leads=membership.leads,
+            )

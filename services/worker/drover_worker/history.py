@@ -1,0 +1,128 @@
+"""Shows what was done to a connector, without its secrets."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.codec.common import invalid_field
+from drover.codec.connect import TARGET_STATES
+from drover.model.config import (
+    ConfigMap,
+    ConfigVersion,
+    ConnectorConfigRemoved,
+    ConnectorEntry,
+    HistoryEntry,
+    RestartRequested,
+    TargetStateChanged,
+)
+from drover_worker.presenter import PAGE_BYTES_MAX
+
+#: A config without the values of its secrets.
+Masked = Callable[[ConfigMap], Mapping[str, str]]
+
+
+def class_names(entries: Sequence[HistoryEntry]) -> set[str]:
+    """What the configs of a history have as connector.class."""
+    versions = [entry.change for entry in entries if isinstance(entry.change, ConfigVersion)]
+    return {version.config.get("connector.class", "") for version in versions}
+
+
+def present_history(
+    entries: Sequence[HistoryEntry],
+    page_token: str,
+    *,
+    current: ConnectorEntry | None,
+    masked: Masked,
+) -> pb.GetConnectorHistoryResponse:
+    """A page of a history, the newest first: at most 1 MiB, or one change.
+
+    Args:
+        entries: All of it, oldest first.
+        page_token: The revision of the last change seen, so that changes do no harm; empty for the
+            first page.
+        current: The connector; None when it is gone.
+        masked: Hides secrets.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST, the token is none of ours.
+    """
+    if page_token and not page_token.isdecimal():
+        raise invalid_field("page_token", "must come from next_page_token")
+    response = pb.GetConnectorHistoryResponse()
+    size_bytes = 0
+    for place in range(len(entries) - 1, -1, -1):
+        entry = entries[place]
+        if page_token and _revision(entry) >= int(page_token):
+            continue
+        shown = _present(entry, _before(entries, place), current, masked)
+        size_bytes += shown.ByteSize()
+        if response.changes and size_bytes > PAGE_BYTES_MAX:
+            response.next_page_token = str(response.changes[-1].revision)
+            break
+        response.changes.append(shown)
+    return response
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """Which settings one config has more, less and otherwise than another."""
+
+    added: Sequence[str]
+    removed: Sequence[str]
+    changed: Sequence[str]
+
+    @classmethod
+    def between(cls, before: ConfigMap, after: ConfigMap) -> "_Difference":
+        """What came with ``after``."""
+        return cls(
+            added=sorted(after.keys() - before.keys()),
+            removed=sorted(before.keys() - after.keys()),
+            changed=sorted(k for k in after.keys() & before.keys() if after[k] != before[k]),
+        )
+
+
+def _revision(entry: HistoryEntry) -> int:
+    """The log's end after the record; of a config that is its revision."""
+    return entry.offset + 1
+
+
+def _before(entries: Sequence[HistoryEntry], place: int) -> ConfigMap:
+    """The config that was there before a change, as far as it is known."""
+    for entry in reversed(entries[:place]):
+        match entry.change:
+            case ConfigVersion(_, config):
+                return config
+            case ConnectorConfigRemoved():
+                break
+    return {}
+
+
+def _present(
+    entry: HistoryEntry, before: ConfigMap, current: ConnectorEntry | None, masked: Masked
+) -> pb.ConnectorChange:
+    shown = pb.ConnectorChange(revision=_revision(entry), author=entry.author)
+    if entry.time_ms > 0:
+        shown.change_time.FromMilliseconds(entry.time_ms)
+    match entry.change:
+        case ConfigVersion(revision, config):
+            made = _Difference.between(before, config)
+            back = _Difference.between((current and current.config) or {}, config)
+            shown.config_version.CopyFrom(
+                pb.ConfigVersion(
+                    config=masked(config),
+                    added_keys=made.added,
+                    removed_keys=made.removed,
+                    changed_keys=made.changed,
+                    current=current is not None and revision == current.config_revision,
+                    differing_keys=sorted([*back.added, *back.removed, *back.changed]),
+                )
+            )
+        case ConnectorConfigRemoved():
+            shown.deletion.SetInParent()
+        case TargetStateChanged(_, target_state):
+            shown.target_state = TARGET_STATES.encode(target_state)
+        case RestartRequested(_, only_failed, include_tasks):
+            shown.restart.CopyFrom(
+                pb.RestartDemand(include_tasks=include_tasks, only_failed=only_failed)
+            )
+    return shown

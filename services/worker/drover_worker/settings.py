@@ -1,0 +1,100 @@
+"""What a worker can be told, from DROVER_… variables."""
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from drover.rpc.settings import (
+    JsonTexts,
+    ListenAddress,
+    PositiveMs,
+    RequiredAddresses,
+    ServiceSettings,
+    TargetAddress,
+    split_address,
+)
+from drover_worker.core.context import HerderSettings
+from drover_worker.engine.settings import EngineLimits, EngineSettings
+
+
+class WorkerSettings(ServiceSettings):
+    """A worker's settings.
+
+    Attributes:
+        worker_listen: Where its gRPC server listens.
+        worker_advertised: Where the other workers reach it; also its worker id. By default the
+            address that it listens on.
+        coordinator_address: The group coordinator; several that share the groups with commas
+            between.
+        config_store_address: The config store; on Kafka there may be several of the same log, with
+            commas between: when one is away the next one is asked.
+        status_store_address: The status store; likewise.
+        session_timeout_ms: How long the worker may be silent before its work goes to others.
+        heartbeat_interval_ms: Between two signs of life; below the session timeout.
+        rebalance_timeout_ms: How long a rebalance waits for this worker to stop its work.
+        plugin_call_timeout_ms: How long a plugin may take for each of: being made and started,
+            checking a config, making task configs. What takes longer is given up.
+        plugin_poll_timeout_ms: How long one poll() of a source task may take.
+        plugin_stop_timeout_ms: How long a stop() may take, and the batch that it waits for.
+        spark_master: As spark.master.
+        spark_conf: More Spark settings, as a JSON object.
+    """
+
+    worker_listen: ListenAddress = "127.0.0.1:7411"
+    worker_advertised: TargetAddress | None = None
+    coordinator_address: RequiredAddresses = "127.0.0.1:7401"
+    config_store_address: RequiredAddresses = "127.0.0.1:7402"
+    status_store_address: RequiredAddresses = "127.0.0.1:7403"
+    session_timeout_ms: PositiveMs = 10_000
+    heartbeat_interval_ms: PositiveMs = 3_000
+    rebalance_timeout_ms: PositiveMs = 60_000
+    plugin_call_timeout_ms: PositiveMs = 30_000
+    plugin_poll_timeout_ms: PositiveMs = 60_000
+    plugin_stop_timeout_ms: PositiveMs = 5_000
+    spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
+    spark_conf: JsonTexts = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _beats_within_session(self) -> "WorkerSettings":
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ValueError(
+                "DROVER_HEARTBEAT_INTERVAL_MS must be below DROVER_SESSION_TIMEOUT_MS "
+                f"({self.heartbeat_interval_ms} is not below {self.session_timeout_ms})"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _reachable(self) -> "WorkerSettings":
+        host, _ = split_address(self.worker_listen)
+        if self.worker_advertised is None and host in ("0.0.0.0", "::"):
+            raise ValueError(
+                "DROVER_WORKER_ADVERTISED must be given when DROVER_WORKER_LISTEN is on every "
+                f"interface ({self.worker_listen}): the other workers need an address"
+            )
+        return self
+
+    def herder_settings(self, worker_id: str) -> HerderSettings:
+        """What the herder's core is told."""
+        return HerderSettings(
+            worker_id=worker_id,
+            group_id=self.group_id,
+            session_timeout_ms=self.session_timeout_ms,
+            heartbeat_interval_ms=self.heartbeat_interval_ms,
+        )
+
+    def engine_settings(self) -> EngineSettings:
+        """What each engine is told."""
+        return EngineSettings(
+            storage=self.storage(),
+            spark_master=self.spark_master,
+            spark_conf=self.spark_conf,
+            log_level=self.log_level,
+            log_format=self.log_format,
+            limits=EngineLimits(
+                start_ms=self.plugin_call_timeout_ms,
+                validate_ms=self.plugin_call_timeout_ms,
+                task_configs_ms=self.plugin_call_timeout_ms,
+                poll_ms=self.plugin_poll_timeout_ms,
+                stop_ms=self.plugin_stop_timeout_ms,
+            ),
+        )

@@ -1,0 +1,272 @@
+"""A worker, wired: herder, engine, clients, servers, and the order in which they start and end."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+import structlog
+
+from drover.api.connect.v1.connect_service_pb2_grpc import add_ConnectServiceServicer_to_server
+from drover.api.worker.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
+from drover.client.config_store import ConfigStoreClient
+from drover.client.coordinator import CoordinatorsClient
+from drover.client.replicas import ReplicasChannel
+from drover.client.status_store import StatusStoreClient
+from drover.client.watch import SnapshotRead, WatchableLog, follow
+from drover.clock import SystemClock
+from drover.errors import InternalError, Reason, UnavailableError
+from drover.model.config import ConfigEvent, ConfigSnapshot
+from drover.model.status import StatusChange, StatusSnapshot
+from drover.rpc.server import RpcServer
+from drover.rpc.settings import split_address, split_addresses
+from drover_worker.carrier import Carrier, WorkerChannels
+from drover_worker.changes import ChangeHub
+from drover_worker.core import events
+from drover_worker.core.herder import Herder
+from drover_worker.engine.supervisor import EngineSupervisor, ExitHandler, ReportHandler
+from drover_worker.engine_link import Engine, EngineLink
+from drover_worker.executor import Executor
+from drover_worker.herder_loop import HerderLoop
+from drover_worker.loggers import Loggers
+from drover_worker.offset_committer import OffsetCommitter
+from drover_worker.presenter import Presenter
+from drover_worker.server import Backends, ConnectServicer
+from drover_worker.settings import WorkerSettings
+from drover_worker.status_writer import StatusWriter
+from drover_worker.worker_server import WorkerServicer
+
+CONNECT_SERVICE = "drover.api.connect.v1.ConnectService"
+WORKER_SERVICE = "drover.api.worker.v1.WorkerService"
+#: How long a stopping worker waits for its tasks to end and its group to be left.
+STOP_TIMEOUT_S = 30.0
+FLUSH_TIMEOUT_S = 3.0
+DRAIN_GRACE_S = 5.0
+_PROCESS_POLL_S = 0.01
+_PROCESS_POLLS = 500
+
+_log = structlog.get_logger("drover.worker")
+
+#: Makes the engine; a test's one runs in this process.
+MakeEngine = Callable[[WorkerSettings, ReportHandler, ExitHandler], Engine]
+
+
+def supervised_engine(
+    settings: WorkerSettings, on_report: ReportHandler, on_exit: ExitHandler
+) -> Engine:
+    """The real engine: a child process with Spark."""
+    return EngineSupervisor(settings.engine_settings(), on_report=on_report, on_exit=on_exit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What a running worker is made of, as far as its end needs it."""
+
+    loop: HerderLoop
+    statuses: StatusWriter
+    #: Each runs for ever.
+    background: Sequence["asyncio.Task[None]"]
+
+
+class Worker:
+    """One worker; ``run`` is its whole life."""
+
+    def __init__(
+        self, settings: WorkerSettings, *, make_engine: MakeEngine = supervised_engine
+    ) -> None:
+        self._settings = settings
+        self._make_engine = make_engine
+        self._early: list[events.HerderEvent] = []
+        #: host:port of its server, which is also its id, and its herder, once it listens.
+        self.address = ""
+        self.loop: HerderLoop | None = None
+        self.listening = asyncio.Event()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Serve until ``stopping`` is set, then end in good order.
+
+        Raises:
+            OSError: The address cannot be listened on.
+            InvalidArgumentError: The storage URL is none that is known.
+            UnavailableError: ENGINE_UNAVAILABLE, no engine can run here before somebody acts.
+            InternalError: A part failed by a defect: what goes on without it does harm unseen.
+        """
+        settings = self._settings
+        settings.storage()  # refuses what no engine could use
+        listen = with_port(settings.worker_listen)
+        async with AsyncExitStack() as stack:
+            link = EngineLink(limits=settings.engine_settings().limits, post=self._post)
+            engine = self._make_engine(settings, link.on_report, link.on_exit)
+            link.attach(engine)
+            stack.push_async_callback(engine.close)
+            # the first engine is forked before gRPC has threads
+            await engine.start()
+            await _wait_for_process(engine)
+            server = RpcServer(listen=listen, internal=False)
+            self.address = settings.worker_advertised or listen
+            parts = await self._wire(server, link, stack)
+            await server.start()
+            stack.push_async_callback(server.drain, 0)
+            self._open(parts.loop)
+            await server.set_serving(True)
+            await _until_stopping(stopping, link, parts)
+            await server.set_serving(False)
+            await _stop_work(parts)
+            await server.drain(DRAIN_GRACE_S)
+
+    async def _wire(self, server: RpcServer, link: EngineLink, stack: AsyncExitStack) -> _Parts:
+        """Make every part and start what runs in the background."""
+        settings = self._settings
+        coordinator = CoordinatorsClient(split_addresses(settings.coordinator_address))
+        stack.push_async_callback(coordinator.close)
+        config_store = ConfigStoreClient(await _connect(settings.config_store_address, stack))
+        status_store = StatusStoreClient(await _connect(settings.status_store_address, stack))
+        workers = WorkerChannels()
+        stack.push_async_callback(workers.close)
+        loop = HerderLoop(Herder(settings.herder_settings(self.address)), SystemClock())
+        stack.callback(loop.close)
+        committer = OffsetCommitter(coordinator, settings.group_id, link.answer_commit)
+        link.attach_commits(committer.commit, committer.forget)
+        statuses = StatusWriter(status_store)
+        executor = Executor(
+            settings=settings,
+            worker_id=self.address,
+            loop=loop,
+            coordinator=coordinator,
+            config_store=config_store,
+            workers=workers,
+            engine=link,
+            statuses=statuses,
+            status_store=status_store,
+        )
+        stack.push_async_callback(executor.close)
+        loop.start(executor.execute)
+        hub = ChangeHub()
+        loop.observe(hub.observe)
+        loggers = Loggers(SystemClock().now_ms, link)
+        link.attach_start(loggers.engine_started)
+        loop.observe(loggers.observe)
+        carrier = Carrier(loop, workers)
+        backends = Backends(
+            settings=settings,
+            worker_id=self.address,
+            loop=loop,
+            carrier=carrier,
+            engine=link,
+            coordinator=coordinator,
+            config_store=config_store,
+            status_store=status_store,
+            presenter=Presenter(loop.herder.context, link.plugins),
+            hub=hub,
+            loggers=loggers,
+            read_to_end=executor.read_configs_to_end,
+        )
+        server.add(add_ConnectServiceServicer_to_server, ConnectServicer(backends), CONNECT_SERVICE)
+        of_workers = WorkerServicer(loop, carrier, SystemClock())
+        server.add(add_WorkerServiceServicer_to_server, of_workers, WORKER_SERVICE)
+        background = [
+            asyncio.create_task(_mirror_configs(config_store, loop), name="config mirror"),
+            asyncio.create_task(_mirror_statuses(status_store, loop), name="status mirror"),
+            asyncio.create_task(statuses.run(), name="status writer"),
+            asyncio.create_task(committer.run(), name="offset committer"),
+            asyncio.create_task(loggers.run(), name="levels of loggers"),
+        ]
+        for task in background:
+            stack.push_async_callback(_cancelled, task)
+        return _Parts(loop, statuses, background)
+
+    def _open(self, loop: HerderLoop) -> None:
+        self.loop = loop
+        early, self._early = self._early, []
+        for event in early:
+            loop.post(event)
+        self.listening.set()
+
+    def _post(self, event: events.HerderEvent) -> None:
+        if self.loop is None:
+            self._early.append(event)
+        else:
+            self.loop.post(event)
+
+
+def with_port(listen: str) -> str:
+    """``listen`` with a free port in place of 0, for a worker's id has to be known first."""
+    host, port = split_address(listen)
+    if port:
+        return listen
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((host, 0))
+        free_port = probe.getsockname()[1]
+    return f"[{host}]:{free_port}" if ":" in host else f"{host}:{free_port}"
+
+
+async def _wait_for_process(engine: Engine) -> None:
+    """Wait until the engine's process exists, or could not be made."""
+    for _ in range(_PROCESS_POLLS):
+        if engine.process_id is not None:
+            return
+        await asyncio.sleep(_PROCESS_POLL_S)
+
+
+async def _connect(addresses: str, stack: AsyncExitStack) -> grpc.aio.Channel:
+    replicas = ReplicasChannel(split_addresses(addresses))
+    return (await stack.enter_async_context(replicas)).as_channel()
+
+
+async def _until_stopping(stopping: asyncio.Event, link: EngineLink, parts: _Parts) -> None:
+    """Wait for the stop, or for what makes going on senseless."""
+    stop = asyncio.create_task(stopping.wait())
+    ends: list[asyncio.Future[Any]] = [stop, link.fatal, parts.loop.defect, *parts.background]
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+    if link.fatal.done() and not stopping.is_set():
+        raise UnavailableError(Reason.ENGINE_UNAVAILABLE, link.fatal.result())
+    if parts.loop.defect.done():
+        raise InternalError(f"the herder failed: {parts.loop.defect.result()}")
+    for task in parts.background:
+        if task.done():
+            raise InternalError(f"the {task.get_name()} failed: {task.exception()!r}")
+
+
+async def _stop_work(parts: _Parts) -> None:
+    """Stop the tasks, say so, leave the group."""
+    parts.loop.post(events.StopRequested())
+    try:
+        async with asyncio.timeout(STOP_TIMEOUT_S):
+            await parts.loop.halted.wait()
+    except TimeoutError:
+        _log.warning("the work did not stop in time", timeout_s=STOP_TIMEOUT_S)
+    try:
+        async with asyncio.timeout(FLUSH_TIMEOUT_S):
+            await parts.statuses.wait_idle()
+    except TimeoutError:
+        _log.warning("the last statuses were not written in time", timeout_s=FLUSH_TIMEOUT_S)
+
+
+async def _mirror_configs(store: ConfigStoreClient, loop: HerderLoop) -> None:
+    log: WatchableLog[ConfigSnapshot, ConfigEvent] = store
+    async for read in follow(log, name="config-store"):
+        if isinstance(read, SnapshotRead):
+            loop.post(events.ConfigsLoaded(read.snapshot))
+        else:
+            loop.post(events.ConfigsChanged(read.events, read.end_offset))
+
+
+async def _mirror_statuses(store: StatusStoreClient, loop: HerderLoop) -> None:
+    log: WatchableLog[StatusSnapshot, StatusChange] = store
+    async for read in follow(log, name="status-store"):
+        if isinstance(read, SnapshotRead):
+            loop.post(events.StatusesLoaded(read.snapshot))
+        else:
+            loop.post(events.StatusesChanged(read.events))
+
+
+async def _cancelled(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,8 +1,0 @@
-"""``python -m services.worker.engine``: the guard of an engine process; see guard.py."""
-
-import sys
-
-from services.worker.engine.guard import main
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
