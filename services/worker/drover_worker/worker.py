@@ -23,8 +23,10 @@ from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.model.status import StatusChange, StatusSnapshot
 from drover.rpc.server import RpcServer
 from drover.rpc.settings import split_address, split_addresses
-from drover_worker.carrier import Carrier, WorkerChannels
-from drover_worker.changes import ChangeHub
+from drover_worker.adapters.connect_service import ConnectServicer
+from drover_worker.adapters.worker_channels import WorkerChannels
+from drover_worker.adapters.worker_service import WorkerServicer
+from drover_worker.admin.admin import Admin, Backends
 from drover_worker.core import events
 from drover_worker.core.herder import Herder
 from drover_worker.engine.supervisor import EngineSupervisor, ExitHandler, ReportHandler
@@ -33,11 +35,8 @@ from drover_worker.executor import Executor
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.loggers import Loggers
 from drover_worker.offset_committer import OffsetCommitter
-from drover_worker.presenter import Presenter
-from drover_worker.server import Backends, ConnectServicer
 from drover_worker.settings import WorkerSettings
 from drover_worker.status_writer import StatusWriter
-from drover_worker.worker_server import WorkerServicer
 
 CONNECT_SERVICE = "drover.api.connect.v1.ConnectService"
 WORKER_SERVICE = "drover.api.worker.v1.WorkerService"
@@ -144,28 +143,24 @@ class Worker:
         )
         stack.push_async_callback(executor.close)
         loop.start(executor.execute)
-        hub = ChangeHub()
-        loop.observe(hub.observe)
         loggers = Loggers(SystemClock().now_ms, link)
         link.attach_start(loggers.engine_started)
         loop.observe(loggers.observe)
-        carrier = Carrier(loop, workers)
         backends = Backends(
             settings=settings,
             worker_id=self.address,
             loop=loop,
-            carrier=carrier,
+            workers=workers,
             engine=link,
             coordinator=coordinator,
             config_store=config_store,
             status_store=status_store,
-            presenter=Presenter(loop.herder.context, link.plugins),
-            hub=hub,
             loggers=loggers,
             read_to_end=executor.read_configs_to_end,
         )
-        server.add(add_ConnectServiceServicer_to_server, ConnectServicer(backends), CONNECT_SERVICE)
-        of_workers = WorkerServicer(loop, carrier, SystemClock())
+        admin = Admin(backends)
+        server.add(add_ConnectServiceServicer_to_server, ConnectServicer(admin), CONNECT_SERVICE)
+        of_workers = WorkerServicer(admin, loop, SystemClock())
         server.add(add_WorkerServiceServicer_to_server, of_workers, WORKER_SERVICE)
         background = [
             asyncio.create_task(_mirror_configs(config_store, loop), name="config mirror"),

@@ -27,14 +27,14 @@ class WorkerClient:
         retry: bool,
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> bytes:
-        """Carry a ConnectService call; returns the serialized response.
+        """Forward a ConnectService call; returns the serialized response.
 
         Args:
             method: The RPC's name, such as "CreateConnector".
             request: The serialized request.
-            hop_count: How often it was carried before.
+            hop_count: How often it was forwarded, this time included.
             author: Who asked for the call; empty if unknown.
-            retry: Whether the carried call is safe to repeat.
+            retry: Whether the forwarded call is safe to repeat.
             timeout_s: For the call with its retries.
         """
         message = pb.ForwardRequest(

@@ -16,8 +16,8 @@ from drover.api.worker.v1 import worker_service_pb2 as worker_pb
 from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
 from drover.errors import InternalError
 from drover.model.config import ConfigSnapshot
+from drover_worker.admin.masking import MASK
 from drover_worker.core import events
-from drover_worker.presenter import MASK
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
@@ -334,6 +334,25 @@ async def test_carried_calls_are_checked(worker: RunningWorker) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await stub.Forward(worker_pb.ForwardRequest(method="GetClusterInfo", hop_count=1))
     assert reason(caught.value) == "MISSING_DEADLINE"
+
+
+@pytest.mark.parametrize("method", ["CreateConnector", "PutConnectorConfig"])
+async def test_a_forwarded_config_is_checked_as_one_that_comes_from_a_client(
+    worker: RunningWorker, method: str
+) -> None:
+    assert worker.channel is not None
+    masked = {"connector.class": SOURCE, "name": "a", "db.login": MASK}
+    request = {
+        "CreateConnector": pb.CreateConnectorRequest(name="a", config=masked),
+        "PutConnectorConfig": pb.PutConnectorConfigRequest(name="a", config=masked),
+    }[method]
+    forward = worker_pb.ForwardRequest(
+        method=method, request=request.SerializeToString(), hop_count=1
+    )
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await WorkerServiceStub(worker.channel).Forward(forward, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert fields(caught.value) == ['config["db.login"]']
 
 
 async def test_watchers_hear_what_was_removed_while_the_config_log_was_not_followed(

@@ -14,8 +14,8 @@ from drover.model.config import (
     TargetState,
     TargetStateChanged,
 )
-from drover_worker.history import class_names, present_history
-from drover_worker.presenter import MASK
+from drover_worker.admin.history import class_names, history_page
+from drover_worker.admin.masking import MASK
 
 FIRST = {"connector.class": "Old", "topic": "a", "db.login": "s3cret"}
 SECOND = {"connector.class": "New", "topic": "a", "db.login": "0ther", "batch": "5"}
@@ -32,7 +32,7 @@ def version(offset: int, config: ConfigMap) -> HistoryEntry:
 def present(
     *entries: HistoryEntry, page_token: str = "", current: ConnectorEntry | None = None
 ) -> pb.GetConnectorHistoryResponse:
-    return present_history(entries, page_token, current=current, masked=masked)
+    return history_page(entries, page_token, current=current, masked=masked)
 
 
 def test_the_newest_comes_first_with_what_it_changed() -> None:

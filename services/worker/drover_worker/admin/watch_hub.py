@@ -47,7 +47,7 @@ class Changed:
         return None if everything else list(names)
 
 
-class ChangeHub:
+class WatchHub:
     """Hands every change of the views to every watcher."""
 
     def __init__(self) -> None:

@@ -1,43 +1,26 @@
 """Shows the worker's views in the admin API's form; secrets stay masked."""
 
-import re
-from collections.abc import Callable, Sequence
-from typing import TypeVar
-
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2
-from drover.codec.common import invalid_field
 from drover.codec.connect import (
     TARGET_STATES,
     encode_connector_status,
     encode_connector_type,
 )
 from drover.model.config import ConfigMap
+from drover_worker.admin.masking import Masking, masked_default, masked_value
 from drover_worker.core.context import Context
 from drover_worker.engine_link import violations_of
 from drover_worker.known_plugins import KnownPlugins
 
-MASK = "********"
-PAGE_BYTES_MAX = 1024 * 1024
-PAGE_COUNT_DEFAULT = 100
-PAGE_COUNT_MAX = 1000
 
-#: Settings that no plugin declares may still carry secrets.
-_SECRET_KEY = re.compile(
-    r"passw(or)?d|secret|token|credential|private.?key|api.?key|access.?key|jaas", re.IGNORECASE
-)
-#: Shown though the plugin that declares the rest is not known here.
-_COMMON_KEYS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})
-
-ItemT = TypeVar("ItemT")
-
-
-class Presenter:
+class ConnectorViews:
     """Reads the herder's views; plugins tell a connector's type and which settings are secret."""
 
     def __init__(self, context: Context, plugins: KnownPlugins) -> None:
         self._context = context
         self._plugins = plugins
+        self._masking = Masking(plugins)
 
     def class_names(self) -> set[str]:
         """What the connectors that exist have as connector.class."""
@@ -83,21 +66,8 @@ class Presenter:
         ]
 
     def masked(self, config: ConfigMap, connector_config: ConfigMap) -> dict[str, str]:
-        """A connector's or task's config without the values of its secrets.
-
-        While the plugin is not known nothing but the common settings is shown.
-        """
-        plugin = self._plugins.find(_class_of(connector_config))
-        types = {key.name: key.type for key in plugin.config_keys} if plugin else {}
-
-        def hidden(key: str) -> bool:
-            if key in types:
-                return types[key] == "PASSWORD"
-            if _SECRET_KEY.search(key):
-                return True
-            return plugin is None and key not in _COMMON_KEYS
-
-        return {key: MASK if hidden(key) else value for key, value in config.items()}
+        """A connector's or task's config without the values of its secrets."""
+        return self._masking.masked(config, connector_config)
 
     def type_of(self, config: ConfigMap) -> str:
         """Source or sink, in lower case; empty when the config's class is not known here."""
@@ -109,7 +79,7 @@ def _class_of(config: ConfigMap) -> str:
     return config.get("connector.class", "")
 
 
-def present_plugin(plugin: engine_pb2.Plugin) -> pb.Plugin:
+def plugin_view(plugin: engine_pb2.Plugin) -> pb.Plugin:
     """A plugin."""
     return pb.Plugin(
         class_name=plugin.class_name,
@@ -120,7 +90,7 @@ def present_plugin(plugin: engine_pb2.Plugin) -> pb.Plugin:
     )
 
 
-def present_key(key: engine_pb2.ConfigKey) -> pb.ConfigKey:
+def key_view(key: engine_pb2.ConfigKey) -> pb.ConfigKey:
     """A plugin's setting; a password's default is masked."""
     shown = pb.ConfigKey(
         name=key.name,
@@ -132,12 +102,11 @@ def present_key(key: engine_pb2.ConfigKey) -> pb.ConfigKey:
         valid_values=key.valid_values,
     )
     if key.HasField("default_value"):
-        secret = key.type == "PASSWORD" and key.default_value
-        shown.default_value = MASK if secret else key.default_value
+        shown.default_value = masked_default(key)
     return shown
 
 
-def present_validation(
+def validation_view(
     answer: engine_pb2.ConfigValidation | engine_pb2.Failure,
 ) -> pb.ValidateConfigResponse:
     """A config's faults: as a list, and beside each setting."""
@@ -150,47 +119,7 @@ def present_validation(
     )
     if isinstance(answer, engine_pb2.ConfigValidation):
         for value in answer.values:
-            shown = response.values.add(key=present_key(value.key), errors=value.errors)
+            shown = response.values.add(key=key_view(value.key), errors=value.errors)
             if value.HasField("value"):
-                secret = value.key.type == "PASSWORD" or _SECRET_KEY.search(value.key.name)
-                shown.value = MASK if secret and value.value else value.value
+                shown.value = masked_value(value)
     return response
-
-
-def take_page(
-    items: Sequence[ItemT],
-    page_token: str,
-    *,
-    count_max: int = PAGE_COUNT_MAX,
-    size_bytes: Callable[[ItemT], int] = lambda _: 0,
-) -> tuple[Sequence[ItemT], str]:
-    """A page of ``items`` and the next page's token: at most ``count_max``, at most 1 MiB.
-
-    Raises:
-        InvalidArgumentError: INVALID_REQUEST, the token is none of ours.
-    """
-    if page_token and not page_token.isdecimal():
-        raise invalid_field("page_token", "must come from next_page_token")
-    start = int(page_token) if page_token else 0
-    end, total = start, 0
-    while end < len(items) and end - start < count_max:
-        total += size_bytes(items[end])
-        if end > start and total > PAGE_BYTES_MAX:
-            break
-        end += 1
-    return items[start:end], str(end) if end < len(items) else ""
-
-
-def take_page_by_name(
-    names: Sequence[str], page_token: str, page_size: int
-) -> tuple[Sequence[str], str]:
-    """A page of sorted names; the token is the last name seen, so that changes do no harm.
-
-    Raises:
-        InvalidArgumentError: INVALID_REQUEST, a page size out of range.
-    """
-    if not 0 <= page_size <= PAGE_COUNT_MAX:
-        raise invalid_field("page_size", f"must be from 0 to {PAGE_COUNT_MAX}")
-    rest = [name for name in names if name > page_token]
-    page = rest[: page_size or PAGE_COUNT_DEFAULT]
-    return page, page[-1] if len(page) < len(rest) else ""

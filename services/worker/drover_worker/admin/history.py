@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.codec.common import invalid_field
 from drover.codec.connect import TARGET_STATES
 from drover.model.config import (
     ConfigMap,
@@ -15,7 +14,7 @@ from drover.model.config import (
     RestartRequested,
     TargetStateChanged,
 )
-from drover_worker.presenter import PAGE_BYTES_MAX
+from drover_worker.admin.paging import PAGE_BYTES_MAX, number_of
 
 #: A config without the values of its secrets.
 Masked = Callable[[ConfigMap], Mapping[str, str]]
@@ -27,7 +26,7 @@ def class_names(entries: Sequence[HistoryEntry]) -> set[str]:
     return {version.config.get("connector.class", "") for version in versions}
 
 
-def present_history(
+def history_page(
     entries: Sequence[HistoryEntry],
     page_token: str,
     *,
@@ -46,15 +45,14 @@ def present_history(
     Raises:
         InvalidArgumentError: INVALID_REQUEST, the token is none of ours.
     """
-    if page_token and not page_token.isdecimal():
-        raise invalid_field("page_token", "must come from next_page_token")
+    before = number_of(page_token)
     response = pb.GetConnectorHistoryResponse()
     size_bytes = 0
     for place in range(len(entries) - 1, -1, -1):
         entry = entries[place]
-        if page_token and _revision(entry) >= int(page_token):
+        if page_token and _revision(entry) >= before:
             continue
-        shown = _present(entry, _before(entries, place), current, masked)
+        shown = _change_view(entry, _before(entries, place), current, masked)
         size_bytes += shown.ByteSize()
         if response.changes and size_bytes > PAGE_BYTES_MAX:
             response.next_page_token = str(response.changes[-1].revision)
@@ -97,7 +95,7 @@ def _before(entries: Sequence[HistoryEntry], place: int) -> ConfigMap:
     return {}
 
 
-def _present(
+def _change_view(
     entry: HistoryEntry, before: ConfigMap, current: ConnectorEntry | None, masked: Masked
 ) -> pb.ConnectorChange:
     shown = pb.ConnectorChange(revision=_revision(entry), author=entry.author)

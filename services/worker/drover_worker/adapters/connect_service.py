@@ -1,0 +1,211 @@
+"""ConnectService over gRPC: each call goes to its use case."""
+
+from collections.abc import AsyncIterator
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
+from drover.errors import NotImplementedYetError
+from drover.rpc.interceptors import remaining_s
+from drover_worker.adapters.principal import principal_of
+from drover_worker.admin.admin import Admin
+from drover_worker.admin.call import AdminCall, Deadline
+
+Context = grpc.aio.ServicerContext[Message, Message]
+
+
+class ConnectServicer(pb_grpc.ConnectServiceServicer):
+    """The admin API, the same on every worker."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+
+    # Cluster
+
+    async def GetClusterInfo(
+        self, request: pb.GetClusterInfoRequest, context: Context
+    ) -> pb.GetClusterInfoResponse:
+        """The cluster as this worker sees it; never waits for it to settle."""
+        return await self._admin.cluster.get(request, _call(context))
+
+    # Reads
+
+    async def GetConnector(
+        self, request: pb.GetConnectorRequest, context: Context
+    ) -> pb.GetConnectorResponse:
+        """A connector."""
+        return await self._admin.connectors.get(request, _call(context))
+
+    async def ListConnectors(
+        self, request: pb.ListConnectorsRequest, context: Context
+    ) -> pb.ListConnectorsResponse:
+        """A page of connectors."""
+        return await self._admin.connectors.list_page(request, _call(context))
+
+    async def GetConnectorHistory(
+        self, request: pb.GetConnectorHistoryRequest, context: Context
+    ) -> pb.GetConnectorHistoryResponse:
+        """A page of what was done to a connector, the newest first."""
+        return await self._admin.connectors.history(request, _call(context))
+
+    async def GetConnectorStatus(
+        self, request: pb.GetConnectorStatusRequest, context: Context
+    ) -> pb.GetConnectorStatusResponse:
+        """What a connector and its tasks are doing."""
+        return await self._admin.statuses.get(request, _call(context))
+
+    async def ListTasks(
+        self, request: pb.ListTasksRequest, context: Context
+    ) -> pb.ListTasksResponse:
+        """A page of a connector's tasks."""
+        return await self._admin.statuses.tasks(request, _call(context))
+
+    async def GetConnectorOffsets(
+        self, request: pb.GetConnectorOffsetsRequest, context: Context
+    ) -> pb.GetConnectorOffsetsResponse:
+        """A page of a connector's committed offsets."""
+        return await self._admin.statuses.offsets(request, _call(context))
+
+    async def GetConnectorTopics(
+        self, request: pb.GetConnectorTopicsRequest, context: Context
+    ) -> pb.GetConnectorTopicsResponse:
+        """The topics that a connector was seen to use."""
+        return await self._admin.statuses.topics(request, _call(context))
+
+    async def ResetConnectorTopics(
+        self, request: pb.ResetConnectorTopicsRequest, context: Context
+    ) -> pb.ResetConnectorTopicsResponse:
+        """Forget them."""
+        return await self._admin.statuses.reset_topics(request, _call(context))
+
+    # Watches
+
+    async def WatchStatuses(
+        self, request: pb.WatchStatusesRequest, context: Context
+    ) -> AsyncIterator[pb.WatchStatusesResponse]:
+        """Statuses as they change, the present ones first."""
+        async for response in self._admin.statuses.watch(request, _call(context)):
+            yield response
+
+    async def WatchConnectors(
+        self, request: pb.WatchConnectorsRequest, context: Context
+    ) -> AsyncIterator[pb.WatchConnectorsResponse]:
+        """Connectors as they change, the present ones first."""
+        async for response in self._admin.connectors.watch(request, _call(context)):
+            yield response
+
+    # Plugins
+
+    async def ListPlugins(
+        self, request: pb.ListPluginsRequest, context: Context
+    ) -> pb.ListPluginsResponse:
+        """The installed plugins."""
+        return await self._admin.plugins.list_all(request, _call(context))
+
+    async def GetPlugin(
+        self, request: pb.GetPluginRequest, context: Context
+    ) -> pb.GetPluginResponse:
+        """A plugin's settings."""
+        return await self._admin.plugins.get(request, _call(context))
+
+    async def ValidateConfig(
+        self, request: pb.ValidateConfigRequest, context: Context
+    ) -> pb.ValidateConfigResponse:
+        """A config's faults."""
+        return await self._admin.plugins.validate(request, _call(context))
+
+    # Changes
+
+    async def CreateConnector(
+        self, request: pb.CreateConnectorRequest, context: Context
+    ) -> pb.CreateConnectorResponse:
+        """Create a connector."""
+        return await self._admin.changes.create(request, _call(context))
+
+    async def PutConnectorConfig(
+        self, request: pb.PutConnectorConfigRequest, context: Context
+    ) -> pb.PutConnectorConfigResponse:
+        """Create a connector or replace its config."""
+        return await self._admin.changes.put(request, _call(context))
+
+    async def RollbackConnector(
+        self, request: pb.RollbackConnectorRequest, context: Context
+    ) -> pb.RollbackConnectorResponse:
+        """Write a connector's old config as its new one."""
+        return await self._admin.changes.rollback(request, _call(context))
+
+    async def DeleteConnector(
+        self, request: pb.DeleteConnectorRequest, context: Context
+    ) -> pb.DeleteConnectorResponse:
+        """Remove a connector."""
+        return await self._admin.changes.delete(request, _call(context))
+
+    async def PauseConnector(
+        self, request: pb.PauseConnectorRequest, context: Context
+    ) -> pb.PauseConnectorResponse:
+        """Pause a connector."""
+        return await self._admin.changes.pause(request, _call(context))
+
+    async def ResumeConnector(
+        self, request: pb.ResumeConnectorRequest, context: Context
+    ) -> pb.ResumeConnectorResponse:
+        """Resume a connector."""
+        return await self._admin.changes.resume(request, _call(context))
+
+    async def StopConnector(
+        self, request: pb.StopConnectorRequest, context: Context
+    ) -> pb.StopConnectorResponse:
+        """Stop a connector."""
+        return await self._admin.changes.stop(request, _call(context))
+
+    async def RestartConnector(
+        self, request: pb.RestartConnectorRequest, context: Context
+    ) -> pb.RestartConnectorResponse:
+        """Restart a connector, and its tasks where that is asked for."""
+        return await self._admin.changes.restart(request, _call(context))
+
+    async def RestartTask(
+        self, request: pb.RestartTaskRequest, context: Context
+    ) -> pb.RestartTaskResponse:
+        """Restart a task."""
+        return await self._admin.changes.restart_task(request, _call(context))
+
+    # Loggers
+
+    async def ListLoggers(
+        self, request: pb.ListLoggersRequest, context: Context
+    ) -> pb.ListLoggersResponse:
+        """The loggers of this worker's processes."""
+        return await self._admin.loggers.list_all(request, _call(context))
+
+    async def SetLoggerLevel(
+        self, request: pb.SetLoggerLevelRequest, context: Context
+    ) -> pb.SetLoggerLevelResponse:
+        """Set a logger's level, here or in the whole cluster."""
+        return await self._admin.loggers.set_level(request, _call(context))
+
+    # Not yet
+
+    async def PatchConnectorConfig(
+        self, request: pb.PatchConnectorConfigRequest, context: Context
+    ) -> pb.PatchConnectorConfigResponse:
+        """Comes later."""
+        raise NotImplementedYetError("PatchConnectorConfig")
+
+    async def AlterConnectorOffsets(
+        self, request: pb.AlterConnectorOffsetsRequest, context: Context
+    ) -> pb.AlterConnectorOffsetsResponse:
+        """Comes later."""
+        raise NotImplementedYetError("AlterConnectorOffsets")
+
+    async def ResetConnectorOffsets(
+        self, request: pb.ResetConnectorOffsetsRequest, context: Context
+    ) -> pb.ResetConnectorOffsetsResponse:
+        """Comes later."""
+        raise NotImplementedYetError("ResetConnectorOffsets")
+
+
+def _call(context: Context) -> AdminCall:
+    return AdminCall(principal_of(context), Deadline.after(remaining_s(context)))

@@ -1,0 +1,25 @@
+"""Channels to the other workers."""
+
+import grpc.aio
+
+from drover.client.calls import channel
+from drover.client.worker import WorkerClient
+
+
+class WorkerChannels:
+    """One channel to each other worker, opened when first needed."""
+
+    def __init__(self) -> None:
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    def get(self, address: str) -> WorkerClient:
+        """The client for the worker at host:port."""
+        if address not in self._channels:
+            self._channels[address] = channel(address)
+        return WorkerClient(self._channels[address])
+
+    async def close(self) -> None:
+        """Close every channel."""
+        for opened in self._channels.values():
+            await opened.close()
+        self._channels.clear()

@@ -1,0 +1,93 @@
+"""WorkerService: what the workers of a cluster ask of each other."""
+
+from collections.abc import Mapping
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from drover.api.worker.v1 import worker_service_pb2 as pb
+from drover.api.worker.v1 import worker_service_pb2_grpc as pb_grpc
+from drover.clock import Clock
+from drover.codec.common import invalid_field
+from drover.errors import InvalidArgumentError, Reason
+from drover.rpc.interceptors import remaining_s
+from drover.rpc.parts import PartsInProgress
+from drover_worker.admin import cluster
+from drover_worker.admin import connector_changes as changes
+from drover_worker.admin.admin import Admin
+from drover_worker.admin.call import AdminCall, Deadline, Principal
+from drover_worker.admin.forwarding import ServeForwarded
+from drover_worker.core import requests
+from drover_worker.core.pending_calls import HOP_COUNT_MAX
+from drover_worker.herder_loop import HerderLoop
+
+Context = grpc.aio.ServicerContext[Message, Message]
+
+
+def forwarded_methods(admin: Admin) -> Mapping[str, ServeForwarded]:
+    """What answers each call that may be forwarded, by its name."""
+    return {
+        cluster.GET_INFO.name: cluster.GET_INFO.served_by(admin.cluster.get),
+        changes.CREATE.name: changes.CREATE.served_by(admin.changes.create),
+        changes.PUT.name: changes.PUT.served_by(admin.changes.put),
+        changes.ROLLBACK.name: changes.ROLLBACK.served_by(admin.changes.rollback),
+        changes.DELETE.name: changes.DELETE.served_by(admin.changes.delete),
+        changes.PAUSE.name: changes.PAUSE.served_by(admin.changes.pause),
+        changes.RESUME.name: changes.RESUME.served_by(admin.changes.resume),
+        changes.STOP.name: changes.STOP.served_by(admin.changes.stop),
+        changes.RESTART.name: changes.RESTART.served_by(admin.changes.restart),
+        changes.RESTART_TASK.name: changes.RESTART_TASK.served_by(admin.changes.restart_task),
+    }
+
+
+class WorkerServicer(pb_grpc.WorkerServiceServicer):
+    """Takes forwarded calls, and task configs for the leader to write."""
+
+    def __init__(self, admin: Admin, loop: HerderLoop, clock: Clock) -> None:
+        """``clock`` tells which sets of task configs are given up before they are whole."""
+        self._methods = forwarded_methods(admin)
+        self._loop = loop
+        self._parts = PartsInProgress[pb.SubmittedTaskConfig](clock)
+
+    async def Forward(self, request: pb.ForwardRequest, context: Context) -> pb.ForwardResponse:
+        """Answer a call that another worker forwarded here."""
+        _need_deadline(context)
+        if not 1 <= request.hop_count <= HOP_COUNT_MAX:
+            raise invalid_field("hop_count", f"must be from 1 to {HOP_COUNT_MAX}")
+        serve = self._methods.get(request.method)
+        if serve is None:
+            text = f"{request.method!r} is no call that workers forward"
+            raise InvalidArgumentError(Reason.INVALID_REQUEST, text)
+        call = AdminCall(
+            principal=Principal(request.author),
+            deadline=Deadline.after(remaining_s(context)),
+            hop_count=request.hop_count,
+        )
+        return pb.ForwardResponse(response=await serve(request.request, call))
+
+    async def SubmitTaskConfigs(
+        self, request: pb.SubmitTaskConfigsRequest, context: Context
+    ) -> pb.SubmitTaskConfigsResponse:
+        """Write the task configs that another worker's connector made, with their last part."""
+        _need_deadline(context)
+        if not request.request_id:
+            raise invalid_field("request_id", "must be given: the call is repeated by it")
+        entries = self._parts.add(request)
+        if entries is None:
+            return pb.SubmitTaskConfigsResponse()
+        await self._loop.request(
+            requests.SubmitTaskConfigs(
+                connector=request.connector,
+                configs=[dict(entry.config) for entry in entries],
+                request_id=request.request_id,
+            ),
+            timeout_s=remaining_s(context),
+        )
+        return pb.SubmitTaskConfigsResponse()
+
+
+def _need_deadline(context: Context) -> None:
+    """The server also carries the admin API, whose callers may set none."""
+    if context.time_remaining() is None:
+        text = "calls between workers need a deadline: set a timeout on the call"
+        raise InvalidArgumentError(Reason.MISSING_DEADLINE, text)

@@ -1,0 +1,76 @@
+"""The use cases of one worker, made of its parts."""
+
+from dataclasses import dataclass
+
+from drover.client.config_store import ConfigStoreClient
+from drover.client.coordinator import CoordinatorClient
+from drover.client.status_store import StatusStoreClient
+from drover_worker.admin.cluster import ClusterInfo
+from drover_worker.admin.connector_changes import ConnectorChanges
+from drover_worker.admin.connectors import ConnectorReads
+from drover_worker.admin.forwarding import RequestForwarder, WorkerClients
+from drover_worker.admin.logger_levels import LoggerLevels
+from drover_worker.admin.plugins import Plugins
+from drover_worker.admin.reads import Reads, ReadToEnd
+from drover_worker.admin.statuses import ConnectorStatuses
+from drover_worker.admin.views import ConnectorViews
+from drover_worker.admin.watch_hub import WatchHub
+from drover_worker.engine_link import EngineLink
+from drover_worker.herder_loop import HerderLoop
+from drover_worker.loggers import Loggers
+from drover_worker.settings import WorkerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """What the use cases work with."""
+
+    settings: WorkerSettings
+    worker_id: str
+    loop: HerderLoop
+    workers: WorkerClients
+    engine: EngineLink
+    coordinator: CoordinatorClient
+    config_store: ConfigStoreClient
+    status_store: StatusStoreClient
+    loggers: Loggers
+    read_to_end: ReadToEnd
+
+
+class Admin:
+    """Every use case, by area."""
+
+    def __init__(self, backends: Backends) -> None:
+        loop, engine = backends.loop, backends.engine
+        views = ConnectorViews(loop.herder.context, engine.plugins)
+        reads = Reads(loop, engine, views, backends.read_to_end)
+        forwarder = RequestForwarder(loop, backends.workers)
+        hub = WatchHub()
+        loop.observe(hub.observe)
+        self.cluster = ClusterInfo(
+            settings=backends.settings,
+            worker_id=backends.worker_id,
+            loop=loop,
+            engine=engine,
+            forwarder=forwarder,
+        )
+        self.connectors = ConnectorReads(
+            view=loop.herder.context.view,
+            views=views,
+            reads=reads,
+            hub=hub,
+            engine=engine,
+            config_store=backends.config_store,
+        )
+        self.changes = ConnectorChanges(forwarder, reads, views, engine.find_faults)
+        self.statuses = ConnectorStatuses(
+            group_id=backends.settings.group_id,
+            loop=loop,
+            views=views,
+            reads=reads,
+            hub=hub,
+            coordinator=backends.coordinator,
+            status_store=backends.status_store,
+        )
+        self.plugins = Plugins(engine)
+        self.loggers = LoggerLevels(backends.loggers, backends.config_store)

@@ -1,0 +1,86 @@
+"""The cluster as a worker sees it."""
+
+import importlib.metadata
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.errors import DroverError
+from drover_worker.admin.call import AdminCall
+from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
+from drover_worker.core.pending_calls import HOP_COUNT_MAX
+from drover_worker.core.protocol import EAGER_PROTOCOL
+from drover_worker.engine_link import EngineLink
+from drover_worker.herder_loop import HerderLoop
+from drover_worker.settings import WorkerSettings
+
+#: How long the leader is waited for.
+_LEADER_TIMEOUT_S = 2.0
+
+GET_INFO = ForwardedMethod("GetClusterInfo", pb.GetClusterInfoRequest, pb.GetClusterInfoResponse)
+
+
+class ClusterInfo:
+    """Tells what this worker knows, and what the leader knows of everybody's work."""
+
+    def __init__(
+        self,
+        *,
+        settings: WorkerSettings,
+        worker_id: str,
+        loop: HerderLoop,
+        engine: EngineLink,
+        forwarder: RequestForwarder,
+    ) -> None:
+        self._settings = settings
+        self._worker_id = worker_id
+        self._loop = loop
+        self._engine = engine
+        self._forwarder = forwarder
+
+    async def get(
+        self, request: pb.GetClusterInfoRequest, call: AdminCall
+    ) -> pb.GetClusterInfoResponse:
+        """The cluster as this worker sees it; never waits for it to settle.
+
+        A call that another worker forwarded is answered from what is known here.
+        """
+        membership = self._loop.herder.membership
+        info = self._own_info()
+        if not call.hop_count and membership.settled and not membership.leads:
+            try:
+                leaders = await self._forwarder.forward(
+                    GET_INFO,
+                    request,
+                    membership.leader_url,
+                    author=call.principal.name,
+                    hop_count=HOP_COUNT_MAX,
+                    timeout_s=min(_LEADER_TIMEOUT_S, call.deadline.remaining_s()),
+                )
+            except DroverError:
+                return info  # the leader is being replaced: what is known here has to do
+            info.workers.extend(leaders.workers)
+        return info
+
+    def _own_info(self) -> pb.GetClusterInfoResponse:
+        """What this worker knows by itself; the assignments only when it leads."""
+        herder = self._loop.herder
+        membership = herder.membership
+        info = pb.GetClusterInfoResponse(
+            version=importlib.metadata.version("drover-worker"),
+            group_id=self._settings.group_id,
+            worker_id=self._worker_id,
+            leader_worker_id=membership.leader_url,
+            generation=max(herder.context.generation, 0),
+            protocol_name=EAGER_PROTOCOL,
+            stage=herder.describe_stage(),
+            storage_url=self._settings.storage_url,
+            spark_version=self._engine.spark_version,
+        )
+        if membership.leads:
+            for worker_url, assignment in sorted(membership.assignments.items()):
+                info.workers.add(
+                    worker_id=worker_url,
+                    connectors=assignment.connectors,
+                    tasks=[str(task) for task in assignment.tasks],
+                    leader=worker_url == self._worker_id,
+                )
+        return info

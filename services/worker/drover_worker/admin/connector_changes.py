@@ -1,0 +1,259 @@
+"""Changes of connectors: what each checks, asks of the herder, and answers."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from google.protobuf.message import Message
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.client.calls import new_request_id
+from drover.codec.common import invalid_field
+from drover.codec.connect import decode_initial_state, encode_connector_type, encode_run_state
+from drover.model.config import TargetState
+from drover.model.ids import TaskId
+from drover.model.status import RunState
+from drover_worker.admin.call import AdminCall
+from drover_worker.admin.config_checks import FindFaults, check_config, checked_name
+from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, answer_of
+from drover_worker.admin.reads import Reads
+from drover_worker.admin.views import ConnectorViews
+from drover_worker.core import requests
+from drover_worker.core.restart_plan import RestartPlan
+
+CREATE = ForwardedMethod("CreateConnector", pb.CreateConnectorRequest, pb.CreateConnectorResponse)
+PUT = ForwardedMethod(
+    "PutConnectorConfig", pb.PutConnectorConfigRequest, pb.PutConnectorConfigResponse
+)
+ROLLBACK = ForwardedMethod(
+    "RollbackConnector", pb.RollbackConnectorRequest, pb.RollbackConnectorResponse
+)
+DELETE = ForwardedMethod("DeleteConnector", pb.DeleteConnectorRequest, pb.DeleteConnectorResponse)
+PAUSE = ForwardedMethod("PauseConnector", pb.PauseConnectorRequest, pb.PauseConnectorResponse)
+RESUME = ForwardedMethod("ResumeConnector", pb.ResumeConnectorRequest, pb.ResumeConnectorResponse)
+STOP = ForwardedMethod("StopConnector", pb.StopConnectorRequest, pb.StopConnectorResponse)
+RESTART = ForwardedMethod(
+    "RestartConnector", pb.RestartConnectorRequest, pb.RestartConnectorResponse
+)
+RESTART_TASK = ForwardedMethod("RestartTask", pb.RestartTaskRequest, pb.RestartTaskResponse)
+
+MessageT = TypeVar("MessageT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+TargetRequestT = TypeVar(
+    "TargetRequestT",
+    pb.PauseConnectorRequest,
+    pb.ResumeConnectorRequest,
+    pb.StopConnectorRequest,
+)
+
+
+class ConnectorChanges:
+    """Each change is checked here and then made by the worker that can.
+
+    Errors of all: INVALID_CONFIG with every fault, TOO_LARGE, CONNECTOR_NOT_FOUND,
+    DEADLINE_EXCEEDED; and what the ``.proto`` says of each call.
+    """
+
+    def __init__(
+        self,
+        forwarder: RequestForwarder,
+        reads: Reads,
+        views: ConnectorViews,
+        find_faults: FindFaults,
+    ) -> None:
+        self._forwarder = forwarder
+        self._reads = reads
+        self._views = views
+        self._find_faults = find_faults
+
+    async def create(
+        self, request: pb.CreateConnectorRequest, call: AdminCall
+    ) -> pb.CreateConnectorResponse:
+        """Create a connector."""
+        message = _copy(request)
+        message.name = request.name.strip() or request.config.get("name", "").strip()
+        await self._prepare_config(message)
+        message.request_id = request.request_id or new_request_id()
+        ask = requests.CreateConnector(
+            name=message.name,
+            config=dict(message.config),
+            initial_state=decode_initial_state(message.initial_state),
+            request_id=message.request_id,
+        )
+
+        def respond(answer: requests.Response) -> pb.CreateConnectorResponse:
+            stored = answer_of(requests.ConfigStored, answer)
+            return pb.CreateConnectorResponse(connector=self._stored(message, stored))
+
+        return await self._forwarder.answer(CREATE, message, ask, respond, call)
+
+    async def put(
+        self, request: pb.PutConnectorConfigRequest, call: AdminCall
+    ) -> pb.PutConnectorConfigResponse:
+        """Create a connector or replace its config."""
+        message = _copy(request)
+        message.name = request.name.strip()
+        await self._prepare_config(message)
+        message.request_id = request.request_id or new_request_id()
+        ask = requests.PutConnectorConfig(
+            name=message.name,
+            config=dict(message.config),
+            expected_revision=(
+                message.expected_revision if message.HasField("expected_revision") else None
+            ),
+            request_id=message.request_id,
+        )
+
+        def respond(answer: requests.Response) -> pb.PutConnectorConfigResponse:
+            stored = answer_of(requests.ConfigStored, answer)
+            return pb.PutConnectorConfigResponse(
+                connector=self._stored(message, stored), created=stored.created
+            )
+
+        return await self._forwarder.answer(PUT, message, ask, respond, call)
+
+    async def rollback(
+        self, request: pb.RollbackConnectorRequest, call: AdminCall
+    ) -> pb.RollbackConnectorResponse:
+        """Write a connector's old config as its new one."""
+        message = _copy(request)
+        message.name = checked_name(request.name)
+        message.request_id = request.request_id or new_request_id()
+        if message.revision <= 0:
+            raise invalid_field("revision", "must be above 0: one of the connector's history")
+        ask = requests.RollbackConnector(message.name, message.revision, message.request_id)
+
+        def respond(answer: requests.Response) -> pb.RollbackConnectorResponse:
+            stored = answer_of(requests.ConfigStored, answer)
+            # as it is by now: it may have gone on changing, or be deleted again
+            connector = self._views.find_connector(message.name)
+            return pb.RollbackConnectorResponse(
+                connector=connector or pb.Connector(name=message.name, revision=stored.revision),
+                created=stored.created,
+            )
+
+        return await self._forwarder.answer(ROLLBACK, message, ask, respond, call)
+
+    async def delete(
+        self, request: pb.DeleteConnectorRequest, call: AdminCall
+    ) -> pb.DeleteConnectorResponse:
+        """Remove a connector."""
+        message = _copy(request)
+        message.name = checked_name(request.name)
+        message.request_id = request.request_id or new_request_id()
+        ask = requests.DeleteConnector(message.name, message.request_id)
+        respond = _accomplished(pb.DeleteConnectorResponse)
+        return await self._forwarder.answer(DELETE, message, ask, respond, call)
+
+    async def pause(
+        self, request: pb.PauseConnectorRequest, call: AdminCall
+    ) -> pb.PauseConnectorResponse:
+        """Pause a connector."""
+        return await self._set_target_state(PAUSE, request, TargetState.PAUSED, call)
+
+    async def resume(
+        self, request: pb.ResumeConnectorRequest, call: AdminCall
+    ) -> pb.ResumeConnectorResponse:
+        """Resume a connector."""
+        return await self._set_target_state(RESUME, request, TargetState.STARTED, call)
+
+    async def stop(
+        self, request: pb.StopConnectorRequest, call: AdminCall
+    ) -> pb.StopConnectorResponse:
+        """Stop a connector."""
+        return await self._set_target_state(STOP, request, TargetState.STOPPED, call)
+
+    async def restart(
+        self, request: pb.RestartConnectorRequest, call: AdminCall
+    ) -> pb.RestartConnectorResponse:
+        """Restart a connector, and its tasks where that is asked for."""
+        message = _copy(request)
+        message.name = await self._reads.existing(request.name.strip(), call.deadline)
+        ask = requests.RestartConnector(
+            message.name, message.include_tasks, message.only_failed, new_request_id()
+        )
+
+        def respond(answer: requests.Response) -> pb.RestartConnectorResponse:
+            response = pb.RestartConnectorResponse()
+            status = self._views.find_status(message.name)
+            if isinstance(answer, requests.RestartPlanned) and status is not None:
+                response.planned_status.CopyFrom(_planned(status, answer.plan))
+            return response
+
+        return await self._forwarder.answer(RESTART, message, ask, respond, call)
+
+    async def restart_task(
+        self, request: pb.RestartTaskRequest, call: AdminCall
+    ) -> pb.RestartTaskResponse:
+        """Restart a task."""
+        message = _copy(request)
+        message.name = await self._reads.existing(request.name.strip(), call.deadline)
+        ask = requests.RestartTask(TaskId(message.name, message.task))
+        respond = _accomplished(pb.RestartTaskResponse)
+        return await self._forwarder.answer(RESTART_TASK, message, ask, respond, call)
+
+    async def _prepare_config(
+        self, message: pb.CreateConnectorRequest | pb.PutConnectorConfigRequest
+    ) -> None:
+        await check_config(message.name, dict(message.config), self._find_faults)
+        message.config["name"] = message.name
+
+    async def _set_target_state(
+        self,
+        method: ForwardedMethod[TargetRequestT, ResponseT],
+        request: TargetRequestT,
+        target_state: TargetState,
+        call: AdminCall,
+    ) -> ResponseT:
+        message = _copy(request)
+        message.name = checked_name(request.name)
+        ask = requests.SetTargetState(message.name, target_state, new_request_id())
+        respond = _accomplished(method.response_type)
+        return await self._forwarder.answer(method, message, ask, respond, call)
+
+    def _stored(
+        self,
+        message: pb.CreateConnectorRequest | pb.PutConnectorConfigRequest,
+        stored: requests.ConfigStored,
+    ) -> pb.Connector:
+        connector = self._views.find_connector(message.name)
+        if connector is None or connector.revision != stored.revision:
+            # it went on changing meanwhile; the caller gets what it wrote
+            config = dict(message.config)
+            connector = pb.Connector(
+                name=message.name,
+                config=self._views.masked(config, config),
+                type=encode_connector_type(self._views.type_of(config)),
+                revision=stored.revision,
+            )
+        return connector
+
+
+def _copy(message: MessageT) -> MessageT:
+    """The request to complete: the caller's own stays as it is."""
+    copied = type(message)()
+    copied.CopyFrom(message)
+    return copied
+
+
+def _accomplished(response_type: type[ResponseT]) -> Callable[[requests.Response], ResponseT]:
+    """Responds to Accomplished, with nothing."""
+
+    def respond(answer: requests.Response) -> ResponseT:
+        answer_of(requests.Accomplished, answer)
+        return response_type()
+
+    return respond
+
+
+def _planned(status: pb.ConnectorStatus, plan: RestartPlan) -> pb.ConnectorStatus:
+    """The status as the restart will leave it."""
+    restarting = encode_run_state(RunState.RESTARTING)
+    if plan.restart_connector:
+        status.connector.state = restarting
+        status.connector.trace = ""
+    planned = {task.task for task in plan.tasks}
+    for task in status.tasks:
+        if task.task in planned:
+            task.state = restarting
+            task.trace = ""
+    return status

@@ -1,0 +1,101 @@
+"""Reads of connectors: one, a page of them, their history, and as they change."""
+
+from collections.abc import AsyncIterator
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.client.config_store import ConfigStoreClient
+from drover_worker.admin.call import AdminCall
+from drover_worker.admin.history import class_names, history_page
+from drover_worker.admin.paging import PAGE_BYTES_MAX, take_page_by_name
+from drover_worker.admin.reads import Reads
+from drover_worker.admin.views import ConnectorViews
+from drover_worker.admin.watch_hub import WatchHub
+from drover_worker.admin.watches import follow
+from drover_worker.core.checks import connector_not_found
+from drover_worker.core.config_view import ConfigView
+from drover_worker.engine_link import EngineLink
+
+
+class ConnectorReads:
+    """Shows connectors without their secrets."""
+
+    def __init__(
+        self,
+        *,
+        view: ConfigView,
+        views: ConnectorViews,
+        reads: Reads,
+        hub: WatchHub,
+        engine: EngineLink,
+        config_store: ConfigStoreClient,
+    ) -> None:
+        self._view = view
+        self._views = views
+        self._reads = reads
+        self._hub = hub
+        self._engine = engine
+        self._config_store = config_store
+
+    async def get(
+        self, request: pb.GetConnectorRequest, call: AdminCall
+    ) -> pb.GetConnectorResponse:
+        """A connector."""
+        name = await self._reads.existing(request.name, call.deadline)
+        return pb.GetConnectorResponse(connector=self._views.connector(name))
+
+    async def list_page(
+        self, request: pb.ListConnectorsRequest, call: AdminCall
+    ) -> pb.ListConnectorsResponse:
+        """A page of connectors."""
+        await self._reads.prepare(call.deadline)
+        names, token = take_page_by_name(
+            sorted(self._view.connectors), request.page_token, request.page_size
+        )
+        response = pb.ListConnectorsResponse(next_page_token=token)
+        size_bytes = 0
+        for name in names:
+            entry = pb.ListConnectorsResponse.Entry(name=name)
+            if request.include_config:
+                entry.connector.CopyFrom(self._views.connector(name))
+            if request.include_status:
+                entry.status.CopyFrom(self._views.status(name))
+            size_bytes += entry.ByteSize()
+            if response.connectors and size_bytes > PAGE_BYTES_MAX:
+                response.next_page_token = response.connectors[-1].name
+                break
+            response.connectors.append(entry)
+        return response
+
+    async def history(
+        self, request: pb.GetConnectorHistoryRequest, call: AdminCall
+    ) -> pb.GetConnectorHistoryResponse:
+        """A page of what was done to a connector, the newest first."""
+        name = request.name.strip()
+        await self._reads.prepare(call.deadline)
+        entries = await self._config_store.connector_history(
+            name, timeout_s=call.deadline.remaining_s()
+        )
+        if not entries:
+            raise connector_not_found(name)
+        await self._engine.try_know_plugins(class_names(entries))
+        return history_page(
+            entries,
+            request.page_token,
+            current=self._view.connectors.get(name),
+            masked=lambda config: self._views.masked(config, config),
+        )
+
+    async def watch(
+        self, _request: pb.WatchConnectorsRequest, call: AdminCall
+    ) -> AsyncIterator[pb.WatchConnectorsResponse]:
+        """Connectors as they change, the present ones first."""
+        await self._reads.prepare(call.deadline)
+
+        def show(name: str) -> pb.WatchConnectorsResponse:
+            if name in self._view.connectors:
+                return pb.WatchConnectorsResponse(connector=self._views.connector(name))
+            return pb.WatchConnectorsResponse(connector=pb.Connector(name=name), removed=True)
+
+        with self._hub.watch_configs() as changed:
+            async for response in follow(changed, "", self._view, self._reads, show):
+                yield response or pb.WatchConnectorsResponse(synced=True)

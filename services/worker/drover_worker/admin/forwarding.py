@@ -1,0 +1,219 @@
+"""Gets a request answered by the worker that can: here, or forwarded to the leader or an owner.
+
+The caller never hears "try again": a target that is gone or no longer the right one is looked for
+again until the caller's deadline.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+from google.protobuf.message import DecodeError, Message
+
+from drover.client.worker import WorkerClient
+from drover.errors import (
+    DeadlineExceededError,
+    DroverError,
+    FailedPreconditionError,
+    InternalError,
+    InvalidArgumentError,
+    Reason,
+    UnavailableError,
+)
+from drover_worker.admin.call import AdminCall
+from drover_worker.core import requests
+from drover_worker.herder_loop import HerderLoop
+
+_RETRY_FIRST_S = 0.1
+_RETRY_MAX_S = 1.0
+#: What a forwarded call leaves for the way back.
+_HOP_MARGIN_S = 0.1
+
+_log = structlog.get_logger("drover.worker")
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+AnswerT = TypeVar("AnswerT")
+
+#: Answers a forwarded call: its serialized request to its serialized response.
+ServeForwarded = Callable[[bytes, AdminCall], Awaitable[bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedMethod(Generic[RequestT, ResponseT]):
+    """A ConnectService call that may have to be answered by another worker.
+
+    Attributes:
+        name: The RPC's name, such as "CreateConnector".
+        request_type: Its request.
+        response_type: Its response.
+    """
+
+    name: str
+    request_type: type[RequestT]
+    response_type: type[ResponseT]
+
+    def decode_request(self, data: bytes) -> RequestT:
+        """The request that another worker serialized.
+
+        Raises:
+            InvalidArgumentError: INVALID_REQUEST.
+        """
+        try:
+            return self.request_type.FromString(data)
+        except DecodeError as error:
+            text = f"not a request of {self.name}: {error}"
+            raise InvalidArgumentError(Reason.INVALID_REQUEST, text) from None
+
+    def decode_response(self, data: bytes) -> ResponseT:
+        """The response that another worker serialized.
+
+        Raises:
+            InternalError: It is not one.
+        """
+        try:
+            return self.response_type.FromString(data)
+        except DecodeError as error:
+            text = f"another worker's response to {self.name} cannot be read: {error}"
+            raise InternalError(text) from None
+
+    def served_by(
+        self, use_case: Callable[[RequestT, AdminCall], Awaitable[ResponseT]]
+    ) -> ServeForwarded:
+        """What answers this method's calls that other workers forward: the use case itself."""
+
+        async def serve(data: bytes, call: AdminCall) -> bytes:
+            response = await use_case(self.decode_request(data), call)
+            return response.SerializeToString()
+
+        return serve
+
+
+class WorkerClients(Protocol):
+    """Clients of the other workers."""
+
+    def get(self, address: str) -> WorkerClient:
+        """The client for the worker at host:port."""
+
+
+class RequestForwarder:
+    """Asks the herder; where it names another worker, forwards the call to that one."""
+
+    def __init__(self, loop: HerderLoop, workers: WorkerClients) -> None:
+        self._loop = loop
+        self._workers = workers
+
+    async def answer(
+        self,
+        method: ForwardedMethod[RequestT, ResponseT],
+        message: RequestT,
+        request: requests.Request,
+        respond: Callable[[requests.Response], ResponseT],
+        call: AdminCall,
+    ) -> ResponseT:
+        """Answer a call, wherever that has to happen.
+
+        Args:
+            method: Which call it is.
+            message: Its request, as it is forwarded.
+            request: The same for the herder.
+            respond: Makes the response of the herder's answer.
+            call: Who asks, until when. A client's call is tried until its deadline; a forwarded one
+                once, for the first worker tries again.
+
+        Raises:
+            DroverError: The call's own; DEADLINE_EXCEEDED with the stage when time ran out;
+                DRAINING when this worker shuts down; NOT_LEADER or NOT_OWNER after too many hops.
+        """
+        pause_s = _RETRY_FIRST_S
+        last_error = ""
+        while True:
+            if not call.deadline.remaining_s():
+                raise self._too_late(method.name, last_error)
+            try:
+                return await self._try(method, message, request, respond, call)
+            except DroverError as error:
+                ending = self._loop.herder.membership.ending
+                if call.hop_count or ending or not _answerable_elsewhere(error):
+                    raise
+                last_error = error.message
+                _log.info("a call looks for its worker again", call=method.name, why=last_error)
+            await asyncio.sleep(min(pause_s, call.deadline.remaining_s()))
+            pause_s = min(pause_s * 2, _RETRY_MAX_S)
+
+    async def forward(
+        self,
+        method: ForwardedMethod[RequestT, ResponseT],
+        message: RequestT,
+        address: str,
+        *,
+        author: str,
+        hop_count: int,
+        timeout_s: float,
+    ) -> ResponseT:
+        """Have the worker at ``address`` answer a call; ``hop_count`` includes this hop."""
+        data = await self._workers.get(address).forward(
+            method=method.name,
+            request=message.SerializeToString(),
+            hop_count=hop_count,
+            author=author,
+            retry=False,
+            timeout_s=timeout_s,
+        )
+        return method.decode_response(data)
+
+    async def _try(
+        self,
+        method: ForwardedMethod[RequestT, ResponseT],
+        message: RequestT,
+        request: requests.Request,
+        respond: Callable[[requests.Response], ResponseT],
+        call: AdminCall,
+    ) -> ResponseT:
+        answer = await self._loop.request(
+            request,
+            timeout_s=call.deadline.remaining_s(),
+            hop_count=call.hop_count,
+            author=call.principal.name,
+        )
+        if not isinstance(answer, requests.CarryTo):
+            return respond(answer)
+        left_s = call.deadline.remaining_s() - _HOP_MARGIN_S
+        if left_s <= 0:
+            raise self._too_late(method.name, "")
+        return await self.forward(
+            method,
+            message,
+            answer.worker_url,
+            author=call.principal.name,
+            hop_count=call.hop_count + 1,
+            timeout_s=left_s,
+        )
+
+    def _too_late(self, name: str, last_error: str) -> DeadlineExceededError:
+        error = self._loop.deadline_error(name)
+        if not last_error:
+            return error
+        return DeadlineExceededError(
+            Reason.DEADLINE_EXCEEDED, f"{error.message}; last error: {last_error}"
+        )
+
+
+def answer_of(kind: type[AnswerT], answer: requests.Response) -> AnswerT:
+    """The herder's answer, which has to be of this kind.
+
+    Raises:
+        InternalError: It is of another one: a defect.
+    """
+    if not isinstance(answer, kind):
+        raise InternalError(f"the herder answered {type(answer).__name__}, not {kind.__name__}")
+    return answer
+
+
+def _answerable_elsewhere(error: DroverError) -> bool:
+    """Whether another worker, or the same one a little later, can answer."""
+    if isinstance(error, FailedPreconditionError):
+        return error.reason in (Reason.NOT_LEADER, Reason.NOT_OWNER)
+    return isinstance(error, UnavailableError)

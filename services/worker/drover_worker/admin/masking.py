@@ -1,0 +1,62 @@
+"""Hides secrets: which settings are secret, and what is shown in their place."""
+
+import re
+
+from drover.api.engine.v1 import engine_pb2
+from drover.errors import Violation
+from drover.model.config import ConfigMap
+from drover_worker.known_plugins import KnownPlugins
+
+MASK = "********"
+
+#: Settings that no plugin declares may still carry secrets.
+_SECRET_KEY = re.compile(
+    r"passw(or)?d|secret|token|credential|private.?key|api.?key|access.?key|jaas", re.IGNORECASE
+)
+#: Shown though the plugin that declares the rest is not known here.
+_COMMON_KEYS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})
+
+
+class Masking:
+    """Masks configs; plugins tell which of their settings are secret."""
+
+    def __init__(self, plugins: KnownPlugins) -> None:
+        self._plugins = plugins
+
+    def masked(self, config: ConfigMap, connector_config: ConfigMap) -> dict[str, str]:
+        """A connector's or task's config without the values of its secrets.
+
+        While the plugin is not known nothing but the common settings is shown.
+        """
+        plugin = self._plugins.find(connector_config.get("connector.class", ""))
+        types = {key.name: key.type for key in plugin.config_keys} if plugin else {}
+
+        def hidden(key: str) -> bool:
+            if key in types:
+                return types[key] == "PASSWORD"
+            if _SECRET_KEY.search(key):
+                return True
+            return plugin is None and key not in _COMMON_KEYS
+
+        return {key: MASK if hidden(key) else value for key, value in config.items()}
+
+
+def masked_default(key: engine_pb2.ConfigKey) -> str:
+    """The default value of a plugin's setting, masked when it is a password."""
+    secret = key.type == "PASSWORD" and key.default_value
+    return MASK if secret else key.default_value
+
+
+def masked_value(value: engine_pb2.ConfigValue) -> str:
+    """A validated value, masked when its setting is secret."""
+    secret = value.key.type == "PASSWORD" or _SECRET_KEY.search(value.key.name)
+    return MASK if secret and value.value else value.value
+
+
+def mask_violations(config: ConfigMap) -> list[Violation]:
+    """The faults of a config that was copied from an answer: the mask stands for a secret."""
+    return [
+        Violation(f'config["{key}"]', "is the mask shown in place of a secret: give the secret")
+        for key, value in config.items()
+        if value == MASK
+    ]

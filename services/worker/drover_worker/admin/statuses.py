@@ -1,0 +1,104 @@
+"""What connectors are doing: statuses, tasks, offsets, topics."""
+
+from collections.abc import AsyncIterator
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.client.coordinator import CoordinatorClient
+from drover.client.status_store import StatusStoreClient
+from drover_worker.admin.call import AdminCall
+from drover_worker.admin.paging import take_page
+from drover_worker.admin.reads import Reads
+from drover_worker.admin.views import ConnectorViews
+from drover_worker.admin.watch_hub import WatchHub
+from drover_worker.admin.watches import follow
+from drover_worker.herder_loop import HerderLoop
+
+
+class ConnectorStatuses:
+    """Shows what connectors and their tasks do and have done."""
+
+    def __init__(
+        self,
+        *,
+        group_id: str,
+        loop: HerderLoop,
+        views: ConnectorViews,
+        reads: Reads,
+        hub: WatchHub,
+        coordinator: CoordinatorClient,
+        status_store: StatusStoreClient,
+    ) -> None:
+        self._group_id = group_id
+        self._view = loop.herder.context.view
+        self._topics = loop.herder.topics
+        self._views = views
+        self._reads = reads
+        self._hub = hub
+        self._coordinator = coordinator
+        self._status_store = status_store
+
+    async def get(
+        self, request: pb.GetConnectorStatusRequest, call: AdminCall
+    ) -> pb.GetConnectorStatusResponse:
+        """What a connector and its tasks are doing."""
+        name = await self._reads.existing(request.name, call.deadline)
+        return pb.GetConnectorStatusResponse(status=self._views.status(name))
+
+    async def watch(
+        self, request: pb.WatchStatusesRequest, call: AdminCall
+    ) -> AsyncIterator[pb.WatchStatusesResponse]:
+        """Statuses as they change, the present ones first."""
+        await self._reads.prepare(call.deadline)
+
+        def show(name: str) -> pb.WatchStatusesResponse:
+            if name in self._view.connectors:
+                return pb.WatchStatusesResponse(status=self._views.status(name))
+            return pb.WatchStatusesResponse(status=pb.ConnectorStatus(name=name), removed=True)
+
+        with self._hub.watch_statuses() as changed:
+            async for response in follow(changed, request.name, self._view, self._reads, show):
+                yield response or pb.WatchStatusesResponse(synced=True)
+
+    async def tasks(self, request: pb.ListTasksRequest, call: AdminCall) -> pb.ListTasksResponse:
+        """A page of a connector's tasks."""
+        name = await self._reads.existing(request.name, call.deadline)
+        tasks, token = take_page(
+            self._views.tasks(name), request.page_token, size_bytes=pb.TaskInfo.ByteSize
+        )
+        return pb.ListTasksResponse(tasks=tasks, next_page_token=token)
+
+    async def offsets(
+        self, request: pb.GetConnectorOffsetsRequest, call: AdminCall
+    ) -> pb.GetConnectorOffsetsResponse:
+        """A page of a connector's committed offsets."""
+        name = await self._reads.existing(request.name, call.deadline)
+        offsets = await self._coordinator.fetch_offsets(
+            group_id=self._group_id, connector=name, timeout_s=call.deadline.remaining_s()
+        )
+        page, token = take_page(
+            offsets,
+            request.page_token,
+            size_bytes=lambda o: len(o.partition_json) + len(o.offset_json or "") + 16,
+        )
+        return pb.GetConnectorOffsetsResponse(
+            offsets=[
+                pb.ConnectorOffset(partition_json=o.partition_json, offset_json=o.offset_json)
+                for o in page
+            ],
+            next_page_token=token,
+        )
+
+    async def topics(
+        self, request: pb.GetConnectorTopicsRequest, call: AdminCall
+    ) -> pb.GetConnectorTopicsResponse:
+        """The topics that a connector was seen to use."""
+        name = await self._reads.existing(request.name, call.deadline)
+        return pb.GetConnectorTopicsResponse(topics=self._topics.of(name))
+
+    async def reset_topics(
+        self, request: pb.ResetConnectorTopicsRequest, call: AdminCall
+    ) -> pb.ResetConnectorTopicsResponse:
+        """Forget them."""
+        name = await self._reads.existing(request.name, call.deadline)
+        await self._status_store.delete_topic_statuses(name, timeout_s=call.deadline.remaining_s())
+        return pb.ResetConnectorTopicsResponse()
