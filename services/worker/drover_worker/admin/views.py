@@ -119,7 +119,13 @@ def validation_view(
     )
     if isinstance(answer, engine_pb2.ConfigValidation):
         for value in answer.values:
-            shown = response.values.add(key=key_view(value.key), errors=value.errors)
+            shown = response.values.add(
+                key=key_view(value.key), errors=value.errors, warnings=value.warnings
+            )
+            response.warnings.extend(
+                pb.ConfigViolation(field=f'config["{value.key.name}"]', description=warning)
+                for warning in value.warnings
+            )
             if value.HasField("value"):
                 shown.value = masked_value(value)
     return response
