@@ -71,6 +71,10 @@ class RunningWorker:
         return self.worker.address
 
     @property
+    def internal_address(self) -> str:
+        return self.worker.internal_address
+
+    @property
     def stage(self) -> str:
         return self.worker.loop.herder.membership.stage.name if self.worker.loop else ""
 

@@ -1,5 +1,6 @@
 """What a worker can be told, from DROVER_… variables."""
 
+import ipaddress
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -16,14 +17,20 @@ from drover.rpc.settings import (
 from drover_worker.core.context import HerderSettings
 from drover_worker.engine.settings import EngineLimits, EngineSettings
 
+_EVERY_INTERFACE = ("0.0.0.0", "::")
+
 
 class WorkerSettings(ServiceSettings):
     """A worker's settings.
 
     Attributes:
-        worker_listen: Where its gRPC server listens.
-        worker_advertised: Where the other workers reach it; also its worker id. By default the
-            address that it listens on.
+        worker_listen: Where clients' calls are served.
+        worker_advertised: Where clients reach it; also its worker id. By default the address that
+            it listens on.
+        worker_internal_listen: Where the other workers' calls are served, by whoever calls: keep it
+            off networks that are not trusted. By default a free port of the loopback interface.
+        worker_internal_advertised: Where the other workers reach that. By default the address that
+            it listens on.
         coordinator_address: The group coordinator; several that share the groups with commas
             between.
         config_store_address: The config store; on Kafka there may be several of the same log, with
@@ -42,6 +49,8 @@ class WorkerSettings(ServiceSettings):
 
     worker_listen: ListenAddress = "127.0.0.1:7411"
     worker_advertised: TargetAddress | None = None
+    worker_internal_listen: ListenAddress = "127.0.0.1:0"
+    worker_internal_advertised: TargetAddress | None = None
     coordinator_address: RequiredAddresses = "127.0.0.1:7401"
     config_store_address: RequiredAddresses = "127.0.0.1:7402"
     status_store_address: RequiredAddresses = "127.0.0.1:7403"
@@ -66,18 +75,37 @@ class WorkerSettings(ServiceSettings):
     @model_validator(mode="after")
     def _reachable(self) -> "WorkerSettings":
         host, _ = split_address(self.worker_listen)
-        if self.worker_advertised is None and host in ("0.0.0.0", "::"):
+        if self.worker_advertised is None and host in _EVERY_INTERFACE:
             raise ValueError(
                 "DROVER_WORKER_ADVERTISED must be given when DROVER_WORKER_LISTEN is on every "
-                f"interface ({self.worker_listen}): the other workers need an address"
+                f"interface ({self.worker_listen}): clients need an address"
             )
         return self
 
-    def herder_settings(self, worker_id: str) -> HerderSettings:
+    @model_validator(mode="after")
+    def _reachable_by_workers(self) -> "WorkerSettings":
+        address = self.worker_advertised or self.worker_listen
+        if "worker_internal_listen" not in self.model_fields_set and not _is_loopback(address):
+            raise ValueError(
+                "DROVER_WORKER_INTERNAL_LISTEN must be given for a worker that is not on loopback "
+                f"({address}): the other workers call it there, without authentication, so choose "
+                "an address on a network that you trust"
+            )
+        host, _ = split_address(self.worker_internal_listen)
+        if self.worker_internal_advertised is None and host in _EVERY_INTERFACE:
+            raise ValueError(
+                "DROVER_WORKER_INTERNAL_ADVERTISED must be given when"
+                " DROVER_WORKER_INTERNAL_LISTEN is on every interface"
+                f" ({self.worker_internal_listen}): the other workers need an address"
+            )
+        return self
+
+    def herder_settings(self, worker_id: str, internal_url: str = "") -> HerderSettings:
         """What the herder's core is told."""
         return HerderSettings(
             worker_id=worker_id,
             group_id=self.group_id,
+            internal_url=internal_url,
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
         )
@@ -98,3 +126,11 @@ class WorkerSettings(ServiceSettings):
                 stop_ms=self.plugin_stop_timeout_ms,
             ),
         )
+
+
+def _is_loopback(address: str) -> bool:
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

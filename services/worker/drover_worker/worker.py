@@ -1,7 +1,6 @@
 """A worker, wired: herder, engine, clients, servers, and the order in which they start and end."""
 
 import asyncio
-import socket
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -10,8 +9,6 @@ from typing import Any
 import grpc.aio
 import structlog
 
-from drover.api.connect.v1.connect_service_pb2_grpc import add_ConnectServiceServicer_to_server
-from drover.api.worker.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
 from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorsClient
 from drover.client.replicas import ReplicasChannel
@@ -21,11 +18,8 @@ from drover.clock import SystemClock
 from drover.errors import InternalError, Reason, UnavailableError
 from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.model.status import StatusChange, StatusSnapshot
-from drover.rpc.server import RpcServer
-from drover.rpc.settings import split_address, split_addresses
-from drover_worker.adapters.connect_service import ConnectServicer
+from drover.rpc.settings import split_addresses
 from drover_worker.adapters.worker_channels import WorkerChannels
-from drover_worker.adapters.worker_service import WorkerServicer
 from drover_worker.admin.admin import Admin, Backends
 from drover_worker.core import events
 from drover_worker.core.herder import Herder
@@ -35,11 +29,10 @@ from drover_worker.executor import Executor
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.loggers import Loggers
 from drover_worker.offset_committer import OffsetCommitter
+from drover_worker.server import WorkerServers
 from drover_worker.settings import WorkerSettings
 from drover_worker.status_writer import StatusWriter
 
-CONNECT_SERVICE = "drover.api.connect.v1.ConnectService"
-WORKER_SERVICE = "drover.api.worker.v1.WorkerService"
 #: How long a stopping worker waits for its tasks to end and its group to be left.
 STOP_TIMEOUT_S = 30.0
 FLUSH_TIMEOUT_S = 3.0
@@ -79,8 +72,10 @@ class Worker:
         self._settings = settings
         self._make_engine = make_engine
         self._early: list[events.HerderEvent] = []
-        #: host:port of its server, which is also its id, and its herder, once it listens.
+        #: host:port for clients, which is also its id; host:port for other workers; its herder:
+        #: once it listens.
         self.address = ""
+        self.internal_address = ""
         self.loop: HerderLoop | None = None
         self.listening = asyncio.Event()
 
@@ -95,7 +90,6 @@ class Worker:
         """
         settings = self._settings
         settings.storage()  # refuses what no engine could use
-        listen = with_port(settings.worker_listen)
         async with AsyncExitStack() as stack:
             link = EngineLink(limits=settings.engine_settings().limits, post=self._post)
             engine = self._make_engine(settings, link.on_report, link.on_exit)
@@ -104,19 +98,25 @@ class Worker:
             # the first engine is forked before gRPC has threads
             await engine.start()
             await _wait_for_process(engine)
-            server = RpcServer(listen=listen, internal=False)
-            self.address = settings.worker_advertised or listen
-            parts = await self._wire(server, link, stack)
-            await server.start()
-            stack.push_async_callback(server.drain, 0)
+            servers = WorkerServers(
+                listen=settings.worker_listen, internal_listen=settings.worker_internal_listen
+            )
+            listening, internal_listening = servers.bind()
+            self.address = settings.worker_advertised or listening
+            self.internal_address = settings.worker_internal_advertised or internal_listening
+            parts = await self._wire(servers, link, stack)
+            await servers.start()
+            stack.push_async_callback(servers.drain, 0)
             self._open(parts.loop)
-            await server.set_serving(True)
+            await servers.set_serving(True)
             await _until_stopping(stopping, link, parts)
-            await server.set_serving(False)
+            await servers.set_serving(False)
             await _stop_work(parts)
-            await server.drain(DRAIN_GRACE_S)
+            await servers.drain(DRAIN_GRACE_S)
 
-    async def _wire(self, server: RpcServer, link: EngineLink, stack: AsyncExitStack) -> _Parts:
+    async def _wire(
+        self, servers: WorkerServers, link: EngineLink, stack: AsyncExitStack
+    ) -> _Parts:
         """Make every part and start what runs in the background."""
         settings = self._settings
         coordinator = CoordinatorsClient(split_addresses(settings.coordinator_address))
@@ -125,7 +125,8 @@ class Worker:
         status_store = StatusStoreClient(await _connect(settings.status_store_address, stack))
         workers = WorkerChannels()
         stack.push_async_callback(workers.close)
-        loop = HerderLoop(Herder(settings.herder_settings(self.address)), SystemClock())
+        herder = Herder(settings.herder_settings(self.address, self.internal_address))
+        loop = HerderLoop(herder, SystemClock())
         stack.callback(loop.close)
         committer = OffsetCommitter(coordinator, settings.group_id, link.answer_commit)
         link.attach_commits(committer.commit, committer.forget)
@@ -158,10 +159,7 @@ class Worker:
             loggers=loggers,
             read_to_end=executor.read_configs_to_end,
         )
-        admin = Admin(backends)
-        server.add(add_ConnectServiceServicer_to_server, ConnectServicer(admin), CONNECT_SERVICE)
-        of_workers = WorkerServicer(admin, loop, SystemClock())
-        server.add(add_WorkerServiceServicer_to_server, of_workers, WORKER_SERVICE)
+        servers.add_services(Admin(backends), loop, SystemClock())
         background = [
             asyncio.create_task(_mirror_configs(config_store, loop), name="config mirror"),
             asyncio.create_task(_mirror_statuses(status_store, loop), name="status mirror"),
@@ -185,18 +183,6 @@ class Worker:
             self._early.append(event)
         else:
             self.loop.post(event)
-
-
-def with_port(listen: str) -> str:
-    """``listen`` with a free port in place of 0, for a worker's id has to be known first."""
-    host, port = split_address(listen)
-    if port:
-        return listen
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.bind((host, 0))
-        free_port = probe.getsockname()[1]
-    return f"[{host}]:{free_port}" if ":" in host else f"{host}:{free_port}"
 
 
 async def _wait_for_process(engine: Engine) -> None:

@@ -126,6 +126,9 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
                 **common,
                 "DROVER_WORKER_LISTEN": addresses[name],
                 "DROVER_WORKER_ADVERTISED": addresses[name],
+                "DROVER_WORKER_INTERNAL_LISTEN": _internal_listen(addresses[name]),
+                # as listened, whatever this process was told
+                "DROVER_WORKER_INTERNAL_ADVERTISED": "",
             },
             stop_grace_s=_WORKER_STOP_GRACE_S,
         )
@@ -185,6 +188,12 @@ def _choose_addresses(options: ClusterOptions) -> dict[str, str]:
     for name, port in zip(missing, ports.free_ports(options.host, len(missing)), strict=True):
         addresses[name] = f"{options.host}:{port}"
     return addresses
+
+
+def _internal_listen(worker_address: str) -> str:
+    """A free port for the other workers, on the worker's own interface; loopback when on all."""
+    host = worker_address.rpartition(":")[0]
+    return f"{'127.0.0.1' if host in ('0.0.0.0', '[::]') else host}:0"
 
 
 def _check_free(name: str, address: str) -> None:

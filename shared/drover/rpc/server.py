@@ -76,6 +76,7 @@ class RpcServer:
         self, *, listen: str, internal: bool, watch_max_age_s: float = WATCH_MAX_AGE_S
     ) -> None:
         self._listen = listen
+        self._address = ""
         self._interceptor = CallInterceptor(internal=internal, watch_max_age_s=watch_max_age_s)
         self._server = grpc.aio.server(
             interceptors=(self._interceptor,),
@@ -108,14 +109,12 @@ class RpcServer:
         """Whether ``drain`` has begun."""
         return self._interceptor.draining
 
-    async def start(self) -> str:
-        """Listen and answer; returns the bound host:port.
+    def bind(self) -> str:
+        """Take the address, for those who have to know it before ``start``; returns host:port.
 
         Raises:
             ListenError: The port is in use, or the address is not one of this machine.
         """
-        reflection.enable_server_reflection(self._names, self._handlers)
-        await self.set_serving(False)
         host, port = split_address(self._listen)
         try:
             bound_port = self._server.add_insecure_port(self._listen)
@@ -123,9 +122,20 @@ class RpcServer:
             bound_port = 0
         if not bound_port:
             raise _listen_error(self._listen, host, port)
-        await self._server.start()
         shown_host = f"[{host}]" if ":" in host else host
-        address = f"{shown_host}:{bound_port}"
+        self._address = f"{shown_host}:{bound_port}"
+        return self._address
+
+    async def start(self) -> str:
+        """Answer calls, once ``bind`` was called or here; returns the bound host:port.
+
+        Raises:
+            ListenError: As ``bind``.
+        """
+        reflection.enable_server_reflection(self._names, self._handlers)
+        await self.set_serving(False)
+        address = self._address or self.bind()
+        await self._server.start()
         _log.info("listening", address=address)
         return address
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import grpc
 import grpc.aio
@@ -12,6 +12,7 @@ from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
 from drover.api.worker.v1 import worker_service_pb2 as worker_pb
 from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
 from drover.errors import InternalError
@@ -21,6 +22,9 @@ from drover_worker.core import events
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
+
+if TYPE_CHECKING:
+    from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceAsyncStub
 
 MessageT = TypeVar("MessageT")
 
@@ -320,39 +324,58 @@ async def test_watched_connectors_come_present_ones_first_then_changes(
     await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_carried_calls_are_checked(worker: RunningWorker) -> None:
-    assert worker.channel is not None
-    stub = WorkerServiceStub(worker.channel)
+@pytest.fixture
+async def internal(worker: RunningWorker) -> AsyncIterator["WorkerServiceAsyncStub"]:
+    """The service for the other workers, at the port for them."""
+    async with grpc.aio.insecure_channel(worker.internal_address) as channel:
+        yield WorkerServiceStub(channel)
+
+
+async def test_forwarded_calls_are_checked(internal: "WorkerServiceAsyncStub") -> None:
     for request in (
         worker_pb.ForwardRequest(method="Nope", hop_count=1),
         worker_pb.ForwardRequest(method="CreateConnector", hop_count=3),
         worker_pb.ForwardRequest(method="CreateConnector", hop_count=1, request=b"\xff"),
     ):
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stub.Forward(request, timeout=20)
+            await internal.Forward(request, timeout=20)
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await stub.Forward(worker_pb.ForwardRequest(method="GetClusterInfo", hop_count=1))
+        await internal.Forward(worker_pb.ForwardRequest(method="GetClusterInfo", hop_count=1))
     assert reason(caught.value) == "MISSING_DEADLINE"
 
 
-@pytest.mark.parametrize("method", ["CreateConnector", "PutConnectorConfig"])
+@pytest.mark.parametrize(
+    ("method", "request_type"),
+    [
+        ("CreateConnector", pb.CreateConnectorRequest),
+        ("PutConnectorConfig", pb.PutConnectorConfigRequest),
+    ],
+)
 async def test_a_forwarded_config_is_checked_as_one_that_comes_from_a_client(
-    worker: RunningWorker, method: str
+    internal: "WorkerServiceAsyncStub",
+    method: str,
+    request_type: type[pb.CreateConnectorRequest | pb.PutConnectorConfigRequest],
 ) -> None:
-    assert worker.channel is not None
-    masked = {"connector.class": SOURCE, "name": "a", "db.login": MASK}
-    request = {
-        "CreateConnector": pb.CreateConnectorRequest(name="a", config=masked),
-        "PutConnectorConfig": pb.PutConnectorConfigRequest(name="a", config=masked),
-    }[method]
-    forward = worker_pb.ForwardRequest(
-        method=method, request=request.SerializeToString(), hop_count=1
-    )
+    config = {"connector.class": SOURCE, "name": "a", "db.login": MASK}
+    request = request_type(name="a", config=config).SerializeToString()
+    forward = worker_pb.ForwardRequest(method=method, request=request, hop_count=1)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await WorkerServiceStub(worker.channel).Forward(forward, timeout=20)
+        await internal.Forward(forward, timeout=20)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert fields(caught.value) == ['config["db.login"]']
+
+
+async def test_clients_and_workers_have_a_port_each(worker: RunningWorker) -> None:
+    assert worker.channel is not None
+    forward = worker_pb.ForwardRequest(method="GetClusterInfo", hop_count=1)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await WorkerServiceStub(worker.channel).Forward(forward, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    async with grpc.aio.insecure_channel(worker.internal_address) as internal:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await ConnectServiceStub(internal).ListPlugins(pb.ListPluginsRequest(), timeout=20)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_watchers_hear_what_was_removed_while_the_config_log_was_not_followed(

@@ -85,7 +85,10 @@ async def test_the_leader_writes_a_set_that_comes_in_parts_as_one_and_once(
     monkeypatch.setattr(parts, "PART_MAX_BYTES", 1_000)
     configs = [{"part": str(number), "padding": "x" * 600} for number in range(3)]
     ends = []
-    async with channel(leader.address) as own, channel(cluster.config_store_address) as store:
+    async with (
+        channel(leader.internal_address) as own,
+        channel(cluster.config_store_address) as store,
+    ):
         for _ in range(2):  # as one whose answer was lost
             await WorkerClient(own).submit_task_configs(
                 connector="a", task_configs=configs, request_id="r"

@@ -12,6 +12,8 @@ from drover.cli.cluster import (
     listen_from_environment,
 )
 from drover.cli.state import ClusterError
+from drover.rpc.settings import load_settings
+from drover_worker.settings import WorkerSettings
 
 
 @pytest.fixture
@@ -93,6 +95,22 @@ def test_several_coordinators_are_told_of_each_other_and_everybody_of_all(tmp_pa
         assert spec.env["DROVER_COORDINATOR_LISTEN"] == spec.address
     for spec in [*services, *workers]:
         assert spec.env["DROVER_COORDINATOR_ADDRESS"] == everyone
+
+
+@pytest.mark.parametrize(
+    ("host", "internal"), [("127.0.0.1", "127.0.0.1:0"), ("0.0.0.0", "127.0.0.1:0")]
+)
+def test_workers_call_each_other_at_a_port_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, internal: str
+) -> None:
+    monkeypatch.setenv("DROVER_WORKER_INTERNAL_ADVERTISED", "elsewhere:1")
+    _, workers = cluster_stages(ClusterOptions(tmp_path, host=host))
+    for spec in workers:
+        for name, value in spec.env.items():
+            monkeypatch.setenv(name, value)
+        settings = load_settings(WorkerSettings)
+        assert settings.worker_internal_listen == internal
+        assert settings.worker_internal_advertised is None
 
 
 def test_a_coordinator_that_is_alone_is_told_of_no_others(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def test_the_cluster_is_three_services_and_two_workers(compose: dict[str, Any]) 
 
 def test_each_is_healthy_when_its_own_port_serves(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
-        listen = {k: v for k, v in service["environment"].items() if k.endswith("_LISTEN")}
-        ((_, address),) = listen.items()
+        kind = "WORKER" if name in WORKERS else name.upper().replace("-", "_")
+        address = service["environment"][f"DROVER_{kind}_LISTEN"]
         _, port = split_address(address)
         assert port == SERVICES.get(name, 7411)
         assert service["healthcheck"]["test"] == [
@@ -58,6 +58,8 @@ def test_the_addresses_lead_to_the_services(compose: dict[str, Any]) -> None:
             variable = f"DROVER_{service.upper().replace('-', '_')}_ADDRESS"
             assert environment[variable] == f"{service}:{port}"
         assert environment["DROVER_WORKER_ADVERTISED"] == f"{name}:7411"
+        assert environment["DROVER_WORKER_INTERNAL_LISTEN"] == "0.0.0.0:7421"
+        assert environment["DROVER_WORKER_INTERNAL_ADVERTISED"] == f"{name}:7421"
 
 
 def test_workers_wait_for_healthy_services(compose: dict[str, Any]) -> None:

@@ -50,7 +50,10 @@ def test_every_task_is_dealt_once_and_evenly_in_a_large_cluster() -> None:
 
 
 def members(**offsets: int) -> dict[str, MemberMetadata]:
-    return {name: MemberMetadata(f"{name}:7411", offset) for name, offset in offsets.items()}
+    return {
+        name: MemberMetadata(f"{name}:7411", offset, f"{name}:7421")
+        for name, offset in offsets.items()
+    }
 
 
 def test_the_assignment_carries_the_leaders_offset_even_if_it_is_ahead() -> None:
@@ -60,6 +63,7 @@ def test_the_assignment_carries_the_leaders_offset_even_if_it_is_ahead() -> None
     assert {part.config_offset for part in parts.values()} == {8}
     assert {part.error for part in parts.values()} == {AssignmentError.NO_ERROR}
     assert {(part.leader_id, part.leader_url) for part in parts.values()} == {("a", "a:7411")}
+    assert {part.leader_internal_url for part in parts.values()} == {"a:7421"}
     assert parts["a"].connectors == ("c1",)
     assert parts["b"].tasks == (TaskId("c1", 0),)
 
@@ -73,3 +77,4 @@ def test_a_leader_that_is_behind_a_member_assigns_nothing() -> None:
         assert part.config_offset == 9
         assert (part.connectors, part.tasks) == ((), ())
         assert (part.leader_id, part.leader_url) == ("a", "a:7411")
+        assert part.leader_internal_url == "a:7421"

@@ -1,5 +1,7 @@
 """Rebalances, as the eager protocol has them."""
 
+from dataclasses import replace
+
 import pytest
 
 from drover.errors import (
@@ -13,6 +15,7 @@ from drover.model.config import TargetState
 from drover.model.group import MemberIdRequired, RebalanceInProgress, RetryJoin
 from drover.model.ids import TaskId
 from drover_worker.core import events, instructions, requests
+from drover_worker.core.context import HerderSettings
 from drover_worker.core.protocol import (
     AssignmentError,
     MemberMetadata,
@@ -79,6 +82,37 @@ def test_normal_join_group_follower(herder: HerderDriver) -> None:
     herder.run_engine()
     assert herder.states() == {"c": "RUNNING", "c-1": "RUNNING"}
     assert herder.herder.membership.leader_url == OTHER
+
+
+def test_workers_are_called_at_their_internal_urls() -> None:
+    settings = HerderSettings(worker_id=ME, group_id="drover", internal_url="worker-a:1")
+    herder = HerderDriver(settings)
+    herder.ready(entry("c", tasks=1))
+    herder.join(
+        generation=1,
+        others={
+            "member-b": MemberMetadata(OTHER, 0, "worker-b:1"),
+            "member-c": MemberMetadata("worker-c:7411", 0),  # an older version
+        },
+    )
+    membership = herder.herder.membership
+    assert membership.call_url(OTHER) == "worker-b:1"
+    assert membership.call_url("worker-c:7411") == "worker-c:7411"
+    led = decode_assignment(herder.take(instructions.SyncGroup).assignments["member-b"])
+    assert (led.leader_url, led.leader_internal_url) == (ME, "worker-a:1")
+
+
+@pytest.mark.parametrize(("internal_url", "called"), [("worker-b:1", "worker-b:1"), ("", OTHER)])
+def test_the_leader_is_called_at_its_internal_url_if_it_names_one(
+    herder: HerderDriver, internal_url: str, called: str
+) -> None:
+    herder.ready(entry("c", tasks=1))
+    herder.join(generation=1, leader=False)
+    herder.sync(replace(herder.led_assignment(), leader_internal_url=internal_url))
+    assert herder.herder.membership.leader_url == OTHER
+    assert herder.herder.membership.call_url(OTHER) == called
+    herder.ask(requests.DeleteConnector("c", "r"))
+    assert herder.answers == {"call": requests.CarryTo(called)}
 
 
 def test_join_assignment_starts_what_was_given_and_nothing_else(herder: HerderDriver) -> None:

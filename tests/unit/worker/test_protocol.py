@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from drover.errors import InvalidArgumentError
@@ -17,6 +19,15 @@ def test_metadata_carries_url_and_config_offset() -> None:
     data = encode_metadata(MemberMetadata("worker:7411", 42))
     assert data == b'{"version":0,"worker_url":"worker:7411","config_offset":42}'
     assert decode_metadata(data) == MemberMetadata("worker:7411", 42)
+
+
+def test_an_internal_url_is_a_field_more_and_none_is_no_field() -> None:
+    metadata = MemberMetadata("worker:7411", 42, "worker:7421")
+    assert decode_metadata(encode_metadata(metadata)) == metadata
+    assignment = Assignment(AssignmentError.NO_ERROR, "m", "w:1", 1)
+    assert b"internal" not in encode_assignment(assignment)
+    assignment = replace(assignment, leader_internal_url="w:2")
+    assert decode_assignment(encode_assignment(assignment)) == assignment
 
 
 def test_an_assignment_comes_back_as_it_was_sent() -> None:

@@ -9,6 +9,7 @@ def test_the_defaults_are_those_of_one_machine() -> None:
     settings = load_settings(WorkerSettings)
     assert settings.worker_listen == "127.0.0.1:7411"
     assert settings.worker_advertised is None
+    assert settings.worker_internal_listen == "127.0.0.1:0"
     assert settings.coordinator_address == "127.0.0.1:7401"
     assert settings.config_store_address == "127.0.0.1:7402"
     assert settings.status_store_address == "127.0.0.1:7403"
@@ -38,6 +39,12 @@ def test_variables_reach_herder_and_engine(monkeypatch: pytest.MonkeyPatch) -> N
         ("DROVER_WORKER_LISTEN", "nowhere", "host:port"),
         ("DROVER_WORKER_LISTEN", "0.0.0.0:7411", "DROVER_WORKER_ADVERTISED must be given"),
         ("DROVER_WORKER_ADVERTISED", "host:0", "port 0"),
+        ("DROVER_WORKER_ADVERTISED", "w:7411", "DROVER_WORKER_INTERNAL_LISTEN must be given"),
+        ("DROVER_WORKER_LISTEN", "10.0.0.1:7411", "DROVER_WORKER_INTERNAL_LISTEN must be given"),
+        (
+            *("DROVER_WORKER_INTERNAL_LISTEN", "0.0.0.0:7421"),
+            "DROVER_WORKER_INTERNAL_ADVERTISED must be given",
+        ),
         ("DROVER_SESSION_TIMEOUT_MS", "2000", "must be below"),
         ("DROVER_SESSION_TIMEOUT_MS", "soon", "integer"),
         ("DROVER_SPARK_CONF", "not json", "DROVER_SPARK_CONF must be a JSON object"),
@@ -52,6 +59,23 @@ def test_a_bad_variable_is_told(
     with pytest.raises(InvalidArgumentError) as caught:
         load_settings(WorkerSettings)
     assert any(fault in f"{v.field} {v.description}" for v in caught.value.violations)
+
+
+@pytest.mark.parametrize("advertised", ["localhost:7411", "127.0.0.2:7411", "[::1]:7411"])
+def test_on_loopback_workers_find_each_other_by_themselves(advertised: str) -> None:
+    settings = load_settings(WorkerSettings, worker_advertised=advertised)
+    assert settings.worker_internal_listen == "127.0.0.1:0"
+
+
+def test_elsewhere_the_internal_port_is_where_it_is_put() -> None:
+    settings = load_settings(
+        WorkerSettings,
+        worker_listen="0.0.0.0:7411",
+        worker_advertised="w:7411",
+        worker_internal_listen="0.0.0.0:7421",
+        worker_internal_advertised="w:7421",
+    )
+    assert settings.herder_settings("w:7411", "w:7421").internal_url == "w:7421"
 
 
 def test_a_worker_may_be_told_of_several_coordinators() -> None:

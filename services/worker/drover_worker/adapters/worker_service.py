@@ -51,7 +51,6 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
 
     async def Forward(self, request: pb.ForwardRequest, context: Context) -> pb.ForwardResponse:
         """Answer a call that another worker forwarded here."""
-        _need_deadline(context)
         if not 1 <= request.hop_count <= HOP_COUNT_MAX:
             raise invalid_field("hop_count", f"must be from 1 to {HOP_COUNT_MAX}")
         serve = self._methods.get(request.method)
@@ -69,7 +68,6 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
         self, request: pb.SubmitTaskConfigsRequest, context: Context
     ) -> pb.SubmitTaskConfigsResponse:
         """Write the task configs that another worker's connector made, with their last part."""
-        _need_deadline(context)
         if not request.request_id:
             raise invalid_field("request_id", "must be given: the call is repeated by it")
         entries = self._parts.add(request)
@@ -84,10 +82,3 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
             timeout_s=remaining_s(context),
         )
         return pb.SubmitTaskConfigsResponse()
-
-
-def _need_deadline(context: Context) -> None:
-    """The server also carries the admin API, whose callers may set none."""
-    if context.time_remaining() is None:
-        text = "calls between workers need a deadline: set a timeout on the call"
-        raise InvalidArgumentError(Reason.MISSING_DEADLINE, text)

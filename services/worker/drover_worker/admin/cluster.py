@@ -50,7 +50,7 @@ class ClusterInfo:
                 leaders = await self._forwarder.forward(
                     GET_INFO,
                     request,
-                    membership.leader_url,
+                    membership.call_url(membership.leader_url),
                     author=call.principal.name,
                     hop_count=HOP_COUNT_MAX,
                     timeout_s=min(_LEADER_TIMEOUT_S, call.deadline.remaining_s()),

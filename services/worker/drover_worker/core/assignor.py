@@ -50,16 +50,23 @@ def perform_assignment(
     work that is gone or leave out work that is there: then everyone gets an empty assignment with
     CONFIG_MISMATCH and the offset to be reached.
     """
-    leader_url = members[leader_id].worker_url
+    leader = members[leader_id]
     offset_max = max(member.config_offset for member in members.values())
     if config_offset < offset_max:
-        mismatch = Assignment(AssignmentError.CONFIG_MISMATCH, leader_id, leader_url, offset_max)
+        mismatch = Assignment(
+            error=AssignmentError.CONFIG_MISMATCH,
+            leader_id=leader_id,
+            leader_url=leader.worker_url,
+            leader_internal_url=leader.internal_url,
+            config_offset=offset_max,
+        )
         return dict.fromkeys(members, mismatch)
     return {
         member_id: Assignment(
             error=AssignmentError.NO_ERROR,
             leader_id=leader_id,
-            leader_url=leader_url,
+            leader_url=leader.worker_url,
+            leader_internal_url=leader.internal_url,
             config_offset=config_offset,
             connectors=tuple(work.connectors),
             tasks=tuple(work.tasks),

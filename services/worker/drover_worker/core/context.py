@@ -14,8 +14,9 @@ class HerderSettings:
     """What the herder is told once.
 
     Attributes:
-        worker_id: The host:port under which other workers reach this one.
+        worker_id: The host:port under which clients reach this worker.
         group_id: The workers' group.
+        internal_url: The host:port where other workers call this one; empty for its id.
         session_timeout_ms: How long the coordinator may be out of reach before work is given up.
         heartbeat_interval_ms: Between two signs of life.
         join_backoff_ms: Before joining again after a failure that was not our turn to mend.
@@ -34,6 +35,7 @@ class HerderSettings:
 
     worker_id: str
     group_id: str
+    internal_url: str = ""
     session_timeout_ms: int = 10_000
     heartbeat_interval_ms: int = 3_000
     join_backoff_ms: int = 500

@@ -79,6 +79,8 @@ class Membership:
         self.assignment: Assignment | None = None
         #: Leader only: the assignment of each worker, by worker url.
         self.assignments: dict[str, Assignment] = {}
+        #: The internal url of a worker, by worker url: the leader's; leader only: everybody's.
+        self._call_urls: dict[str, str] = {}
         #: Grows each time the worker settles.
         self.settled_count = 0
         self._call_id = ""
@@ -114,6 +116,10 @@ class Membership:
     def leader_url(self) -> str:
         """The leader of the settled generation; empty while unknown."""
         return self.assignment.leader_url if self.settled and self.assignment else ""
+
+    def call_url(self, worker_url: str) -> str:
+        """Where this worker calls another one; its url when it named no internal one."""
+        return self._call_urls.get(worker_url) or worker_url
 
     # What may happen
 
@@ -215,6 +221,7 @@ class Membership:
         except InvalidArgumentError as error:
             self._back_off(self._context.settings.join_backoff_ms, error.message)
             return
+        self._call_urls[self.assignment.leader_url] = self.assignment.leader_internal_url
         self._assigned(self.assignment)
 
     def read_to_end(self, cause_id: str) -> None:
@@ -314,6 +321,7 @@ class Membership:
             context.emit(WatchGroup(joined.member_id))
         assignments: dict[str, bytes] = {}
         self.assignments = {}
+        self._call_urls = {}
         if joined.leader_id == joined.member_id:
             try:
                 assignments = self._assign(joined)
@@ -333,6 +341,7 @@ class Membership:
             config_offset=self._context.view.offset,
         )
         self.assignments = {members[member].worker_url: part for member, part in assigned.items()}
+        self._call_urls = {member.worker_url: member.internal_url for member in members.values()}
         return {member_id: encode_assignment(part) for member_id, part in assigned.items()}
 
     def _assigned(self, assignment: Assignment) -> None:
@@ -379,7 +388,9 @@ class Membership:
         # forgotten that it was to end
         self._ended_generation = -1
         self._call_id = context.next_cause("join")
-        metadata = MemberMetadata(context.settings.worker_id, context.view.offset)
+        metadata = MemberMetadata(
+            context.settings.worker_id, context.view.offset, context.settings.internal_url
+        )
         context.emit(JoinGroup(self._call_id, context.member_id, encode_metadata(metadata), reason))
 
     def _back_off(self, delay_ms: int, reason: str) -> None:

@@ -107,7 +107,7 @@ class PendingCalls:
     def carry(self, pending: Pending, worker_url: str, reason: Reason) -> None:
         """Have another worker answer it, if it was not carried too often."""
         if pending.hop_count < HOP_COUNT_MAX:
-            self.complete(pending, requests.CarryTo(worker_url))
+            self.complete(pending, requests.CarryTo(self._membership.call_url(worker_url)))
         else:
             text = (
                 f"the call was carried {pending.hop_count} times and found no worker to answer it"

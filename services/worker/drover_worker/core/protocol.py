@@ -36,10 +36,13 @@ class MemberMetadata:
     """What a worker offers when it joins.
 
     ``config_offset`` is the end of the config log as far as the worker has read it.
+    ``internal_url`` is where the other workers call it; empty for a worker that names none, which
+    is called at ``worker_url``.
     """
 
     worker_url: str
     config_offset: int
+    internal_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class Assignment:
     """A worker's part of the work in one generation.
 
     ``config_offset`` is how far the leader had read the config log when it assigned (after
-    CONFIG_MISMATCH: how far the furthest member had).
+    CONFIG_MISMATCH: how far the furthest member had). ``leader_internal_url`` is that of the
+    leader's metadata.
     """
 
     error: AssignmentError
@@ -56,6 +60,7 @@ class Assignment:
     config_offset: int
     connectors: Sequence[str] = ()
     tasks: Sequence[TaskId] = ()
+    leader_internal_url: str = ""
 
 
 def encode_metadata(metadata: MemberMetadata) -> bytes:
@@ -65,6 +70,7 @@ def encode_metadata(metadata: MemberMetadata) -> bytes:
             "version": _VERSION,
             "worker_url": metadata.worker_url,
             "config_offset": metadata.config_offset,
+            **_given("internal_url", metadata.internal_url),
         }
     )
 
@@ -78,7 +84,9 @@ def decode_metadata(data: bytes) -> MemberMetadata:
     try:
         value = _load(data)
         return MemberMetadata(
-            worker_url=_text(value["worker_url"]), config_offset=_whole(value["config_offset"])
+            worker_url=_text(value["worker_url"]),
+            config_offset=_whole(value["config_offset"]),
+            internal_url=_text(value.get("internal_url", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed("member metadata", error) from error
@@ -95,6 +103,7 @@ def encode_assignment(assignment: Assignment) -> bytes:
             "error": int(assignment.error),
             "leader_id": assignment.leader_id,
             "leader_url": assignment.leader_url,
+            **_given("leader_internal_url", assignment.leader_internal_url),
             "config_offset": assignment.config_offset,
             "work": work,
         }
@@ -120,9 +129,15 @@ def decode_assignment(data: bytes) -> Assignment:
             config_offset=_whole(value["config_offset"]),
             connectors=tuple(name for name, index in items if index == _CONNECTOR_ITSELF),
             tasks=tuple(TaskId(name, index) for name, index in items if index >= 0),
+            leader_internal_url=_text(value.get("leader_internal_url", "")),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed("assignment", error) from error
+
+
+def _given(name: str, text: str) -> dict[str, object]:
+    """A field of Drover's own, which Kafka Connect's format does not have."""
+    return {name: text} if text else {}
 
 
 def _dump(value: dict[str, object]) -> bytes:

@@ -170,10 +170,9 @@ class Reconfigurer:
             )
         else:
             known.epoch = None
+            leader_url = self._membership.call_url(self._membership.leader_url)
             self._context.emit(
-                SubmitToLeader(
-                    known.cause_id, self._membership.leader_url, name, configs, known.request_id
-                )
+                SubmitToLeader(known.cause_id, leader_url, name, configs, known.request_id)
             )
 
     def _unchanged(self, name: str, configs: Sequence[ConfigMap]) -> bool:

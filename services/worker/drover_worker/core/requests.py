@@ -125,7 +125,7 @@ class RestartPlanned:
 
 @dataclass(frozen=True, slots=True)
 class CarryTo:
-    """Another worker has to answer: carry the call there."""
+    """Another worker has to answer: forward the call to where it is called."""
 
     worker_url: str
 

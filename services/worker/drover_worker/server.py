@@ -1,0 +1,55 @@
+"""The worker's two servers: one for clients, and one for the other workers."""
+
+import asyncio
+
+from drover.api.connect.v1.connect_service_pb2_grpc import add_ConnectServiceServicer_to_server
+from drover.api.worker.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
+from drover.clock import Clock
+from drover.rpc.server import RpcServer
+from drover_worker.adapters.connect_service import ConnectServicer
+from drover_worker.adapters.worker_service import WorkerServicer
+from drover_worker.admin.admin import Admin
+from drover_worker.herder_loop import HerderLoop
+
+CONNECT_SERVICE = "drover.api.connect.v1.ConnectService"
+WORKER_SERVICE = "drover.api.worker.v1.WorkerService"
+
+
+class WorkerServers:
+    """Serves the admin API, and on a port of its own what workers ask of each other.
+
+    Nobody has to prove to be a worker: the internal port belongs on a trusted network.
+    """
+
+    def __init__(self, *, listen: str, internal_listen: str) -> None:
+        self._public = RpcServer(listen=listen, internal=False)
+        self._internal = RpcServer(listen=internal_listen, internal=True)
+
+    def bind(self) -> tuple[str, str]:
+        """Take both addresses; returns the public and the internal one, each host:port.
+
+        Raises:
+            ListenError: A port is in use, or an address is not one of this machine.
+        """
+        return self._public.bind(), self._internal.bind()
+
+    def add_services(self, admin: Admin, loop: HerderLoop, clock: Clock) -> None:
+        """Serve these use cases; before ``start``."""
+        connect = ConnectServicer(admin)
+        self._public.add(add_ConnectServiceServicer_to_server, connect, CONNECT_SERVICE)
+        workers = WorkerServicer(admin, loop, clock)
+        self._internal.add(add_WorkerServiceServicer_to_server, workers, WORKER_SERVICE)
+
+    async def start(self) -> None:
+        """Answer calls; the other workers' first, for clients' calls may be forwarded."""
+        await self._internal.start()
+        await self._public.start()
+
+    async def set_serving(self, serving: bool) -> None:
+        """Tell health checks whether calls can be answered now."""
+        await self._internal.set_serving(serving)
+        await self._public.set_serving(serving)
+
+    async def drain(self, grace_s: float) -> None:
+        """Stop both in order; idempotent."""
+        await asyncio.gather(self._public.drain(grace_s), self._internal.drain(grace_s))
