@@ -49,9 +49,8 @@ class StatusWriter:
 
     def write(self, write: StatusWrite) -> None:
         """Have a status written soon."""
-        trace = write.status.trace
-        if len(trace) > TRACE_MAX_CHARS:
-            write = replace(write, status=replace(write.status, trace=_without_middle(trace)))
+        trace = shortened(write.status.trace)
+        write = replace(write, status=replace(write.status, trace=trace))
         # a later write goes to the end: what depends on it was written before
         self._waiting.pop(write.status.key, None)
         self._waiting[write.status.key] = write
@@ -100,8 +99,10 @@ class StatusWriter:
         self._waiting = {**older, **newer}
 
 
-def _without_middle(trace: str) -> str:
-    """A long trace as it can be kept: its last lines say what was raised."""
+def shortened(trace: str) -> str:
+    """A trace as it can be kept; of a long one the last lines say what was raised."""
+    if len(trace) <= TRACE_MAX_CHARS:
+        return trace
     head = (TRACE_MAX_CHARS - len(_CUT_MARK)) // 2
     tail = TRACE_MAX_CHARS - len(_CUT_MARK) - head
     return trace[:head] + _CUT_MARK + trace[-tail:]

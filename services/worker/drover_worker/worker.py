@@ -26,6 +26,7 @@ from drover_worker.core.herder import Herder
 from drover_worker.engine.supervisor import EngineSupervisor, ExitHandler, ReportHandler
 from drover_worker.engine_link import Engine, EngineLink
 from drover_worker.executor import Executor
+from drover_worker.failure_log import FailureLog
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.loggers import Loggers
 from drover_worker.offset_committer import OffsetCommitter
@@ -147,6 +148,7 @@ class Worker:
         loggers = Loggers(SystemClock().now_ms, link)
         link.attach_start(loggers.engine_started)
         loop.observe(loggers.observe)
+        loop.observe(FailureLog(herder.work, self.address).observe)
         backends = Backends(
             settings=settings,
             worker_id=self.address,

@@ -10,6 +10,7 @@ import grpc.aio
 import pytest
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+from structlog.testing import capture_logs
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
@@ -197,11 +198,16 @@ async def test_an_initial_state_is_honoured(cluster: WorkerCluster, worker: Runn
 async def test_a_task_that_cannot_start_shows_its_trace(
     cluster: WorkerCluster, worker: RunningWorker
 ) -> None:
-    await worker.stub.CreateConnector(create("bad", **{"fail.start": "Traceback: x"}), timeout=20)
-    await worker.stub.CreateConnector(create("good"), timeout=20)
-    await cluster.state(worker, "good", "RUNNING", "RUNNING", 1)
-    status = await cluster.state(worker, "bad", "RUNNING", "FAILED", 1)
+    failing = create("bad", **{"fail.start": "Traceback: x"})
+    with capture_logs() as logs:
+        await worker.stub.CreateConnector(failing, timeout=20)
+        await worker.stub.CreateConnector(create("good"), timeout=20)
+        await cluster.state(worker, "good", "RUNNING", "RUNNING", 1)
+        status = await cluster.state(worker, "bad", "RUNNING", "FAILED", 1)
     assert status.tasks[0].trace == "Traceback: x"
+    (line,) = [each for each in logs if each["log_level"] == "error"]
+    assert line["exception"] == "Traceback: x"
+    assert (line["connector"], line["task"], line["worker"]) == ("bad", 0, worker.address)
 
 
 async def test_secrets_are_masked_in_every_answer(worker: RunningWorker) -> None:
