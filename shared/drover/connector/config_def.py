@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from drover.connector.validators import Validator
 from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.model.secrets import MASK
 
-MASK: Final = "[hidden]"
 _QUOTED_MAX_LENGTH = 80
 _INT_BOUND = 2**31
 _LONG_BOUND = 2**63

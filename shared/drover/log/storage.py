@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.log.directory import storage_directory
+from drover.model.secrets import MASK
 
 SETTING = "DROVER_STORAGE_URL"
 
@@ -96,7 +97,7 @@ def _bootstrap_servers(storage_url: str) -> str:
 
 
 def _bad_url(storage_url: str, what: str) -> InvalidArgumentError:
-    shown = re.sub(r"//.*@", "//[hidden]@", storage_url)
+    shown = re.sub(r"//.*@", f"//{MASK}@", storage_url)
     return InvalidArgumentError(
         Reason.INVALID_CONFIG,
         f"{SETTING} {shown!r}: {what}",

@@ -6,7 +6,6 @@ across awaits.
 """
 
 import logging
-import re
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -14,13 +13,11 @@ from typing import Any, Literal
 
 import structlog
 
+from drover.model.secrets import MASK, sounds_secret
+
 LogFormat = Literal["json", "text"]
 LogLevel = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
 
-_SECRET_KEY = re.compile(
-    r"passw(or)?d|secret|token|credential|private.?key|api.?key|access.?key|jaas", re.IGNORECASE
-)
-_MASK = "[hidden]"
 #: Tokens that are positions, not secrets.
 _HARMLESS_KEYS = frozenset({"page_token", "next_page_token"})
 
@@ -98,8 +95,8 @@ def _masked(values: Any, depth: int) -> Any:
     if not isinstance(values, Mapping) or depth > 4:
         return values
     return {
-        key: _MASK
-        if isinstance(key, str) and key not in _HARMLESS_KEYS and _SECRET_KEY.search(key)
+        key: MASK
+        if isinstance(key, str) and key not in _HARMLESS_KEYS and sounds_secret(key)
         else _masked(value, depth + 1)
         for key, value in values.items()
     }

@@ -18,7 +18,7 @@ from drover.api.worker.v1 import worker_service_pb2 as worker_pb
 from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
 from drover.errors import InternalError
 from drover.model.config import ConfigSnapshot
-from drover_worker.admin.masking import MASK
+from drover.model.secrets import MASK
 from drover_worker.core import events
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.waiting import wait_until_async

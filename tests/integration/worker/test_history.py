@@ -12,7 +12,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.errors import InvalidArgumentError, NotFoundError, Reason
 from drover.model.ids import TaskId
-from drover_worker.admin.masking import MASK
+from drover.model.secrets import MASK
 from tests.support.fake_engine import LOGGER, SOURCE, FakeEngine
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster

@@ -7,6 +7,7 @@ import pytest
 import pytest_asyncio
 
 from drover.api.engine.v1 import engine_pb2
+from drover.model.secrets import MASK
 from drover_worker.engine.settings import EngineLimits
 from tests.spark.engine.harness import (
     CALL_TIMEOUT_S,
@@ -150,7 +151,7 @@ async def test_every_fault_of_a_config_is_found_at_once(engine: Harness) -> None
         "step": ["must not be over limit"],
     }
     shown = {each.key.name: each.value for each in report.validation.values}
-    assert shown["secret"] == "[hidden]"
+    assert shown["secret"] == MASK
     assert shown["limit"] == "1"
 
 

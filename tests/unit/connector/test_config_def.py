@@ -13,8 +13,8 @@ from drover.connector import (
     OneOf,
     Password,
 )
-from drover.connector.config_def import MASK
 from drover.errors import InvalidArgumentError, Reason
+from drover.model.secrets import MASK
 
 
 def faults(definition: ConfigDef, raw: dict[str, str | None]) -> list[tuple[str, str]]:

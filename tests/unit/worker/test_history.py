@@ -14,8 +14,8 @@ from drover.model.config import (
     TargetState,
     TargetStateChanged,
 )
+from drover.model.secrets import MASK
 from drover_worker.admin.history import class_names, history_page
-from drover_worker.admin.masking import MASK
 
 FIRST = {"connector.class": "Old", "topic": "a", "db.login": "s3cret"}
 SECOND = {"connector.class": "New", "topic": "a", "db.login": "0ther", "batch": "5"}

@@ -1,6 +1,7 @@
 from drover.api.engine.v1 import engine_pb2
 from drover.model.config import ConfigSnapshot
-from drover_worker.admin.masking import MASK, mask_violations
+from drover.model.secrets import MASK
+from drover_worker.admin.masking import mask_violations
 from drover_worker.admin.views import ConnectorViews, key_view, validation_view
 from drover_worker.core.context import Context, HerderSettings
 from drover_worker.known_plugins import KnownPlugins

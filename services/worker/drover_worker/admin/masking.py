@@ -1,18 +1,11 @@
 """Hides secrets: which settings are secret, and what is shown in their place."""
 
-import re
-
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import Violation
 from drover.model.config import ConfigMap
+from drover.model.secrets import MASK, sounds_secret
 from drover_worker.known_plugins import KnownPlugins
 
-MASK = "********"
-
-#: Settings that no plugin declares may still carry secrets.
-_SECRET_KEY = re.compile(
-    r"passw(or)?d|secret|token|credential|private.?key|api.?key|access.?key|jaas", re.IGNORECASE
-)
 #: Shown though the plugin that declares the rest is not known here.
 _COMMON_KEYS = frozenset({"name", "connector.class", "tasks.max", "topic", "topics", "file"})
 
@@ -34,7 +27,7 @@ class Masking:
         def hidden(key: str) -> bool:
             if key in types:
                 return types[key] == "PASSWORD"
-            if _SECRET_KEY.search(key):
+            if sounds_secret(key):
                 return True
             return plugin is None and key not in _COMMON_KEYS
 
@@ -49,7 +42,7 @@ def masked_default(key: engine_pb2.ConfigKey) -> str:
 
 def masked_value(value: engine_pb2.ConfigValue) -> str:
     """A validated value, masked when its setting is secret."""
-    secret = value.key.type == "PASSWORD" or _SECRET_KEY.search(value.key.name)
+    secret = value.key.type == "PASSWORD" or sounds_secret(value.key.name)
     return MASK if secret and value.value else value.value
 
 
