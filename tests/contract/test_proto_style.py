@@ -20,7 +20,7 @@ VERBS = {
     "Submit",
     "Rollback",
 }
-#: Verbs without a noun: Kafka's name, "everything", and a call whose noun is the carried call.
+#: Verbs without a noun: Kafka's name, "everything", and a call whose noun is the forwarded call.
 LONE_NAMES = {"Heartbeat", "Flush", "Forward"}
 #: Never part of an RPC of their own, so they may leave out what rules of RPCs ask for.
 MESSAGE_ONLY_PACKAGES = {"drover.api.engine.v1", "drover.api.storage.v1", "drover.api.common.v1"}

@@ -183,7 +183,7 @@ CALLS: dict[str, Call] = {
 }
 
 #: In the contract but in no client: their behaviour is not built, or it is a stream, or (Forward)
-#: it depends on the carried call.
+#: it depends on the forwarded call.
 WITHOUT_CALL = {
     "CoordinatorService.WatchGroup",
     "CoordinatorService.DeleteOffsets",
@@ -296,7 +296,7 @@ async def test_a_first_join_is_not_repeated(moody: tuple[Moody, grpc.aio.Channel
 
 
 @pytest.mark.parametrize("retry", [True, False])
-async def test_forward_is_repeated_as_the_carried_call_is(
+async def test_forward_is_repeated_as_the_forwarded_call_is(
     retry: bool, moody: tuple[Moody, grpc.aio.Channel]
 ) -> None:
     handler, own = moody
