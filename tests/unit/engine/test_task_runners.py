@@ -98,12 +98,15 @@ def test_a_source_whose_staging_meets_a_busy_store_starts_again_from_the_offsets
 def test_a_source_that_cannot_publish_publishes_the_same_batch_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    runs: list[str] = []
+    Lines.faults.append(lambda: runs.append("no fault"))
     runner = world.source()
     with monkeypatch.context() as patch:
         patch.setattr(world.store, "publish", lambda *_: unavailable())
         assert [runner.run_once() for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     assert runner.run_once() == 0
     assert (world.record_count, len(Lines.made)) == (1, 1)
+    assert len(runs) == 1, "its rows are not run again"
 
 
 def test_a_source_that_was_taken_over_is_fenced_and_its_task_stopped(world: World) -> None:
