@@ -36,6 +36,7 @@ def test_every_module_says_what_it_is() -> None:
         "drover.client",
         "drover.connector",
         "drover.dataplane",
+        "drover.pipeline",
         "drover.testing",
     ],
 )

@@ -21,41 +21,37 @@ from drover.connector import (
 )
 from drover.connector.offsets import parse_sink_offsets, sink_offset, source_offsets
 from drover.connector.settings import parse_config, task_config
-from drover.dataplane.frames import stage_frame, topic_rows
-from drover.dataplane.staging import Stager
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.dataplane.plane import Destination, OutgoingBatch, Receipt
 from drover.dataplane.store import EmbeddedStore
-from drover.dataplane.values import PublishResult, ReadPlan
+from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, TaskOffsets
+from drover.pipeline import sink_pipeline, source_pipeline
 
 
 class RunningSource:
     """One source task under a claim."""
 
     def __init__(self, pipeline: "Pipeline", task: TaskId, claim: Term, source: SourceTask) -> None:
-        self._pipeline = pipeline
-        self._task = task
         self.claim = claim
         self.source = source
         self.partition_count = 1
         self.spread_keyless = False
+        self._writer = pipeline.plane.writer(task, claim, abandoned=lambda: False)
 
-    def step(self) -> PublishResult | None:
+    def step(self) -> Receipt | None:
         """Move one batch; None when idle."""
         batch = self.source.poll()
         if batch is None:
             return None
-        store = self._pipeline.store
-        stager = Stager(
-            store.path,
-            self._task,
-            self.claim,
+        destination = Destination(
             topic=batch.topic,
             partition_count=self.partition_count,
             spread_keyless=self.spread_keyless,
         )
-        staged = stage_frame(batch.frame, stager)
-        return store.publish(self._task, self.claim, staged, source_offsets(batch.offsets))
+        outgoing = OutgoingBatch(batch.frame, source_pipeline(), destination)
+        return self._writer.write(outgoing, source_offsets(batch.offsets))
 
     def run_until_idle(self, max_steps: int = 1000) -> int:
         """Move batches until there are none; returns the records moved."""
@@ -95,7 +91,7 @@ class RunningSink:
             key = (each.topic, each.partition)
             start = ranges[key].start_offset if key in ranges else each.start_offset
             ranges[key] = OffsetRange(each.topic, each.partition, start, each.end_offset)
-        rows = topic_rows(self._pipeline.spark, self._pipeline.store.path, plan)
+        rows = self._pipeline.plane.rows(self._pipeline.spark, plan).through(sink_pipeline())
         return self.sink.write(SinkBatch(rows, list(ranges.values())))
 
     def commit(self, plan: ReadPlan, metadata: str) -> CommitOutcome:
@@ -128,6 +124,7 @@ class Pipeline:
         self.spark = spark
         self.directory = directory
         self.store = EmbeddedStore(directory / "data.db")
+        self.plane = EmbeddedPlane(self.store)
         self._requests = itertools.count()
         self._stops: list[SourceTask | SinkTask] = []
 

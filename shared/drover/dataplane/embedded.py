@@ -1,56 +1,82 @@
 """The embedded store as the data plane of tasks."""
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drover.dataplane.arrow_rows import ArrowRows
-from drover.dataplane.frames import stage_frame, topic_rows, warm_up
+from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
+from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import (
     BATCH_TOPICS_MAX,
-    Destination,
+    AbandonedError,
+    NotPublishedError,
+    OutgoingBatch,
     PartitionKey,
+    Receipt,
     require_reached,
 )
 from drover.dataplane.reading import RangeReader
-from drover.dataplane.staging import Stager
+from drover.dataplane.spark_jobs import run_pass, warm_up
+from drover.dataplane.staging import STAGED_DDL, Stager, staged_blobs
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import ReadPlan, StagedBlob
+from drover.errors import UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 DATA_FILE = "data.db"
 
 
-@dataclass(frozen=True, slots=True)
-class StagedBlobs:
-    """A batch on disk that readers do not see yet."""
+class EmbeddedWriter:
+    """See TopicWriter: executors stage the records, then one transaction publishes them, commits
+    their offsets and checks the claim.
+    """
 
-    store: EmbeddedStore
-    destination: Destination
-    blobs: Sequence[StagedBlob]
+    def __init__(
+        self, store: EmbeddedStore, task: TaskId, claim: Term, abandoned: Callable[[], bool]
+    ) -> None:
+        self._store = store
+        self._task = task
+        self._claim = claim
+        self._abandoned = abandoned
+        #: The batch that is staged and could not be published.
+        self._unpublished: tuple[OutgoingBatch, Sequence[StagedBlob]] | None = None
 
-    @property
-    def topics(self) -> Collection[str]:
-        """See StagedBatch."""
-        names = dict.fromkeys(blob.topic for blob in self.blobs)
-        return tuple(itertools.islice(names, BATCH_TOPICS_MAX))
-
-    def publish(self, offsets: Sequence[CommittedOffset]) -> int:
-        """See StagedBatch: one transaction for the records, their offsets and the claim."""
-        task, claim = self.destination.task, self.destination.claim
-        return self.store.publish(task, claim, self.blobs, offsets).record_count
+    def write(self, batch: OutgoingBatch, offsets: Sequence[CommittedOffset]) -> Receipt:
+        """See TopicWriter."""
+        if self._unpublished is not None and self._unpublished[0] is batch:
+            blobs = self._unpublished[1]
+        else:
+            stager = Stager(
+                self._store.path,
+                self._task,
+                self._claim,
+                topic=batch.destination.topic,
+                partition_count=batch.destination.partition_count,
+                spread_keyless=batch.destination.spread_keyless,
+            )
+            blobs = staged_blobs(run_pass(batch, stager, STAGED_DDL))
+            self._unpublished = (batch, blobs)
+        if self._abandoned():
+            raise AbandonedError(f"task {self._task} was abandoned while it staged a batch")
+        try:
+            published = self._store.publish(self._task, self._claim, blobs, offsets)
+        except UnavailableError as error:
+            raise NotPublishedError(error.reason, error.message) from error
+        self._unpublished = None
+        names = dict.fromkeys(blob.topic for blob in blobs)
+        return Receipt(
+            record_count=published.record_count,
+            topics=tuple(itertools.islice(names, BATCH_TOPICS_MAX)),
+        )
 
 
 class EmbeddedPlane:
     """See DataPlane."""
-
-    commits_with_records = True
 
     def __init__(self, store: EmbeddedStore) -> None:
         self.store = store
@@ -85,23 +111,17 @@ class EmbeddedPlane:
         return self.store.plan_read(starts, max_records=max_records, max_bytes=max_bytes)
 
     def rows(self, spark: "SparkSession", plan: ReadPlan) -> ArrowRows:
-        """See DataPlane."""
-        return topic_rows(spark, self.store.path, plan)
-
-    def stage(
-        self, spark: "SparkSession", frame: "DataFrame | ArrowRows", destination: Destination
-    ) -> StagedBlobs:
-        """See DataPlane."""
-        del spark
-        stager = Stager(
-            self.store.path,
-            destination.task,
-            destination.claim,
-            topic=destination.topic,
-            partition_count=destination.partition_count,
-            spread_keyless=destination.spread_keyless,
+        """See DataPlane: at most as many Spark partitions as cores."""
+        groups = balanced_groups(
+            plan.ranges,
+            lambda each: each.size_bytes,
+            group_count=spark.sparkContext.defaultParallelism,
         )
-        return StagedBlobs(self.store, destination, stage_frame(frame, stager))
+        return ArrowRows(spark, RangeReader(self.store.path, groups), len(groups), READ_DDL)
+
+    def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> EmbeddedWriter:
+        """See DataPlane."""
+        return EmbeddedWriter(self.store, task, claim, abandoned)
 
     def current_claim(self, task: TaskId) -> Term | None:
         """See DataPlane."""

@@ -3,15 +3,16 @@
 Rows never pass through here: a plan names ranges, executors read and write them.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from drover.dataplane.arrow_rows import ArrowRows
 from drover.dataplane.values import ReadPlan
-from drover.errors import DataLossError, Reason
+from drover.errors import DataLossError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
+from drover.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,38 +25,64 @@ BATCH_TOPICS_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a batch of a source goes, and under which claim.
+    """Where the records of a batch go.
 
-    ``topic`` counts for frames without a column of that name. ``partition_count`` is for topics
-    that do not exist yet. With ``spread_keyless`` records without key and partition are spread
-    evenly; else they go to partition 0.
+    ``topic`` counts for rows without a column of that name. ``partition_count`` is for topics that
+    do not exist yet. With ``spread_keyless`` records without key and partition are spread evenly;
+    else they go to partition 0.
     """
 
-    task: TaskId
-    claim: Term
     topic: str | None = None
     partition_count: int = 1
     spread_keyless: bool = False
 
 
-class StagedBatch(Protocol):
-    """A source's batch that executors have written."""
+@dataclass(frozen=True, slots=True, eq=False)
+class OutgoingBatch:
+    """Rows of a source task, the pipeline that makes records of them, and where these go."""
 
-    @property
-    def topics(self) -> Collection[str]:
-        """The topics that its records go into; of more than BATCH_TOPICS_MAX only so many."""
+    rows: "DataFrame | ArrowRows"
+    pipeline: Pipeline
+    destination: Destination
 
-    def publish(self, offsets: Sequence[CommittedOffset]) -> int:
-        """Make the records visible, and commit ``offsets`` with them where the plane can.
 
-        May be called again after an UnavailableError.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What a write made durable and visible.
 
-        Returns:
-            How many records there are.
+    ``topics`` are those of the records; of more than BATCH_TOPICS_MAX only so many. ``uncommitted``
+    are the offsets that the caller has to commit now, as they were not committed with the records:
+    a crash before that repeats the batch. Empty where the write was exactly once.
+    """
+
+    record_count: int
+    topics: Collection[str]
+    uncommitted: Sequence[CommittedOffset] = ()
+
+
+class NotPublishedError(UnavailableError):
+    """STORAGE_UNAVAILABLE: a batch is staged, but readers do not see it yet.
+
+    Write the same batch again: its rows are not run a second time.
+    """
+
+
+class AbandonedError(Exception):
+    """The task was abandoned during a write: the batch is not visible."""
+
+
+class TopicWriter(Protocol):
+    """Writes the batches of one source task, one after the other, under its claim."""
+
+    def write(self, batch: OutgoingBatch, offsets: Sequence[CommittedOffset]) -> Receipt:
+        """Run the rows on executors, through the pipeline, into their topics.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM, nothing was written.
-            UnavailableError: STORAGE_UNAVAILABLE, nothing was written.
+            NotPublishedError: See there.
+            AbandonedError: The task was abandoned.
+            FailedPreconditionError: STALE_CLAIM, nothing became visible.
+            Exception: Anything that the rows or Spark raise. On Kafka some records may have been
+                written; the task has to start again from its committed offsets.
         """
 
 
@@ -65,14 +92,6 @@ class DataPlane(Protocol):
     Every method waits within bounds for a store that is away, and then raises UnavailableError
     STORAGE_UNAVAILABLE.
     """
-
-    @property
-    def commits_with_records(self) -> bool:
-        """Whether publishing a batch commits its source offsets: both or neither.
-
-        Where it does not, the task has them committed after its records are durable. What a crash
-        in between leaves is published again: at least once.
-        """
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         """How many partitions each topic has; topics that do not exist are left out. Cheap."""
@@ -94,10 +113,11 @@ class DataPlane(Protocol):
     def rows(self, spark: "SparkSession", plan: ReadPlan) -> ArrowRows:
         """The records of a plan, in its order, as ``payload.READ_DDL`` describes them."""
 
-    def stage(
-        self, spark: "SparkSession", frame: "DataFrame | ArrowRows", destination: Destination
-    ) -> StagedBatch:
-        """Run the frame on the executors, which write its records."""
+    def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> TopicWriter:
+        """How ``task`` writes under ``claim``.
+
+        ``abandoned`` is asked before records become visible: once it is true, none do.
+        """
 
     def current_claim(self, task: TaskId) -> Term | None:
         """The claim that counts; None when there is none, or only the coordinator knows it."""

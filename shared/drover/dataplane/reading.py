@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from drover.dataplane import payload
-from drover.dataplane.executor import open_store
+from drover.dataplane.executor_store import open_store
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import ReadRange
 from drover.errors import OutOfRangeError, Reason

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from drover.dataplane import payload, routing
 from drover.dataplane.arrow_rows import current_spark_partition
-from drover.dataplane.executor import open_store
+from drover.dataplane.executor_store import open_store
 from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import StagedBlob

@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from drover.connector import ArrowRows
 from drover.connectors.file_stream_sink import FileStreamSink
 from drover.connectors.file_stream_source import FileStreamSource
-from drover.dataplane.frames import topic_frame
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.offsets import CommitOutcome
 from tests.spark.pipeline import Pipeline, RunningSink, RunningSource
@@ -174,7 +173,7 @@ def test_several_partitions_keep_the_order_within_each(pipeline: Pipeline) -> No
     plan = pipeline.store.plan_read({("lines", n): 0 for n in range(3)}, max_records=10**6)
     place = {line: index for index, line in enumerate(written)}
     by_partition: dict[int, list[int]] = {0: [], 1: [], 2: []}
-    for row in topic_frame(pipeline.spark, pipeline.store.path, plan).collect():
+    for row in pipeline.plane.rows(pipeline.spark, plan).frame().collect():
         by_partition[row["partition"]].append(place[int(row["value"])])
     for places in by_partition.values():
         assert places == sorted(places)

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from drover.dataplane.executor import open_store
+from drover.dataplane.executor_store import open_store
 from drover.dataplane.payload import FrameError
 from drover.dataplane.reading import RangeReader, read_range
 from drover.dataplane.staging import Stager

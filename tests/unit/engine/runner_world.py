@@ -1,4 +1,4 @@
-"""Source and sink tasks on a real store, turn by turn and without Spark.
+"""Source and sink tasks on a real store, run by run and without Spark.
 
 Frames are stand-ins that run the executors' functions in this process.
 """
@@ -45,13 +45,13 @@ class Frame:
     """Rows, or a function that yields them from numbers, as a DataFrame would."""
 
     def __init__(self, batches: Callable[[], Iterator[Any]]) -> None:
-        self._batches = batches
+        self.batches = batches
 
     def mapInArrow(self, function: Callable[[Any], Any], _schema: str) -> "Frame":
-        return Frame(lambda: function(self._batches()))
+        return Frame(lambda: function(self.batches()))
 
     def collect(self) -> list[dict[str, Any]]:
-        return [row for batch in self._batches() for row in batch.to_pylist()]
+        return [row for batch in self.batches() for row in batch.to_pylist()]
 
 
 def values(*rows: str) -> Frame:
@@ -93,9 +93,11 @@ class Lines(SourceTask):
         if self.faults:
             fault = self.faults.pop(0)
 
+            rows = frame
+
             def fail() -> Iterator[Any]:
                 fault()
-                yield
+                yield from rows.batches()
 
             frame = Frame(fail)
         return SourceBatch(cast("Any", frame), [({"lines": 0}, {"next": self.next})], topic="t")
@@ -165,14 +167,14 @@ class WriterSink(SinkConnector):
 
 
 class Scheduler:
-    """Takes no turns by itself."""
+    """Runs nothing by itself."""
 
     def __init__(self) -> None:
         self.removed: list[TaskRunner] = []
         self.woken = 0
 
     def add(self, _job: TaskRunner) -> None:
-        raise AssertionError("turns are taken by the test")
+        raise AssertionError("the test runs the tasks")
 
     def wake(self, _job: TaskRunner) -> None:
         self.woken += 1

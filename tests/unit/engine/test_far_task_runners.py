@@ -1,14 +1,13 @@
 """Source and sink tasks whose claims and offsets are elsewhere, as on Kafka; and odd topics."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
-from drover.dataplane.embedded import EmbeddedPlane
-from drover.dataplane.kafka.plane import ProducedBatch
-from drover.dataplane.plane import Destination
+from drover.dataplane.embedded import EmbeddedPlane, EmbeddedWriter
+from drover.dataplane.plane import OutgoingBatch, Receipt
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
@@ -17,14 +16,18 @@ from drover_worker.engine.task_runner import TaskSpec
 from tests.unit.engine.runner_world import Lines, World, WriterSink, unavailable
 
 
+class FarWriter(EmbeddedWriter):
+    """As Kafka's: the records are written, and their offsets are the caller's to commit."""
+
+    def write(self, batch: OutgoingBatch, offsets: Sequence[CommittedOffset]) -> Receipt:
+        return replace(super().write(batch, ()), uncommitted=offsets)
+
+
 class FarPlane(EmbeddedPlane):
     """As Kafka: records are visible when they are written, and claims and offsets are elsewhere."""
 
-    commits_with_records = False
-
-    def stage(self, spark: Any, frame: Any, destination: Destination) -> Any:
-        staged = super().stage(spark, frame, destination)
-        return ProducedBatch(staged.publish(()), staged.topics)
+    def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> FarWriter:
+        return FarWriter(self.store, task, claim, abandoned)
 
     def current_claim(self, task: TaskId) -> None:
         return None
@@ -50,15 +53,15 @@ def _positions(world: World) -> list[str]:
 
 def test_a_source_whose_offsets_are_elsewhere_waits_for_their_commit(far: World) -> None:
     source = far.source()
-    assert source.take_turn() is None
+    assert source.run_once() is None
     assert (far.record_count, far.woken_readers) == (1, 1)
     assert _positions(far) == ['{"next":1}']
-    assert source.take_turn() is None
+    assert source.run_once() is None
     assert source.progress() is None, "it is not done before it is committed"
     assert (far.record_count, len(far.reports)) == (1, 1)
     far.answer_commit()
     assert far.scheduler.woken == 1
-    assert source.take_turn() is None
+    assert source.run_once() is None
     assert (far.record_count, _positions(far)) == (2, ['{"next":1}', '{"next":2}'])
     progress = source.progress()
     assert progress is not None
@@ -67,11 +70,11 @@ def test_a_source_whose_offsets_are_elsewhere_waits_for_their_commit(far: World)
 
 def test_such_a_source_starts_again_from_what_it_has_committed_itself(far: World) -> None:
     source = far.source()
-    source.take_turn()
+    source.run_once()
     far.answer_commit()
     Lines.faults += [unavailable]
-    assert source.take_turn() == 0.1
-    source.take_turn()
+    assert source.run_once() == 0.1
+    source.run_once()
     assert [each.next for each in Lines.made] == [2, 2]
     assert _positions(far) == ['{"next":1}', '{"next":2}']
     assert far.record_count == 2
@@ -79,23 +82,23 @@ def test_such_a_source_starts_again_from_what_it_has_committed_itself(far: World
 
 def test_such_a_source_is_fenced_by_the_answer_to_its_commit(far: World) -> None:
     source = far.source()
-    source.take_turn()
+    source.run_once()
     far.answer_commit("COMMIT_OUTCOME_STALE_CLAIM", "claimed again")
-    assert source.take_turn() is None
+    assert source.run_once() is None
     assert far.kinds[-1] == "task_fenced"
     assert far.record_count == 1
 
 
 def test_a_paused_source_takes_up_its_commit_and_goes_on_later(far: World) -> None:
     source = far.source()
-    source.take_turn()
+    source.run_once()
     source.set_paused(True)
     far.answer_commit()
-    assert source.take_turn() is None
+    assert source.run_once() is None
     assert far.record_count == 1
     assert source.progress() is not None
     source.set_paused(False)
-    source.take_turn()
+    source.run_once()
     assert far.record_count == 2
 
 
@@ -106,19 +109,19 @@ def test_the_first_commit_of_a_sink_says_of_all_its_offsets_what_they_mean(far: 
     claim = far.store.claim_task(task, generation=1, owner="tests", request_id="")
     far.store.publish(task, claim, [], [committed])
     source = far.source()
-    source.take_turn()
+    source.run_once()
     far.answer_commit()
     sink = far.sink("t,u")
-    sink.take_turn()
+    sink.run_once()
     offsets = far.reports[-1].commit_offsets.offsets
     assert [(each.offset_json, each.metadata) for each in offsets] == [
         ('{"kafka_offset":1}', "note"),
         ('{"kafka_offset":0}', "note"),
     ]
     far.answer_commit()
-    source.take_turn()
+    source.run_once()
     far.answer_commit()
-    sink.take_turn()
+    sink.run_once()
     assert len(far.reports[-1].commit_offsets.offsets) == 1
 
 
@@ -127,10 +130,10 @@ def test_partitions_that_a_topic_gets_later_are_taken_on(world: World) -> None:
     ends = {("t", 0): 0, ("t", 1): 0}
     world.tools = replace(world.tools, plane=cast("Any", GrowingPlane(counts, ends)))
     sink = world.sink()
-    sink.take_turn()
+    sink.run_once()
     assert world.watched[-1] == ({("t", 0): 0}, {"t": 1})
     counts["t"] = 2
-    sink.take_turn()
+    sink.run_once()
     assert world.watched[-1] == ({("t", 0): 0, ("t", 1): 0}, {"t": 2})
 
 

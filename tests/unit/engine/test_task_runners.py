@@ -1,4 +1,4 @@
-"""Source and sink tasks, turn by turn, on a real store and without Spark: outages, restarts, ends.
+"""Source and sink tasks, run by run, on a real store and without Spark: outages, restarts, ends.
 
 Frames are stand-ins that run the executors' functions in this process.
 """
@@ -13,7 +13,8 @@ from drover.dataplane import embedded
 from drover.errors import DataLossError, Reason
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
-from drover_worker.engine import task_runner
+from drover.pipeline import sink_pipeline, source_pipeline
+from drover_worker.engine import sink_runner, source_runner, task_runner
 from drover_worker.engine.source_runner import SourceRunner
 from tests.unit.engine.runner_world import (
     Lines,
@@ -29,16 +30,16 @@ def test_a_source_publishes_batch_after_batch_and_then_waits_longer_and_longer(
     world: World,
 ) -> None:
     runner = world.source()
-    assert [runner.take_turn() for _ in range(3)] == [0, 0, 0]
+    assert [runner.run_once() for _ in range(3)] == [0, 0, 0]
     assert world.record_count == 3
     assert world.woken_readers == 3
-    assert [runner.take_turn() for _ in range(5)] == [0.2, 0.4, 0.8, 1.0, 1.0]
+    assert [runner.run_once() for _ in range(5)] == [0.2, 0.4, 0.8, 1.0, 1.0]
     assert world.reports == []
 
 
-def topics_of_a_turn(runner: SourceRunner) -> list[str]:
-    """Those that it tells after its next turn, by name."""
-    runner.take_turn()
+def topics_of_a_run(runner: SourceRunner) -> list[str]:
+    """Those that it tells after its next run, by name."""
+    runner.run_once()
     progress = runner.progress()
     assert progress is not None
     return sorted(progress.topics)
@@ -48,13 +49,13 @@ def test_a_source_tells_the_topics_of_records_that_moved_since_the_last_time(
     world: World,
 ) -> None:
     runner = world.source()
-    assert [topics_of_a_turn(runner) for _ in range(2)] == [["t"], ["t"]]
+    assert [topics_of_a_run(runner) for _ in range(2)] == [["t"], ["t"]]
     assert runner.progress() is None
 
 
 def test_a_source_tells_the_topics_that_its_records_name(world: World) -> None:
     runner = world.spreader(["b", "a", "b"], ["c", "a"])
-    assert [runner.take_turn() for _ in range(2)] == [0, 0]
+    assert [runner.run_once() for _ in range(2)] == [0, 0]
     progress = runner.progress()
     assert progress is not None
     assert sorted(progress.topics) == ["a", "b", "c"]
@@ -67,7 +68,7 @@ def test_topics_over_a_reports_bound_follow_in_the_next_ones(
     monkeypatch.setattr(task_runner, "_REPORT_TOPICS_MAX", 2)
     monkeypatch.setattr(task_runner, "_WAITING_TOPICS_MAX", 5)
     runner = world.spreader("abcdefg")
-    runner.take_turn()
+    runner.run_once()
     told = [list(found.topics) for found in iter(runner.progress, None)]
     assert told == [["a", "b"], ["c", "d"], ["e"]]
 
@@ -77,18 +78,18 @@ def test_a_batch_names_so_many_topics_at_most(
 ) -> None:
     monkeypatch.setattr(embedded, "BATCH_TOPICS_MAX", 2)
     runner = world.spreader("abc", "cd")
-    assert [topics_of_a_turn(runner) for _ in range(2)] == [["a", "b"], ["c", "d"]]
+    assert [topics_of_a_run(runner) for _ in range(2)] == [["a", "b"], ["c", "d"]]
 
 
 def test_a_source_whose_staging_meets_a_busy_store_starts_again_from_the_offsets(
     world: World,
 ) -> None:
     runner = world.source()
-    runner.take_turn()
+    runner.run_once()
     Lines.faults += [unavailable, unavailable]
-    pauses = [runner.take_turn() for _ in range(2)]
+    pauses = [runner.run_once() for _ in range(2)]
     assert pauses == [0.1, 0.2]
-    assert [runner.take_turn() for _ in range(2)] == [0, 0]
+    assert [runner.run_once() for _ in range(2)] == [0, 0]
     assert world.record_count == 3
     assert [each.stopped for each in Lines.made] == [True, True, False]
     assert world.reports == []
@@ -97,23 +98,26 @@ def test_a_source_whose_staging_meets_a_busy_store_starts_again_from_the_offsets
 def test_a_source_that_cannot_publish_publishes_the_same_batch_later(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    runs: list[str] = []
+    Lines.faults.append(lambda: runs.append("no fault"))
     runner = world.source()
     with monkeypatch.context() as patch:
         patch.setattr(world.store, "publish", lambda *_: unavailable())
-        assert [runner.take_turn() for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
-    assert runner.take_turn() == 0
+        assert [runner.run_once() for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
+    assert runner.run_once() == 0
     assert (world.record_count, len(Lines.made)) == (1, 1)
+    assert len(runs) == 1, "its rows are not run again"
 
 
 def test_a_source_that_was_taken_over_is_fenced_and_its_task_stopped(world: World) -> None:
     runner = world.source()
-    runner.take_turn()
+    runner.run_once()
     world.take_over(LinesSource)
-    assert runner.take_turn() is None
+    assert runner.run_once() is None
     assert world.kinds == ["task_fenced"]
     assert (runner.over, world.record_count) == (True, 1)
     assert world.scheduler.removed == [runner]
-    assert runner.take_turn() is None
+    assert runner.run_once() is None
 
 
 def test_a_plugin_that_exits_fails_its_task_only(world: World) -> None:
@@ -122,7 +126,7 @@ def test_a_plugin_that_exits_fails_its_task_only(world: World) -> None:
 
     Lines.faults.append(leave)
     runner = world.source()
-    assert runner.take_turn() is None
+    assert runner.run_once() is None
     assert world.kinds == ["task_failed"]
     assert "SystemExit: 3" in world.reports[0].task_failed.trace
 
@@ -134,11 +138,11 @@ def test_a_task_whose_store_is_corrupt_fails_and_does_not_fall_silent(
         raise DataLossError(Reason.LOG_CORRUPT, "data.db cannot be read")
 
     source, sink = world.source(), world.sink()
-    source.take_turn()
+    source.run_once()
     Lines.faults.append(corrupt)
     monkeypatch.setattr(world.store, "current_claim", corrupt)
-    assert source.take_turn() is None
-    assert sink.take_turn() is None
+    assert source.run_once() is None
+    assert sink.run_once() is None
     failures = [each.task_failed for each in world.reports]
     assert [each.task.connector for each in failures] == ["LinesSource", "WriterSink"]
     assert all("data.db cannot be read" in each.trace for each in failures)
@@ -153,7 +157,7 @@ def test_a_failure_that_cannot_be_put_into_words_is_a_failure_all_the_same(world
         raise WordlessError
 
     Lines.faults.append(wordless)
-    assert world.source().take_turn() is None
+    assert world.source().run_once() is None
     assert world.kinds == ["task_failed"]
     assert "WordlessError" in world.reports[0].task_failed.trace
 
@@ -165,21 +169,32 @@ def test_a_poll_that_comes_back_after_it_was_given_up_publishes_nothing(
     poll = Lines.poll
 
     def late_poll(task: Lines) -> SourceBatch | None:
-        assert runner.turn_deadline is not None
-        runner.turn_overdue()
+        assert runner.run_deadline is not None
+        runner.run_overdue()
         return poll(task)
 
     monkeypatch.setattr(Lines, "poll", late_poll)
-    runner.take_turn()
+    runner.run_once()
     assert world.record_count == 0
     assert world.kinds == ["task_failed"]
     assert "poll() of task LinesSource-0 did not return" in world.reports[0].task_failed.trace
 
 
-def test_a_stopped_source_takes_no_turn(world: World) -> None:
+def test_a_batch_that_is_staged_after_its_task_was_abandoned_is_not_published(
+    world: World,
+) -> None:
+    runner = world.source()
+    Lines.faults.append(runner.run_overdue)
+    runner.run_once()
+    assert (world.record_count, world.kinds) == (0, ["task_failed"])
+    assert runner.run_once() is None
+    assert world.record_count == 0
+
+
+def test_a_stopped_source_does_not_run(world: World) -> None:
     runner = world.source()
     runner.stop(1)
-    assert runner.take_turn() is None
+    assert runner.run_once() is None
     assert Lines.made[0].stopped
     assert world.record_count == 0
 
@@ -187,15 +202,15 @@ def test_a_stopped_source_takes_no_turn(world: World) -> None:
 def _fill(world: World) -> None:
     source = world.source()
     for _ in range(3):
-        source.take_turn()
+        source.run_once()
 
 
 def test_a_sink_writes_and_waits_for_its_commit_before_it_reads_on(world: World) -> None:
     sink = world.sink()
-    assert sink.take_turn() is None
+    assert sink.run_once() is None
     assert world.watched == [({}, {"t": 0})]
     _fill(world)
-    assert sink.take_turn() is None
+    assert sink.run_once() is None
     assert [offset for _, offset, _ in Writer.written] == [0, 1, 2]
     (offset,) = world.reports[0].commit_offsets.offsets
     assert (offset.partition_json, offset.offset_json, offset.metadata) == (
@@ -203,11 +218,11 @@ def test_a_sink_writes_and_waits_for_its_commit_before_it_reads_on(world: World)
         '{"kafka_offset":3}',
         "note",
     )
-    assert sink.take_turn() is None
+    assert sink.run_once() is None
     assert len(world.reports) == 1
     world.answer_commit()
     assert world.scheduler.woken == 1
-    sink.take_turn()
+    sink.run_once()
     assert world.watched[-1] == ({("t", 0): 3}, {"t": 1})
     progress = sink.progress()
     assert progress is not None
@@ -222,8 +237,27 @@ def test_a_sink_reads_on_where_the_commits_say(world: World) -> None:
     task = TaskId("WriterSink", 0)
     claim = world.store.claim_task(task, generation=1, owner="tests", request_id="")
     world.store.publish(task, claim, [], [committed])
-    world.sink().take_turn()
+    world.sink().run_once()
     assert Writer.written == [("t", 2, b"line 2")]
+
+
+class Twice:
+    """A transform that repeats each batch."""
+
+    name = "twice"
+
+    def __call__(self, batch: Any) -> list[Any]:
+        return [batch, batch]
+
+
+def test_every_batch_passes_the_pipeline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    twice = (Twice(),)
+    monkeypatch.setattr(source_runner, "source_pipeline", lambda: source_pipeline(transforms=twice))
+    monkeypatch.setattr(sink_runner, "sink_pipeline", lambda: sink_pipeline(transforms=twice))
+    world.source().run_once()
+    assert world.record_count == 2
+    world.sink().run_once()
+    assert [value for _, _, value in Writer.written] == [b"line 0"] * 4
 
 
 def _remove_everything(world: World) -> None:
@@ -246,7 +280,7 @@ def test_a_sink_goes_on_at_the_log_start_when_retention_was_faster(
         world.store.publish(task, claim, [], [offset])
     sink = world.sink()
     with capture_logs() as logs:
-        sink.take_turn()  # nothing is left to read
+        sink.run_once()  # nothing is left to read
         assert world.watched[-1] == ({("t", 0): 3}, {"t": 1})
         Writer.faults.append(unavailable)
         world.store.publish(  # the source reads its three lines once more
@@ -258,10 +292,10 @@ def test_a_sink_goes_on_at_the_log_start_when_retention_was_faster(
             [CommittedOffset('{"lines":0}', None)],
         )
         _fill(world)
-        assert sink.take_turn() == 0.1  # fails, and starts again from what was committed
-        sink.take_turn()
+        assert sink.run_once() == 0.1  # fails, and starts again from what was committed
+        sink.run_once()
         world.answer_commit()
-        sink.take_turn()
+        sink.run_once()
     assert [offset for _, offset, _ in Writer.written] == [3, 4, 5]
     assert "task_failed" not in world.kinds
     warnings = [each for each in logs if "retention" in each["event"]]
@@ -274,9 +308,9 @@ def test_a_sink_whose_read_meets_a_busy_store_starts_again(world: World) -> None
     _fill(world)
     Writer.faults.append(unavailable)
     sink = world.sink()
-    assert sink.take_turn() == 0.1
+    assert sink.run_once() == 0.1
     assert world.reports == []
-    sink.take_turn()
+    sink.run_once()
     assert [offset for _, offset, _ in Writer.written] == [0, 1, 2]
     assert world.kinds == ["commit_offsets"]
 
@@ -285,7 +319,7 @@ def test_a_sink_that_was_taken_over_does_not_write(world: World) -> None:
     _fill(world)
     sink = world.sink()
     world.take_over(WriterSink)
-    sink.take_turn()
+    sink.run_once()
     assert Writer.written == []
     assert world.kinds == ["task_fenced"]
 
@@ -300,9 +334,9 @@ def test_a_sink_that_was_taken_over_does_not_write(world: World) -> None:
 def test_a_refused_commit_ends_the_sink(world: World, outcome: str, kind: str) -> None:
     _fill(world)
     sink = world.sink()
-    sink.take_turn()
+    sink.run_once()
     world.answer_commit(outcome, "that is why")
-    sink.take_turn()
+    sink.run_once()
     assert world.kinds == ["commit_offsets", kind]
     if kind == "task_failed":
         assert "that is why" in world.reports[-1].task_failed.trace
@@ -317,7 +351,7 @@ def test_metadata_that_cannot_be_committed_fails_the_sink(
 ) -> None:
     _fill(world)
     Writer.metadata = metadata
-    world.sink().take_turn()
+    world.sink().run_once()
     assert world.kinds == ["task_failed"]
     assert why in world.reports[0].task_failed.trace
 
@@ -325,17 +359,17 @@ def test_metadata_that_cannot_be_committed_fails_the_sink(
 def test_a_stop_waits_for_the_commit_under_way_but_not_for_ever(world: World) -> None:
     _fill(world)
     sink = world.sink()
-    sink.take_turn()
+    sink.run_once()
     sink.stop(0.05)
     world.answer_commit()
-    assert sink.take_turn() is None
+    assert sink.run_once() is None
     assert world.kinds == ["commit_offsets"]
 
 
-def test_a_paused_task_takes_turns_without_work(world: World) -> None:
+def test_a_paused_task_runs_without_work(world: World) -> None:
     runner = world.runner(SourceRunner, LinesSource, paused=True)
-    assert runner.take_turn() is None
+    assert runner.run_once() is None
     runner.set_paused(False)
     assert world.scheduler.woken == 1
-    assert runner.take_turn() == 0
+    assert runner.run_once() == 0
     assert world.record_count == 1

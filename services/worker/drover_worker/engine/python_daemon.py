@@ -20,7 +20,7 @@ def manager() -> None:
     It has loaded what batches need, so that each worker, a fork of it, does not have to.
     """
     importlib.import_module("pandas")  # which pyspark wants for every Arrow function
-    importlib.import_module("drover.dataplane.frames")
+    importlib.import_module("drover.dataplane.embedded")
     os.register_at_fork(after_in_child=process_tree.die_with_parent)
     run: Any = daemon.manager
     run()

@@ -1,8 +1,8 @@
 """Tasks on few threads: each task is a job that does one micro-batch at a time.
 
-A job says after each turn when it wants the next one. Jobs that are ready take turns first in,
-first out; a job never runs on two threads. One that waits costs an entry in a heap. A turn that
-lasts does not hold the others up: after a second its thread no longer counts against the pool.
+A job returns after each run when it wants the next one. Ready jobs run first in, first out; a job
+never runs on two threads. A waiting job costs an entry in a heap. A long run does not delay other
+jobs: after a second its thread no longer counts against the pool.
 """
 
 import heapq
@@ -18,9 +18,9 @@ from typing import Protocol
 
 import structlog
 
-#: A turn this long no longer keeps its place in the pool.
-_LONG_TURN_S = 1.0
-#: All threads together, long turns included, per place in the pool.
+#: A run this long no longer keeps its place in the pool.
+_LONG_RUN_S = 1.0
+#: Limit of all threads, long runs included, per place in the pool.
 _THREADS_PER_PLACE = 8
 #: Longer pauses end on a common grid, so that many idle jobs wake the timer together.
 _GRID_S = 0.025
@@ -37,18 +37,18 @@ class Job(Protocol):
         """For the thread's name and logs."""
 
     @property
-    def turn_deadline(self) -> float | None:
-        """When (time.monotonic) the turn in progress is overdue; None for never."""
+    def run_deadline(self) -> float | None:
+        """When (time.monotonic) the run in progress is overdue; None for never."""
 
-    def take_turn(self) -> float | None:
+    def run_once(self) -> float | None:
         """Do a piece of work.
 
         Returns:
-            Seconds until the next turn, 0 for at once, None for not before ``wake``.
+            Seconds until the next run, 0 for at once, None for not before ``wake``.
         """
 
-    def turn_overdue(self) -> None:
-        """The turn in progress is past its deadline and was given up; called once."""
+    def run_overdue(self) -> None:
+        """The run in progress passed its deadline and was given up; called once."""
 
 
 class _State(Enum):
@@ -61,14 +61,14 @@ class _State(Enum):
 class _Entry:
     job: Job
     state: _State = _State.WAITING
-    #: Woken during its turn: run again at once.
+    #: Woken during its run: run again at once.
     woken: bool = False
     removed: bool = False
     started_s: float = 0.0
     thread: threading.Thread | None = None
     #: Only the heap item with this number counts.
     timer: int = -1
-    #: Set once a removed job is in no turn any more.
+    #: Set when a removed job no longer runs.
     ended: threading.Event = field(default_factory=threading.Event)
 
 
@@ -85,9 +85,9 @@ class Scheduler:
         """Start the timer; pool threads come when there is work.
 
         Args:
-            place_count: Turns that run at once, not counting long ones.
-            on_hung: Told of a thread whose turn was given up.
-            on_returned: Told when such a thread's turn ended after all.
+            place_count: Concurrent runs, not counting long ones.
+            on_hung: Called with a thread whose run was given up.
+            on_returned: Called when such a thread's run ended after all.
         """
         self._place_count = place_count
         self._on_hung = on_hung
@@ -106,7 +106,7 @@ class Scheduler:
         threading.Thread(target=self._keep_time, name="scheduler-timer", daemon=True).start()
 
     def add(self, job: Job) -> None:
-        """Give ``job`` its first turn as soon as there is a place."""
+        """Run ``job`` for the first time as soon as there is a place."""
         with self._lock:
             entry = _Entry(job)
             self._entries[job] = entry
@@ -114,7 +114,7 @@ class Scheduler:
             self._timer_changed.notify()
 
     def wake(self, job: Job) -> None:
-        """End the pause of ``job``; during a turn, have another follow at once."""
+        """End the pause of ``job``; during a run, have another follow at once."""
         with self._lock:
             entry = self._entries.get(job)
             if entry is None:
@@ -125,10 +125,10 @@ class Scheduler:
                 entry.woken = True
 
     def remove(self, job: Job) -> threading.Event:
-        """Give ``job`` no further turn.
+        """Do not run ``job`` again.
 
         Returns:
-            Set as soon as the turn in progress, if any, has ended.
+            Set as soon as the run in progress, if any, has ended.
         """
         with self._lock:
             entry = self._entries.pop(job, None)
@@ -142,7 +142,7 @@ class Scheduler:
             return entry.ended
 
     def give_up(self, job: Job) -> None:
-        """Stop waiting for the turn that a removed job is in; its thread is replaced."""
+        """Stop waiting for the run of a removed job; its thread is replaced."""
         with self._lock:
             entry = next((each for each in self._running if each.job is job), None)
             thread = self._write_off(entry) if entry is not None else None
@@ -150,7 +150,7 @@ class Scheduler:
             self._on_hung(thread, job.name)
 
     def close(self) -> None:
-        """No job gets another turn; turns in progress are left alone."""
+        """Start no further run; runs in progress are left alone."""
         with self._lock:
             self._closed = True
             self._entries.clear()
@@ -170,7 +170,7 @@ class Scheduler:
 
     def _grow(self) -> None:
         """Start a thread when the pool has a place for one; under the lock."""
-        long_since = time.monotonic() - _LONG_TURN_S
+        long_since = time.monotonic() - _LONG_RUN_S
         placed = sum(1 for entry in self._running if entry.started_s > long_since)
         # threads that are neither idle nor running have just been started
         starting = self._thread_count - self._idle_threads - len(self._running)
@@ -195,13 +195,13 @@ class Scheduler:
                 entry.thread = thread
                 self._running.add(entry)
             thread.name = f"task:{entry.job.name}"
-            pause_s = _take_turn(entry.job)
+            pause_s = _run_once(entry.job)
             thread.name = "task-pool"
             with self._lock:
                 if entry.thread is not thread:  # written off meanwhile, and replaced
                     entry.ended.set()
                     break
-                self._end_turn(entry, pause_s)
+                self._end_run(entry, pause_s)
         self._on_returned(thread)
 
     def _next_entry(self) -> _Entry | None:
@@ -216,7 +216,7 @@ class Scheduler:
             self._idle_threads += 1
             self._work.wait()
 
-    def _end_turn(self, entry: _Entry, pause_s: float | None) -> None:
+    def _end_run(self, entry: _Entry, pause_s: float | None) -> None:
         self._running.discard(entry)
         entry.thread = None
         entry.state = _State.WAITING
@@ -249,7 +249,7 @@ class Scheduler:
         return thread
 
     def _keep_time(self) -> None:
-        """Make entries ready when their time comes, and give up turns that are overdue."""
+        """Make entries ready when they are due, and give up overdue runs."""
         while True:
             overdue: list[tuple[_Entry, threading.Thread]] = []
             with self._lock:
@@ -261,7 +261,7 @@ class Scheduler:
                     if entry.timer == number and not entry.removed:
                         self._make_ready(entry)
                 for entry in list(self._running):
-                    deadline = entry.job.turn_deadline
+                    deadline = entry.job.run_deadline
                     if deadline is not None and deadline <= now:
                         thread = self._write_off(entry)
                         if thread is not None:
@@ -272,19 +272,19 @@ class Scheduler:
                     self._timer_changed.wait(self._patience_s(now))
             for entry, thread in overdue:
                 self._on_hung(thread, entry.job.name)
-                entry.job.turn_overdue()
+                entry.job.run_overdue()
 
     def _patience_s(self, now: float) -> float | None:
-        """Until the next timer, or a look at the turns in progress; under the lock."""
+        """Until the next timer, or the next check of the runs in progress; under the lock."""
         if not self._entries and not self._running:
             return None
-        return min(self._timers[0][0] - now, _LONG_TURN_S) if self._timers else _LONG_TURN_S
+        return min(self._timers[0][0] - now, _LONG_RUN_S) if self._timers else _LONG_RUN_S
 
 
-def _take_turn(job: Job) -> float | None:
+def _run_once(job: Job) -> float | None:
     try:
-        return job.take_turn()
+        return job.run_once()
     except Exception:
         # jobs report their own failures; what comes here is a defect, and must not end the pool
-        log.exception("a job's turn failed", job=job.name)
+        log.exception("a job's run failed", job=job.name)
         return None

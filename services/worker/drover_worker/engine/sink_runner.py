@@ -12,6 +12,7 @@ from drover.connector.settings import BATCH_MAX_BYTES, BATCH_MAX_RECORDS, TOPICS
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan
 from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
+from drover.pipeline import sink_pipeline
 from drover_worker.engine.connectors import TASK_COUNT
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 
@@ -26,6 +27,7 @@ class SinkRunner(TaskRunner):
 
     def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
         super().__init__(spec, tools, paused=paused)
+        self._pipeline = sink_pipeline()
         self._topics: list[str] = self._config[TOPICS]
         self._task_count = checked_task_count(spec)
         #: Where to read on, by topic partition of this task.
@@ -53,7 +55,7 @@ class SinkRunner(TaskRunner):
         )
         instance.start(context)
 
-    def _turn(self) -> float | None:
+    def _run_batch(self) -> float | None:
         if self._paused:
             self._tools.watcher.forget(self._wake)
             return None
@@ -104,7 +106,7 @@ class SinkRunner(TaskRunner):
         # when it fails nobody knows how far the write came: it starts again from the offsets
         self._restart_wanted = True
         with self._spark_jobs():
-            rows = self._tools.plane.rows(self._tools.spark, plan)
+            rows = self._tools.plane.rows(self._tools.spark, plan).through(self._pipeline)
             metadata = task.write(SinkBatch(rows, joined_ranges(plan)))
         self._restart_wanted = False
         if not isinstance(metadata, str):

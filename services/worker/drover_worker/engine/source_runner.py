@@ -1,9 +1,9 @@
-"""A source task: poll, stage on executors, publish; offsets with the records, or after them.
+"""A source task: poll, write the batch with its offsets, commit those that the write left over.
 
 An embedded store takes records and offsets in one transaction: exactly once. On Kafka the records
 are durable first, then the coordinator commits the offsets under the task's claim, and only then is
 the task polled again: at least once. What a crash, a lost claim or a failed batch leaves between
-the two is published again by whoever runs the task next.
+the two is written again by whoever runs the task next.
 """
 
 import time
@@ -14,16 +14,17 @@ from typing import Any
 from drover.connector import SourceBatch, SourceTask, SourceTaskContext
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import PARTITIONER_KEYLESS, POLL_INTERVAL_MS, TOPIC_PARTITIONS
-from drover.dataplane.plane import Destination, StagedBatch
+from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch, TopicWriter
 from drover.model.offsets import CommittedOffset
-from drover_worker.engine.task_runner import TaskRunner
+from drover.pipeline import source_pipeline
+from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 
 
 @dataclass(frozen=True, slots=True)
-class _Staged:
-    """A batch that executors have written, and how far it brings the source."""
+class _Polled:
+    """A batch of the task, and how far it brings the source."""
 
-    batch: StagedBatch
+    batch: OutgoingBatch
     offsets: Sequence[CommittedOffset]
     started_s: float
 
@@ -31,12 +32,19 @@ class _Staged:
 class SourceRunner(TaskRunner):
     """Runs a SourceTask."""
 
-    #: Waits for being published; polled again only after that.
-    _staged: _Staged | None = None
-    _idle_pause_s = 0.0
+    def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
+        super().__init__(spec, tools, paused=paused)
+        self._pipeline = source_pipeline()
+        self._writer: TopicWriter
+        #: The batch that is not written yet; the task is polled again only after that.
+        self._polled: _Polled | None = None
+        self._idle_pause_s = 0.0
 
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
-        self._staged = None
+        self._polled = None
+        self._writer = self._tools.plane.writer(
+            self.spec.task, self.spec.claim, abandoned=lambda: self.over
+        )
         context = SourceTaskContext(
             task=self.spec.task,
             claim=self.spec.claim,
@@ -47,54 +55,55 @@ class SourceRunner(TaskRunner):
         )
         instance.start(context)
 
-    def _turn(self) -> float | None:
-        if self._staged is not None:
-            return self._publish(self._staged)
-        if self._paused:
-            return None
+    def _run_batch(self) -> float | None:
+        if self._polled is None:
+            if self._paused:
+                return None
+            started_s = time.monotonic()
+            batch = self._poll()
+            if batch is None or self.over:
+                return self._idle_pause()
+            self._idle_pause_s = 0.0
+            self._polled = _Polled(self._outgoing(batch), source_offsets(batch.offsets), started_s)
+        return self._write(self._polled)
+
+    def _poll(self) -> SourceBatch | None:
         task = self._instance
         assert isinstance(task, SourceTask)
-        started_s = time.monotonic()
         with self._time_limit("poll()", self._tools.limits.poll_ms):
             batch = task.poll()
-        if batch is None or self.over:
-            return self._idle_pause()
-        if not isinstance(batch, SourceBatch):
+        if batch is not None and not isinstance(batch, SourceBatch):
             raise TypeError(f"poll() must return a SourceBatch or None, not {type(batch).__name__}")
-        self._idle_pause_s = 0.0
-        self._staged = self._stage(batch, started_s)
-        return self._publish(self._staged)
+        return batch
 
-    def _stage(self, batch: SourceBatch, started_s: float) -> _Staged:
-        offsets = source_offsets(batch.offsets)
+    def _outgoing(self, batch: SourceBatch) -> OutgoingBatch:
         destination = Destination(
-            task=self.spec.task,
-            claim=self.spec.claim,
             topic=batch.topic,
             partition_count=self._config[TOPIC_PARTITIONS],
             spread_keyless=self._config[PARTITIONER_KEYLESS] == "spread",
         )
+        return OutgoingBatch(batch.frame, self._pipeline, destination)
+
+    def _write(self, polled: _Polled) -> float | None:
         # when it fails the task object has moved on already: it starts again from the offsets
         self._restart_wanted = True
-        with self._spark_jobs():
-            written = self._tools.plane.stage(self._tools.spark, batch.frame, destination)
+        try:
+            with self._spark_jobs():
+                receipt = self._writer.write(polled.batch, polled.offsets)
+        except NotPublishedError:
+            self._restart_wanted = False  # the batch is staged: the next run writes it again
+            raise
         self._restart_wanted = False
-        return _Staged(written, offsets, started_s)
-
-    def _publish(self, staged: _Staged) -> float | None:
-        if self.over:  # abandoned meanwhile
-            return 0
-        record_count = staged.batch.publish(staged.offsets)
-        self._staged = None
+        self._polled = None
         self._tools.watcher.published()
 
         def committed() -> None:
-            self._moved(record_count, staged.started_s, staged.batch.topics)
+            self._moved(receipt.record_count, polled.started_s, receipt.topics)
 
-        if self._tools.plane.commits_with_records or not staged.offsets:
+        if not receipt.uncommitted:
             committed()
             return 0
-        self._commit(staged.offsets, committed)
+        self._commit(receipt.uncommitted, committed)
         return None
 
     def _idle_pause(self) -> float:

@@ -1,4 +1,4 @@
-"""What source and sink tasks have in common: their start, turns, pauses, failures, end."""
+"""What source and sink tasks have in common: their start, runs, pauses, failures, end."""
 
 import threading
 import time
@@ -71,8 +71,9 @@ class TaskTools:
 class TaskRunner(ABC):
     """A task, as a job of the scheduler.
 
-    ``prepare`` runs once on a plugin thread; after that the scheduler gives it turns, of which each
-    is a micro-batch at most. A failure or a lost claim ends it; ``stop`` ends it in order.
+    ``prepare`` runs once on a plugin thread; after that the scheduler calls ``run_once``, which
+    does one micro-batch at most. A failure or a lost claim ends the task; ``stop`` ends it in
+    order.
     """
 
     def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
@@ -90,8 +91,7 @@ class TaskRunner(ABC):
         self._deadline_limit_ms = 0
         self._record_count = 0
         self._batch_count = 0
-        #: Those of records that moved and were not reported since; in order, so that each has its
-        #: turn.
+        #: Topics of records that moved and were not reported since; oldest first.
         self._moved_topics: dict[str, None] = {}
         self._last_batch_ms = 0
         self._told_batch_count = 0
@@ -112,7 +112,7 @@ class TaskRunner(ABC):
         return str(self.spec.task)
 
     @property
-    def turn_deadline(self) -> float | None:
+    def run_deadline(self) -> float | None:
         """See scheduler.Job."""
         return self._deadline
 
@@ -131,7 +131,7 @@ class TaskRunner(ABC):
         self._make_instance(self.spec.committed)
 
     def begin(self, *, paused: bool) -> None:
-        """Take turns from now on."""
+        """Run from now on."""
         self._paused = paused
         self._tools.scheduler.add(self)
 
@@ -147,7 +147,7 @@ class TaskRunner(ABC):
         self._paused = paused
         self._wake()
 
-    def take_turn(self) -> float | None:
+    def run_once(self) -> float | None:
         """See scheduler.Job."""
         if self.stopping:
             return None
@@ -157,14 +157,14 @@ class TaskRunner(ABC):
                     self._restart()
                 # woken by the answer to a commit, however long the coordinator is away
                 waits = self.stopping or not self._commits.settle()
-                pause_s = None if waits else self._turn()
+                pause_s = None if waits else self._run_batch()
             except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
                 return self._after_error(error)
             finally:
                 self._deadline = None
         return pause_s
 
-    def turn_overdue(self) -> None:
+    def run_overdue(self) -> None:
         """See scheduler.Job."""
         message = timed_out_message(self._deadline_what, self._deadline_limit_ms)
         with self._lock:
@@ -211,22 +211,22 @@ class TaskRunner(ABC):
             )
 
     @abstractmethod
-    def _turn(self) -> float | None:
-        """Do one micro-batch at most; as Job.take_turn."""
+    def _run_batch(self) -> float | None:
+        """Do one micro-batch at most; see Job.run_once for what it returns."""
 
     @abstractmethod
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         """Start a new task object where ``committed`` says."""
 
     def _wait_settled(self, limit_s: float) -> bool:
-        """Wait for what a batch leaves open after its turn; whether that came in time."""
+        """Wait for what a batch leaves open after its run; whether that came in time."""
         return self._commits.wait_settled(limit_s)
 
     def _wake(self) -> None:
         self._tools.scheduler.wake(self)
 
     def _commit(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
-        """Have offsets committed; there is no turn before that is done."""
+        """Have offsets committed; the next batch waits for that."""
         with self._lock:
             if not self._over:  # else it was abandoned while it worked
                 self._commits.send(offsets, on_committed)
@@ -237,7 +237,7 @@ class TaskRunner(ABC):
 
     @contextmanager
     def _time_limit(self, what: str, limit_ms: int) -> Iterator[None]:
-        """Give the turn up when the plugin does not come back in time."""
+        """Give the run up when the plugin does not return in time."""
         self._deadline_what = f"{what} of task {self.name}"
         self._deadline_limit_ms = limit_ms
         self._deadline = time.monotonic() + limit_ms / 1000

@@ -150,7 +150,7 @@ class TaskRegistry:
             runner = slot.runner
             if isinstance(outcome, Returned) and stop_call_id is None:
                 assert runner is not None
-                self._send(answers.done(call_id))  # before anything that its turns report
+                self._send(answers.done(call_id))  # before anything that its runs report
                 runner.begin(paused=slot.paused)  # a pause or stop from now on comes after it
                 return
         if isinstance(outcome, Returned):

@@ -2,15 +2,13 @@
 
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import OffsetSpec
 
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
-from drover.dataplane.frames import warm_up
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.planning import Bounds, plan
 from drover.dataplane.kafka.producing import PRODUCED_DDL, RecordProducer
@@ -18,43 +16,60 @@ from drover.dataplane.kafka.reading import KafkaRangeReader
 from drover.dataplane.kafka.sampling import RecordSizes
 from drover.dataplane.kafka.topics import partition_counts
 from drover.dataplane.payload import READ_DDL
-from drover.dataplane.plane import Destination, PartitionKey, require_reached
+from drover.dataplane.plane import (
+    AbandonedError,
+    OutgoingBatch,
+    PartitionKey,
+    Receipt,
+    require_reached,
+)
+from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.values import ReadPlan
 from drover.log.storage import KafkaStorage
-from drover.model.ids import TaskId
+from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 #: How long what is known of a topic's partitions is good; more of them are noticed that late.
 _KNOWN_TOPIC_S = 30.0
 _MISSING_TOPIC_S = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class ProducedBatch:
-    """A batch that is in its topics already."""
+class KafkaWriter:
+    """See TopicWriter: at least once. Executors produce the records, and the caller commits the
+    offsets once every record is acknowledged.
 
-    record_count: int
-    #: See StagedBatch.
-    topics: Collection[str]
-
-    def publish(self, offsets: Sequence[CommittedOffset]) -> int:
-        """See StagedBatch; the offsets are the task's to commit."""
-        del offsets
-        return self.record_count
-
-
-class KafkaPlane:
-    """See DataPlane. Claims and offsets are the coordinator's.
-
-    Records are durable when ``stage`` returns, and offsets are committed after that: at least once.
     One Spark partition writes a batch, which keeps the order of its rows; a source gets faster by
     having more tasks.
     """
 
-    commits_with_records = False
+    def __init__(self, storage: KafkaStorage, task: TaskId, abandoned: Callable[[], bool]) -> None:
+        self._storage = storage
+        self._task = task
+        self._abandoned = abandoned
+
+    def write(self, batch: OutgoingBatch, offsets: Sequence[CommittedOffset]) -> Receipt:
+        """See TopicWriter."""
+        if self._abandoned():
+            raise AbandonedError(f"task {self._task} was abandoned before it wrote a batch")
+        producer = RecordProducer(
+            self._storage,
+            topic=batch.destination.topic,
+            partition_count=batch.destination.partition_count,
+            spread_keyless=batch.destination.spread_keyless,
+        )
+        rows = run_pass(batch, producer, PRODUCED_DDL, at_once=True)
+        return Receipt(
+            record_count=sum(row["record_count"] for row in rows),
+            topics=tuple(dict.fromkeys(topic for row in rows for topic in row["topics"])),
+            uncommitted=offsets,
+        )
+
+
+class KafkaPlane:
+    """See DataPlane. Claims and offsets are the coordinator's."""
 
     def __init__(self, storage: KafkaStorage) -> None:
         """Connect to nothing yet.
@@ -118,26 +133,10 @@ class KafkaPlane:
         )
         return ArrowRows(spark, KafkaRangeReader(self._storage, groups), len(groups), READ_DDL)
 
-    def stage(
-        self, spark: "SparkSession", frame: "DataFrame | ArrowRows", destination: Destination
-    ) -> ProducedBatch:
-        """See DataPlane."""
-        del spark
-        producer = RecordProducer(
-            self._storage,
-            topic=destination.topic,
-            partition_count=destination.partition_count,
-            spread_keyless=destination.spread_keyless,
-        )
-        if isinstance(frame, ArrowRows):
-            produced = frame.map_in_arrow(producer, PRODUCED_DDL, at_once=True)
-        else:
-            produced = frame.coalesce(1).mapInArrow(producer, PRODUCED_DDL)
-        rows = produced.collect()
-        return ProducedBatch(
-            sum(row["record_count"] for row in rows),
-            topics=tuple(dict.fromkeys(topic for row in rows for topic in row["topics"])),
-        )
+    def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> KafkaWriter:
+        """See DataPlane: the coordinator checks the claim with each commit."""
+        del claim
+        return KafkaWriter(self._storage, task, abandoned)
 
     def current_claim(self, task: TaskId) -> None:
         """See DataPlane: the coordinator checks it with each commit."""

@@ -1,0 +1,23 @@
+"""What records go through between a task and its topics, on executors.
+
+    source: rows of the task -> transforms -> converters -> topics
+    sink:   topics -> converters -> transforms -> rows for the task
+
+A pipeline is a function on Arrow record batches. The data plane composes it with what reads or
+writes a topic, so that it runs in the same pass and adds no Spark job. Without steps it hands on
+the very iterator that it gets.
+"""
+
+from drover.pipeline.error_policy import ErrorPolicy, FailTask
+from drover.pipeline.stages import Pipeline, Stage, sink_pipeline, source_pipeline
+from drover.pipeline.step import Step
+
+__all__ = [
+    "ErrorPolicy",
+    "FailTask",
+    "Pipeline",
+    "Stage",
+    "Step",
+    "sink_pipeline",
+    "source_pipeline",
+]

@@ -1,0 +1,148 @@
+"""Batches of Spark into topics and back, through pipelines."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from drover.connector import ArrowRows, OffsetRange, SinkBatch
+from drover.dataplane.plane import Destination, OutgoingBatch, Receipt
+from drover.model.ids import TaskId
+from drover.pipeline import Step, sink_pipeline, source_pipeline
+from tests.spark.pipeline import Pipeline
+
+pytestmark = pytest.mark.spark
+
+TASK = TaskId("frames", 0)
+
+
+def write(
+    pipeline: Pipeline,
+    rows: DataFrame | ArrowRows,
+    *,
+    steps: tuple[Step, ...] = (),
+    partition_count: int = 1,
+) -> Receipt:
+    writer = pipeline.plane.writer(TASK, pipeline.claim(TASK), abandoned=lambda: False)
+    return writer.write(outgoing(rows, steps, partition_count), ())
+
+
+def outgoing(
+    rows: DataFrame | ArrowRows, steps: tuple[Step, ...] = (), partition_count: int = 1
+) -> OutgoingBatch:
+    destination = Destination(topic="topic", partition_count=partition_count)
+    return OutgoingBatch(rows, source_pipeline(transforms=steps), destination)
+
+
+def read(pipeline: Pipeline, partitions: int = 1) -> list[dict[str, object]]:
+    plan = pipeline.store.plan_read({("topic", number): 0 for number in range(partitions)})
+    frame = pipeline.plane.rows(pipeline.spark, plan).frame()
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def test_all_columns_cross_spark(pipeline: Pipeline) -> None:
+    row_of_all_columns = pipeline.spark.sql(
+        """SELECT 'topic' AS topic, 1 AS partition, 'key' AS key, X'FF00' AS value,
+                  array(named_struct('key', 'h', 'value', X'01')) AS headers,
+                  timestamp_millis(1234) AS timestamp"""
+    )
+    write(pipeline, row_of_all_columns, partition_count=2)
+    (row,) = read(pipeline, 2)
+    timestamp = row.pop("timestamp")
+    assert isinstance(timestamp, datetime)
+    assert timestamp.timestamp() == 1.234  # the instant, whatever the session's time zone
+    assert row == {
+        "topic": "topic",
+        "partition": 1,
+        "offset": 0,
+        "key": b"key",
+        "value": b"\xff\x00",
+        "headers": [{"key": "h", "value": b"\x01"}],
+    }
+
+
+def test_a_frames_order_is_kept_over_its_partitions(pipeline: Pipeline) -> None:
+    frame = pipeline.spark.range(0, 20_000, 1, 7).selectExpr("cast(id AS string) AS value")
+    assert frame.rdd.getNumPartitions() == 7
+    assert write(pipeline, frame).record_count == 20_000
+    assert [(row["offset"], row["value"]) for row in read(pipeline)] == [
+        (n, b"%d" % n) for n in range(20_000)
+    ]
+
+
+def test_an_empty_frame_is_an_empty_batch(pipeline: Pipeline) -> None:
+    frame = pipeline.spark.sql("SELECT 'v' AS value WHERE false")
+    assert write(pipeline, frame) == Receipt(record_count=0, topics=())
+    assert read(pipeline) == []
+
+
+def test_a_wrong_column_is_named(pipeline: Pipeline) -> None:
+    frame = pipeline.spark.sql("SELECT 7 AS value")
+    with pytest.raises(PySparkException, match="'value' must be binary or string, not int32"):
+        write(pipeline, frame)
+
+
+def test_a_fenced_task_stages_nothing(pipeline: Pipeline) -> None:
+    zombie = pipeline.plane.writer(TASK, pipeline.claim(TASK), abandoned=lambda: False)
+    pipeline.claim(TASK)
+    with pytest.raises(PySparkException, match="is stale"):
+        zombie.write(outgoing(pipeline.spark.sql("SELECT 'v' AS value")), ())
+
+
+@dataclass(frozen=True)
+class Upper:
+    """A transform that fails on what is no ASCII."""
+
+    name: str = "shout"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        values = [each.encode("ascii").upper() for each in batch.column("value").to_pylist()]
+        yield pa.RecordBatch.from_pydict({"value": values})
+
+
+def test_steps_run_in_the_pass_that_writes(pipeline: Pipeline, spark: SparkSession) -> None:
+    frame = spark.sql("SELECT explode(array('a', 'b')) AS value")
+    tracker = spark.sparkContext.statusTracker()
+    spark.sparkContext.setJobGroup("one pass", "")
+    try:
+        write(pipeline, frame, steps=(Upper(),))
+        write(pipeline, ArrowRows(spark, _letters, 1, "value string"), steps=(Upper(),))
+    finally:
+        spark.sparkContext.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    assert [row["value"] for row in read(pipeline)] == [b"A", b"B", b"C"]
+    assert len(tracker.getJobIdsForGroup("one pass")) == 2
+
+
+def _letters(_number: int) -> Iterator[pa.RecordBatch]:
+    yield pa.RecordBatch.from_pydict({"value": ["c"]})
+
+
+def test_a_step_that_fails_is_named(pipeline: Pipeline) -> None:
+    frame = pipeline.spark.sql("SELECT 'é' AS value")
+    with pytest.raises(PySparkException, match="in step 'shout' of the transforms"):
+        write(pipeline, frame, steps=(Upper(),))
+    assert read(pipeline) == []
+
+
+def test_a_sink_reads_a_batch_as_a_frame_or_in_one_pass(
+    pipeline: Pipeline, spark: SparkSession
+) -> None:
+    write(pipeline, spark.sql("SELECT cast(id AS string) AS value FROM range(1000)"))
+    plan = pipeline.store.plan_read({("topic", 0): 0}, range_bytes=1)
+    rows = pipeline.plane.rows(spark, plan).through(sink_pipeline())
+    ranges = [OffsetRange("topic", 0, 0, 1000)]
+    for records in (rows, rows.frame()):
+        batch = SinkBatch(records, ranges)
+        assert batch.frame.count() == 1000
+        mapped = batch.map_in_arrow(_first_values, "value binary").collect()
+        assert mapped[0]["value"] == b"0"
+
+
+def _first_values(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        yield batch.select(["value"]).slice(0, 1)
