@@ -60,5 +60,5 @@ def failure_of(call_id: int, what: str, outcome: Raised | TimedOut) -> engine_pb
 
 
 def timed_out_message(what: str, limit_ms: int) -> str:
-    """What is told of a call that was abandoned."""
+    """The failure message of an abandoned call."""
     return f"{what} did not return within {limit_ms / 1000:g} s and was abandoned"

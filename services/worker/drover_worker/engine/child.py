@@ -54,7 +54,7 @@ class EngineChild:
         """Nothing runs yet.
 
         Args:
-            settings: What the engine is told.
+            settings: Settings of the engine.
             on_report: Called for every message of the engine, in order, on the event loop.
             on_log_line: Called for every line of the tree's standard output and error.
             guard_command: Another guard than the real one, for tests.

@@ -42,9 +42,9 @@ class _Run:
     #: The stop command that came before that; it is carried out then.
     stop_call_id: int | None = None
     paused: bool = False
-    #: Stopped, failed or abandoned: nothing it does is told any more.
+    #: Stopped, failed or abandoned: nothing it does is reported any more.
     over: bool = False
-    #: A request for new task configs was told, and they have not been asked for since.
+    #: New task configs were requested, and the herder has not asked for them since.
     requested: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -130,17 +130,17 @@ class ConnectorRegistry:
         )
 
     def set_paused(self, call_id: int, name: str, paused: bool) -> None:
-        """A paused connector's requests are told when it goes on."""
+        """Pause or resume a connector; requests of a paused one are sent when it resumes."""
         run = self._runs.get(name)
         if run is None or run.over:
             self._send(answers.failed(call_id, f"connector {name!r} is not started"))
             return
         with run.lock:
             run.paused = paused
-            tell = run.requested and not paused
+            send = run.requested and not paused
         self._send(answers.done(call_id))
-        if tell:
-            self._tell_reconfiguration(run)
+        if send:
+            self._send_reconfiguration_request(run)
 
     def close(self) -> list[threading.Event]:
         """Stop every connector.
@@ -205,9 +205,9 @@ class ConnectorRegistry:
             run.requested = True
             if run.paused:
                 return
-        self._tell_reconfiguration(run)
+        self._send_reconfiguration_request(run)
 
-    def _tell_reconfiguration(self, run: _Run) -> None:
+    def _send_reconfiguration_request(self, run: _Run) -> None:
         report = engine_pb2.ReconfigurationRequested(connector=run.connector, run_id=run.run_id)
         self._send(engine_pb2.EngineReport(reconfiguration_requested=report))
 

@@ -69,7 +69,7 @@ class Engine:
             commits=self._commits,
         )
         self._tools_ready.set()
-        threading.Thread(target=self._tell_progress, name="progress", daemon=True).start()
+        threading.Thread(target=self._watch_progress, name="progress", daemon=True).start()
         self._send(
             engine_pb2.EngineReport(
                 ready=engine_pb2.EngineReady(
@@ -179,7 +179,7 @@ class Engine:
         assert self._tools is not None
         return self._tools
 
-    def _tell_progress(self) -> None:
+    def _watch_progress(self) -> None:
         spark_alive = True
         while not self._closed.wait(self._limits.progress_ms / 1000):
             self._report_progress()

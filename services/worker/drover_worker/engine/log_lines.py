@@ -12,7 +12,7 @@ _NOISE = frozenset({b"WARNING: Using incubator modules: jdk.incubator.vector"})
 
 
 def as_logged(line: bytes, log_format: str) -> bytes:
-    """The line as it belongs into a log of this format; empty when it tells nothing."""
+    """The line as it belongs into a log of this format; empty when it holds no text."""
     text = line.strip()
     if text in _NOISE:
         return b""

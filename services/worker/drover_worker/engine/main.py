@@ -40,7 +40,7 @@ def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) ->
     try:
         spark = _start(settings, engine, stop)
     except EngineStartError as error:
-        link.send(answers.failed(0, str(error)))  # the herder logs it, and tells whoever asks
+        link.send(answers.failed(0, str(error)))  # the herder logs it, and answers callers with it
         return error.exit_code
     if spark is None:
         return ExitCode.STOPPED

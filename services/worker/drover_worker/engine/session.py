@@ -198,7 +198,7 @@ def _launch_gateway(
 
 
 def _wait_for_gateway(jvm: "subprocess.Popen[bytes]", info: Path, stop: threading.Event) -> bool:
-    """Wait until the JVM told its port; False when ``stop`` was set before."""
+    """Wait until the JVM has written its port; False when ``stop`` was set before."""
     deadline = time.monotonic() + _GATEWAY_TIMEOUT_S
     while not info.exists():
         code = jvm.poll()

@@ -1,4 +1,4 @@
-"""What the herder tells an engine at its start, and the codes an engine ends with."""
+"""Settings that the herder gives an engine at its start, and the engine's exit codes."""
 
 import dataclasses
 import json

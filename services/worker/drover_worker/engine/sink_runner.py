@@ -17,7 +17,7 @@ from drover_worker.engine.connectors import TASK_COUNT
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 
 #: Topic partitions that one warning names.
-_TOLD_MAX = 20
+_NAMED_MAX = 20
 
 log = structlog.get_logger(__name__)
 
@@ -35,8 +35,8 @@ class SinkRunner(TaskRunner):
         #: How many partitions each topic was seen to have.
         self._partition_counts: dict[str, int] = {}
         self._committed: Mapping[PartitionKey, int] = {}
-        #: The log starts that were told of because retention had removed what lies before them.
-        self._told_starts: dict[PartitionKey, int] = {}
+        #: Log starts that were logged because retention had removed the records before them.
+        self._logged_starts: dict[PartitionKey, int] = {}
         #: The next commit is the first since the task object was started.
         self._fresh = True
 
@@ -66,7 +66,7 @@ class SinkRunner(TaskRunner):
             max_records=self._config[BATCH_MAX_RECORDS],
             max_bytes=self._config[BATCH_MAX_BYTES],
         )
-        self._tell_skipped(plan)
+        self._log_skipped(plan)
         if not plan.record_count:
             self._positions = dict(plan.next_offsets)
             self._tools.watcher.wait(self._wake, self._positions, self._partition_counts)
@@ -87,17 +87,17 @@ class SinkRunner(TaskRunner):
                     self._positions[key] = self._committed.get(key, 0)
             self._partition_counts[topic] = max(known, count)
 
-    def _tell_skipped(self, plan: ReadPlan) -> None:
+    def _log_skipped(self, plan: ReadPlan) -> None:
         """Warn, once each, of records that retention removed before this task read them."""
         starts = {key: self._positions[key] + count for key, count in plan.skipped.items()}
-        news = [key for key, start in starts.items() if start > self._told_starts.get(key, 0)]
+        news = [key for key, start in starts.items() if start > self._logged_starts.get(key, 0)]
         if not news:
             return
-        self._told_starts.update(starts)
+        self._logged_starts.update(starts)
         log.warning(
             "retention removed records that were not read; going on at the log start",
             record_count=sum(plan.skipped[key] for key in news),
-            log_starts={f"{topic}-{n}": starts[topic, n] for topic, n in news[:_TOLD_MAX]},
+            log_starts={f"{topic}-{n}": starts[topic, n] for topic, n in news[:_NAMED_MAX]},
         )
 
     def _write(self, plan: ReadPlan) -> str:
@@ -146,7 +146,7 @@ def checked_task_count(spec: TaskSpec) -> int:
     if spec.task.task >= count:
         raise ValueError(
             f"the config of task {spec.task} does not say how many tasks share the topics "
-            f"({TASK_COUNT}): it is written anew when the connector starts"
+            f"({TASK_COUNT}): restart the connector, which writes it again"
         )
     return count
 

@@ -7,8 +7,8 @@
     await supervisor.close()
 
 Commands that need no Spark (ListPlugins, ValidateConfig) are served while Spark starts. When the
-engine ends, calls in flight fail with ENGINE_UNAVAILABLE, ``on_exit`` is told after the last report
-of that life, and a new engine is started after a back-off.
+engine ends, calls in flight fail with ENGINE_UNAVAILABLE, ``on_exit`` is called after its last
+report, and a new engine is started after a back-off.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from drover_worker.engine.settings import LASTING_EXIT_CODES, EngineSettings, Ex
 
 _BACKOFF_FIRST_MS = 200
 _BACKOFF_MAX_MS = 30_000
-#: An engine that was ready this long starts the back-off anew.
+#: An engine that was ready this long resets the back-off.
 _SOUND_AFTER_S = 60.0
 #: Over the plugins' stop limit: for Spark to end in good order.
 _STOP_MARGIN_MS = 10_000
@@ -87,7 +87,7 @@ class EngineSupervisor:
         """Nothing runs yet.
 
         Args:
-            settings: What each engine is told.
+            settings: Settings of each engine.
             on_report: Called on the event loop for every report that answers no call: ready,
                 failures, fences, progress, commit_offsets. Must not block.
             on_exit: Called when an engine ended, after its last report. Must not block.

@@ -94,7 +94,7 @@ class TaskRunner(ABC):
         #: Topics of records that moved and were not reported since; oldest first.
         self._moved_topics: dict[str, None] = {}
         self._last_batch_ms = 0
-        self._told_batch_count = 0
+        self._reported_batch_count = 0
         self._commits = TaskCommits(
             spec.task,
             spec.claim,
@@ -118,7 +118,7 @@ class TaskRunner(ABC):
 
     @property
     def over(self) -> bool:
-        """Whether it ended; nothing it does is told any more."""
+        """Whether it ended; nothing it does is reported any more."""
         return self._over
 
     @property
@@ -195,9 +195,9 @@ class TaskRunner(ABC):
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
         """How far it is, when that changed since the last time."""
         with self._lock:
-            if self._batch_count == self._told_batch_count and not self._moved_topics:
+            if self._batch_count == self._reported_batch_count and not self._moved_topics:
                 return None
-            self._told_batch_count = self._batch_count
+            self._reported_batch_count = self._batch_count
             topics = list(islice(self._moved_topics, _REPORT_TOPICS_MAX))
             for topic in topics:
                 del self._moved_topics[topic]

@@ -168,7 +168,7 @@ class TaskRegistry:
     def _stop_runner(self, slot: _Slot, call_id: int) -> None:
         if slot.runner is None or slot.runner.over:
             if slot.runner is not None:
-                self._tell_last(slot.runner)
+                self._report_last(slot.runner)
             self._send(answers.done(call_id))
         else:
             self._run_stop(slot.runner, lambda: self._send(answers.done(call_id)))
@@ -179,7 +179,7 @@ class TaskRegistry:
         def finish(outcome: Outcome) -> None:
             if not isinstance(outcome, Returned):
                 log.warning("a task did not stop in order", task=runner.name, how=str(outcome))
-            self._tell_last(runner)
+            self._report_last(runner)
             on_ended()
 
         self._threads.run(
@@ -189,7 +189,7 @@ class TaskRegistry:
             on_done=finish,
         )
 
-    def _tell_last(self, runner: TaskRunner) -> None:
+    def _report_last(self, runner: TaskRunner) -> None:
         """Report what it moved since it was last asked, for it will not be asked again."""
         for entry in iter(runner.progress, None):
             progress = engine_pb2.TaskProgress(entries=[entry])

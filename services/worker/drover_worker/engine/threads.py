@@ -145,7 +145,7 @@ class PluginThreads:
             else:
                 self._abandoned.pop(id(call), None)
         if in_time:
-            self._tell(call, outcome)
+            self._report(call, outcome)
         else:
             log.info("an abandoned plugin call returned", call=call.name)
 
@@ -174,7 +174,7 @@ class PluginThreads:
                     self._changed.wait(self._deadlines[0][0] - now if self._deadlines else None)
             for call in overdue:
                 log.warning("abandoning a plugin call", call=call.name, limit_ms=call.limit_ms)
-                self._tell(call, TimedOut(call.limit_ms))
+                self._report(call, TimedOut(call.limit_ms))
             if reason:
                 self._on_exhausted(reason)
 
@@ -186,7 +186,7 @@ class PluginThreads:
         names = ", ".join(sorted(set(self._abandoned.values()))[:8])
         return f"{len(self._abandoned)} plugin calls hang: {names}"
 
-    def _tell(self, call: _Call, outcome: Outcome) -> None:
+    def _report(self, call: _Call, outcome: Outcome) -> None:
         try:
             call.on_done(outcome)
         except Exception:

@@ -1,8 +1,7 @@
 """Wakes sinks when there is something new to read.
 
-One thread for all idle sinks. It asks the data plane every ``interval_ms`` while someone waits, one
-question for all of them; batches published in this process are told to it and wake their readers at
-once.
+One thread for all idle sinks. While a sink waits, it polls the data plane every ``interval_ms``,
+with one request for all sinks. A batch published in this process wakes its readers at once.
 """
 
 import threading
@@ -72,7 +71,7 @@ class TopicWatcher:
             try:
                 due = self._due(waiting)
             except DroverError as error:
-                self._tell_away(error)
+                self._log_away(error)
                 with self._changed:
                     self._changed.wait(_RETRY_S)
                 continue
@@ -88,7 +87,7 @@ class TopicWatcher:
                 if current:
                     wake()
 
-    def _tell_away(self, error: DroverError) -> None:
+    def _log_away(self, error: DroverError) -> None:
         """Once for each time that it goes away."""
         if not self._away:
             log.warning("topics cannot be watched for now", error=str(error))

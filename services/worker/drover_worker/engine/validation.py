@@ -1,4 +1,4 @@
-"""Plugins and configs as the herder is told of them."""
+"""Validation of configs, and the list of plugins, as the herder gets them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,7 +42,7 @@ def encode_plugins(
     for plugin in plugins:
         try:
             answer.plugins.append(_encode_plugin(plugin))
-        except Exception as error:  # noqa: BLE001 - plugin code; its fault is told, others listed
+        except Exception as error:  # noqa: BLE001 - plugin code; it is listed with its fault
             name = class_name(plugin.connector_class)
             found.append(PluginProblem(name, f"config_def() failed: {describe_error(error)}"))
     for problem in found:

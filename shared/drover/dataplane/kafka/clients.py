@@ -1,4 +1,4 @@
-"""Clients that a process keeps, as connecting anew for each batch would cost more than the batch.
+"""Clients that a process keeps: a connection for each batch would cost more than the batch.
 
 A Python worker of Spark is such a process, and so is the driver.
 """

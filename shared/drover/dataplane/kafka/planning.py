@@ -1,6 +1,7 @@
 """Which offsets a batch takes: bounded, in order, cut into ranges that executors read side by side.
 
-Kafka tells where a partition begins and ends, not how large its records are: sizes are estimates.
+Kafka reports where a partition begins and ends, not how large its records are: sizes are
+estimates.
 An offset may hold no record (transaction markers, compaction), so counts are upper bounds.
 """
 

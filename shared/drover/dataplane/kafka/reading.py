@@ -72,14 +72,14 @@ def read_range(storage: KafkaStorage, consumer: RangeConsumer, wanted: ReadRange
     consumer.go_to({(wanted.topic, wanted.partition): wanted.start_offset})
     try:
         position = wanted.start_offset
-        heard_s = time.monotonic()
+        last_message_s = time.monotonic()
         while position < wanted.end_offset:
             most = min(wanted.end_offset - position, MESSAGES_AT_ONCE)
             messages = consumer.take(most, _POLL_S)
             if not messages:
-                _check_silence(wanted, position, heard_s)
+                _check_silence(wanted, position, last_message_s)
                 continue
-            heard_s = time.monotonic()
+            last_message_s = time.monotonic()
             errors = [each.error() for each in messages]
             records = [each for each, error in zip(messages, errors, strict=True) if error is None]
             for message, error in zip(messages, errors, strict=True):
@@ -145,8 +145,8 @@ def _position_of(storage: KafkaStorage, wanted: ReadRange, message: Any, error: 
     )
 
 
-def _check_silence(wanted: ReadRange, position: int, heard_s: float) -> None:
-    silent_s = time.monotonic() - heard_s
+def _check_silence(wanted: ReadRange, position: int, last_message_s: float) -> None:
+    silent_s = time.monotonic() - last_message_s
     if silent_s > SILENCE_S:
         raise UnavailableError(
             Reason.STORAGE_UNAVAILABLE,

@@ -1,6 +1,6 @@
 """How large the records of partitions are, from a look at a few of them.
 
-Brokers do not tell, and a batch is bounded in bytes. A look costs one small fetch; the answer is
+Brokers do not report sizes, and a batch is bounded in bytes. A sample costs one small fetch and is
 good for the next offsets of the partition.
 """
 
@@ -93,7 +93,7 @@ def _look(
                     counts[key] = counts.get(key, 0) + 1
                     sizes[key] = sizes.get(key, 0) + _record_bytes(message)
                 elif message.error().code() != KafkaError._PARTITION_EOF:
-                    break  # whoever reads the range meets it again, and tells
+                    break  # the reader of the range meets it again and raises it
         consumer.leave()
     return {key: sizes[key] / count for key, count in counts.items()}
 
