@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 CROWD = "crowd"
 TASK = TaskId("flights", 0)
+FAULTS = pytest.mark.faults("coordinator")
 
 
 @asynccontextmanager
@@ -80,6 +81,7 @@ async def beating(member: GroupMember) -> AsyncIterator[list[bool]]:
     assert not any(answers)
 
 
+@FAULTS
 async def test_ten_thousand_that_join_at_once_are_all_answered_and_nobody_else_notices(
     tmp_path: Path,
 ) -> None:
@@ -112,7 +114,7 @@ async def test_ten_thousand_that_join_at_once_are_all_answered_and_nobody_else_n
         assert bystander.seen[-1].state is GroupState.STABLE
 
 
-@pytest.mark.parametrize("where", ["join-and-park", "sync-and-park"])
+@pytest.mark.parametrize("where", ["join-and-park", pytest.param("sync-and-park", marks=FAULTS)])
 async def test_a_process_of_hundreds_that_is_killed_while_they_are_parked_leaves_nothing(
     tmp_path: Path, where: str
 ) -> None:

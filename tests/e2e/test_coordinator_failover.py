@@ -19,7 +19,7 @@ from tests.support.flow import Flow
 from tests.support.freezing import freeze, thaw
 from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.faults("coordinator"), pytest.mark.timeout(1800)]
 
 GROUP = "drover"
 COORDINATORS = ("coordinator", "coordinator-2")

@@ -15,6 +15,7 @@ from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
+FAULTS = pytest.mark.faults("herder")
 FROZEN_S = 20.0
 
 
@@ -38,7 +39,14 @@ async def test_each_of_the_five_processes_is_killed_while_data_flows(tmp_path: P
         await flow.assert_equal()
 
 
-@pytest.mark.parametrize("moment", ["herder alone", "herder and engine", "in a write"])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "herder alone",
+        pytest.param("herder and engine", marks=FAULTS),
+        pytest.param("in a write", marks=FAULTS),
+    ],
+)
 async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
     tmp_path: Path, moment: str
 ) -> None:
