@@ -55,9 +55,10 @@ PORT ?= 9092
 kafka: setup check-java ## a Kafka broker in the foreground, from Maven's jars; PORT=9092, data in .drover/kafka
 	@$(BIN)/python -m tests.support.kafka --port '$(PORT)'
 
-test: lint ## lint, then every test
+JOBS ?= 2
+test: lint ## lint, then every test but those of faults, in JOBS processes
 	@$(MAKE) --no-print-directory check-java
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test-fast: setup ## the tests that need neither Spark nor other processes
 	@$(BIN)/python -m pytest -m 'not spark and not e2e and not kafka'

@@ -1,5 +1,7 @@
 """What all tests share: none fails because a machine is slow, and faults run when asked for."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -10,6 +12,13 @@ settings.load_profile("unhurried")
 
 #: What the tests marked `faults` are about: `make test-faults ONLY=…`.
 SUBJECTS = ("herder", "kafka", "coordinator", "engine")
+
+
+_HERE = Path(__file__).parent
+_DEPTH = len(_HERE.parts)
+#: What takes long comes first, so that no process is left with it at the end.
+_ORDER = ("cluster", "kafka", "spark", "contract", "e2e", "simulation", "property", "integration")
+_RANKS = {name: rank - len(_ORDER) for rank, name in enumerate(_ORDER)}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -23,8 +32,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests of faults, or all others."""
+    """Deselect the tests of faults, or all others; and share the rest out among processes."""
+    select(config, items)
+    for item in items:
+        group = group_of(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _RANKS.get(group_of(item) or item.path.parts[_DEPTH], 0))
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Which tests run in the same process as this one, since they share what starts slowly."""
+    if item.get_closest_marker("kafka") or item.path.is_relative_to(_HERE / "kafka"):
+        return "kafka"
+    if "shared" in getattr(item, "fixturenames", ()):
+        return "cluster"
+    if item.path.is_relative_to(_HERE / "spark"):
+        return "spark"
+    return None
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of faults, or all others."""
     asked: str | None = config.getoption("--faults")
     chosen: list[pytest.Item] = []
     left_out: list[pytest.Item] = []
