@@ -15,7 +15,8 @@ import pytest
 
 from drover.cli.process import descendants, wait_until_gone
 from drover.cli.state import read_state
-from tests.support.cluster import embedded_cluster, run_drover
+from tests.support.cluster import run_drover
+from tests.support.shared_cluster import SharedCluster
 from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1200)]
@@ -105,43 +106,35 @@ def test_the_connector_of_the_readme_has_at_most_40_lines() -> None:
     assert len(lines) <= 40
 
 
-async def test_the_connector_of_the_readme_works(tmp_path: Path) -> None:
-    (tmp_path / "json_files.py").write_text(readme_connector())
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_connector_of_the_readme_works(unharmed: SharedCluster, tmp_path: Path) -> None:
+    (unharmed.plugins / "json_files.py").write_text(readme_connector())
     incoming = tmp_path / "incoming"
     incoming.mkdir()
     (incoming / "1.json").write_text('{"n": 1}\n{"n": 2}\n')
     output = tmp_path / "out.txt"
     source = {"connector.class": "json_files.JsonFiles", "directory": str(incoming), "topic": "t"}
     sink = {"connector.class": "FileStreamSink", "topics": "t", "file": str(output)}
-    async with embedded_cluster(
-        tmp_path / "cluster", workers=1, env={"PYTHONPATH": str(tmp_path)}
-    ) as cluster:
-        env = {"DROVER_ADDRESS": cluster.workers[0]}
-        await cluster.wait_until_members()
-        for name, config in (("numbers", source), ("copy", sink)):
-            definition = json.dumps({"name": name, "config": config}).encode()
-            done = await run_drover(
-                *("connector", "create", "-f", "-"), cwd=tmp_path, stdin=definition, env=env
-            )
-            assert (done.exit_code, done.err) == (0, "")
-        await wait_until_async(
-            lambda: output.exists() and output.read_text() == '{"n":1}\n{"n":2}\n', timeout_s=180
-        )
-        (incoming / "2.json").write_text('{"n": 3}\n')
-        await wait_until_async(
-            lambda: output.read_text() == '{"n":1}\n{"n":2}\n{"n":3}\n', timeout_s=180
-        )
-        offsets = json.loads(
-            (await run_drover("connector", "list", "-o", "json", cwd=tmp_path, env=env)).out
-        )
-        assert [each["name"] for each in offsets] == ["copy", "numbers"]
-        faulty = json.dumps({"name": "x", "connector.class": "FileStreamSink", "tasks.max": 0})
-        done = await run_drover(
-            *("connector", "create", "-f", "-"), cwd=tmp_path, stdin=faulty.encode(), env=env
-        )
-        assert done.exit_code == 1
-        for setting in ("tasks.max", "file", "topics"):
-            assert setting in done.err
+    for name, config in (("numbers", source), ("copy", sink)):
+        definition = json.dumps({"name": name, "config": config}).encode()
+        done = await unharmed.drover("connector", "create", "-f", "-", stdin=definition)
+        assert (done.exit_code, done.err) == (0, "")
+    await wait_until_async(
+        lambda: output.exists() and output.read_text() == '{"n":1}\n{"n":2}\n', timeout_s=180
+    )
+    (incoming / "2.json").write_text('{"n": 3}\n')
+    await wait_until_async(
+        lambda: output.read_text() == '{"n":1}\n{"n":2}\n{"n":3}\n', timeout_s=180
+    )
+    listed = json.loads((await unharmed.drover("connector", "list", "-o", "json")).out)
+    assert {"copy", "numbers"} <= {each["name"] for each in listed}
+    faulty = json.dumps({"name": "x", "connector.class": "FileStreamSink", "tasks.max": 0})
+    done = await unharmed.drover("connector", "create", "-f", "-", stdin=faulty.encode())
+    assert done.exit_code == 1
+    for setting in ("tasks.max", "file", "topics"):
+        assert setting in done.err
+    for name in ("numbers", "copy"):
+        assert (await unharmed.drover("connector", "delete", name)).exit_code == 0
 
 
 async def test_a_damaged_log_is_one_clear_line_with_the_file(tmp_path: Path) -> None:
