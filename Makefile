@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup proto wheels run up down kafka test test-fast lint fmt bench simulate check-python check-java clean
+.PHONY: help setup proto wheels run up down kafka test test-fast test-faults lint fmt bench simulate check-python check-java clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
 
 check-python:
 	@$(or $(PYTHON),false) -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -55,12 +55,17 @@ PORT ?= 9092
 kafka: setup check-java ## a Kafka broker in the foreground, from Maven's jars; PORT=9092, data in .drover/kafka
 	@$(BIN)/python -m tests.support.kafka --port '$(PORT)'
 
-test: lint ## lint, then every test
+JOBS ?= 2
+test: lint ## lint, then every test but those of faults, in JOBS processes
 	@$(MAKE) --no-print-directory check-java
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test-fast: setup ## the tests that need neither Spark nor other processes
 	@$(BIN)/python -m pytest -m 'not spark and not e2e and not kafka'
+
+ONLY ?=
+test-faults: setup check-java ## suites that kill, freeze and cut off; ONLY=herder|kafka|coordinator|engine
+	@$(BIN)/python -m pytest --faults$(addprefix =,$(ONLY))
 
 lint: setup ## ruff, mypy, layers
 	@$(BIN)/ruff check .
@@ -73,7 +78,6 @@ fmt: setup ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-ONLY ?=
 bench: setup check-java ## the figures, one JSON object a line; ONLY=coordinator for a part
 	@$(BIN)/python -m tests.bench $(addprefix --only ,$(ONLY))
 

@@ -1,8 +1,84 @@
-"""What all tests share: none fails because a machine is slow."""
+"""What all tests share: none fails because a machine is slow, and faults run when asked for."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
     "unhurried", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("unhurried")
+
+#: What the tests marked `faults` are about: `make test-faults ONLY=…`.
+SUBJECTS = ("herder", "kafka", "coordinator", "engine")
+
+
+_HERE = Path(__file__).parent
+_DEPTH = len(_HERE.parts)
+#: What takes long comes first, so that no process is left with it at the end.
+_ORDER = ("cluster", "kafka", "spark", "contract", "e2e", "simulation", "property", "integration")
+_RANKS = {name: rank - len(_ORDER) for rank, name in enumerate(_ORDER)}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """With ``--faults`` the tests of faults run, else all others."""
+    parser.addoption(
+        "--faults",
+        nargs="?",
+        const="all",
+        choices=("all", *SUBJECTS),
+        help="run the tests marked faults, all of them or those of one subject, and no others",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect the tests of faults, or all others; and share the rest out among processes."""
+    select(config, items)
+    for item in items:
+        group = group_of(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: _RANKS.get(group_of(item) or item.path.parts[_DEPTH], 0))
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Which tests run in the same process as this one, since they share what starts slowly."""
+    if item.get_closest_marker("kafka") or item.path.is_relative_to(_HERE / "kafka"):
+        return "kafka"
+    if "shared" in getattr(item, "fixturenames", ()):
+        return "cluster"
+    if item.path.is_relative_to(_HERE / "spark"):
+        return "spark"
+    return None
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of faults, or all others."""
+    asked: str | None = config.getoption("--faults")
+    chosen: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        subject = subject_of(item)
+        wanted = subject is None if asked is None else subject is not None
+        if wanted and asked not in (None, "all"):
+            wanted = subject == asked
+        (chosen if wanted else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = chosen
+
+
+def subject_of(item: pytest.Item) -> str | None:
+    """What a test of faults is about; None for any other test."""
+    marker = item.get_closest_marker("faults")
+    if marker is None:
+        return None
+    subject = marker.args[0] if len(marker.args) == 1 else None
+    if subject not in SUBJECTS:
+        raise pytest.UsageError(
+            f"{item.nodeid}: the marker faults takes one subject of {', '.join(SUBJECTS)}"
+        )
+    return str(subject)

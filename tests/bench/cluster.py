@@ -15,6 +15,7 @@ from drover.cli.process import descendants
 from tests.bench.figure import Figure
 from tests.bench.running import create_copy, delete_copy, size_of, wait_for, write_lines
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
+from tests.support.waiting import pause
 
 LINE_COUNT = 1_000_000
 COPY_ROUNDS = 3
@@ -67,7 +68,7 @@ async def _hand_overs(cluster: EmbeddedCluster, folder: Path) -> list[float]:
                     for task in status.tasks
                 ):
                     break
-                await asyncio.sleep(0.01)
+                await pause(0.01)
             seconds.append(time.monotonic() - started_s)
         await cluster.supervisor.wait_until_serving(lost, start_count=starts + 1, timeout_s=120)
     return seconds

@@ -16,6 +16,7 @@ from drover.cli.ports import free_ports
 from tests.bench.figure import Figure
 from tests.bench.members import Gathering
 from tests.bench.processes import Stub, connected, running
+from tests.support.waiting import pause
 
 ROUNDS = 3
 MEMBER_COUNT = 10
@@ -61,7 +62,7 @@ async def _owners(pair: list[_Coordinator]) -> dict[str, str]:
                 views = [await _view(each.stub) for each in pair]
                 if views[0] == views[1] and len(set(views[0].values())) == len(pair):
                     return views[0]
-            await asyncio.sleep(_POLL_S)
+            await pause(_POLL_S)
 
 
 async def _view(stub: Stub) -> dict[str, str]:
@@ -83,7 +84,7 @@ async def _until_served(stub: Stub, beat: pb.HeartbeatRequest) -> None:
                 if group.generation != beat.generation:
                     raise AssertionError(f"a rebalance for nothing: {beat} became {group}")
                 return
-            await asyncio.sleep(_POLL_S)
+            await pause(_POLL_S)
 
 
 async def _round() -> float:

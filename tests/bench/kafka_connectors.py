@@ -14,6 +14,7 @@ from tests.bench.kafka_sides import (
     source_config,
 )
 from tests.support.kafka.jars import KafkaJars
+from tests.support.waiting import pause
 
 WORKERS = 3
 CONNECTOR_COUNT = 1_000
@@ -43,7 +44,7 @@ async def connectors_a_second(side: Side, empty_file: Path, count: int) -> float
         while True:
             if await side.running_count() == count:
                 return count / (time.monotonic() - started_s)
-            await asyncio.sleep(_POLL_S)
+            await pause(_POLL_S)
 
 
 async def measure(

@@ -1,11 +1,11 @@
 """What the figures of a whole cluster share: the connectors of a file copy, and waiting for it."""
 
-import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from drover.client import ConnectClient
+from tests.support.waiting import pause
 
 _POLL_S = 0.02
 
@@ -16,7 +16,7 @@ async def wait_for(condition: Callable[[], bool], *, timeout_s: float, what: str
     while not condition():
         if time.monotonic() > end_s:
             raise TimeoutError(f"{what}: not within {timeout_s:g} s")
-        await asyncio.sleep(_POLL_S)
+        await pause(_POLL_S)
     return time.monotonic()
 
 

@@ -22,6 +22,7 @@ from tests.bench.figure import Figure
 from tests.bench.processes import READY_TIMEOUT_S, running
 from tests.support.kafka.choice import running_kafka
 from tests.support.kafka.missing import KafkaMissingError
+from tests.support.waiting import pause
 
 STATUS_COUNT = 100_000
 #: as a worker sends them
@@ -90,7 +91,7 @@ async def _until_serving(client: StatusStoreClient) -> None:
             try:
                 await client.flush(timeout_s=_TRY_S)
             except DroverError:
-                await asyncio.sleep(_POLL_S)
+                await pause(_POLL_S)
             else:
                 return
 

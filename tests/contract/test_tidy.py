@@ -38,6 +38,15 @@ BANNED_IN_THE_PRODUCT = [
     (r"\bmultiprocessing\b", "subprocess.Popen: gRPC and Spark do not survive a fork"),
 ]
 
+#: As above, in tests; a loop of the helpers has its own pause.
+BANNED_IN_TESTS = [
+    (
+        r"\basyncio\.sleep\((?!0\))",
+        "wait for a condition: wait_until_async, or pause in a loop (tests/support/waiting.py)",
+    ),
+]
+WAITS = Path("tests/support/waiting.py")
+
 OPEN_WORK = re.compile(r"\b(?:TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK)\b")
 HOME_PATH = re.compile(r"(?<![\w.~$}-])/(?:home|Users)/[A-Za-z]|(?<![\w.])/root/")
 REGISTRY_HOST = re.compile(
@@ -94,6 +103,16 @@ def test_banned_calls(pattern: str, instead: str) -> None:
 )
 def test_banned_in_the_product(pattern: str, instead: str) -> None:
     files = [(path, text_of(path) or "") for path in python_files("shared", "services")]
+    none_of(f"{place}  -> {instead}" for place in matches(re.compile(pattern), files))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "instead"), BANNED_IN_TESTS, ids=[b[0] for b in BANNED_IN_TESTS]
+)
+def test_banned_in_tests(pattern: str, instead: str) -> None:
+    files = [
+        (path, text_of(path) or "") for path in python_files("tests") if path not in {THIS, WAITS}
+    ]
     none_of(f"{place}  -> {instead}" for place in matches(re.compile(pattern), files))
 
 

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,13 @@ from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from tests.support.coordinator_process import MIB, CoordinatorProcess, coordinator_process
 from tests.support.group_members import GROUP, GroupMember, form_group
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import pause, wait_until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 CROWD = "crowd"
 TASK = TaskId("flights", 0)
+FAULTS = pytest.mark.faults("coordinator")
 
 
 @asynccontextmanager
@@ -67,7 +68,7 @@ async def beating(member: GroupMember) -> AsyncIterator[list[bool]]:
                     timeout_s=60,  # it has to wait for its turn behind a crowd
                 )
             )
-            await asyncio.sleep(0.2)
+            await pause(0.2)
 
     task = asyncio.create_task(beat())
     try:
@@ -80,6 +81,7 @@ async def beating(member: GroupMember) -> AsyncIterator[list[bool]]:
     assert not any(answers)
 
 
+@FAULTS
 async def test_ten_thousand_that_join_at_once_are_all_answered_and_nobody_else_notices(
     tmp_path: Path,
 ) -> None:
@@ -112,7 +114,7 @@ async def test_ten_thousand_that_join_at_once_are_all_answered_and_nobody_else_n
         assert bystander.seen[-1].state is GroupState.STABLE
 
 
-@pytest.mark.parametrize("where", ["join-and-park", "sync-and-park"])
+@pytest.mark.parametrize("where", ["join-and-park", pytest.param("sync-and-park", marks=FAULTS)])
 async def test_a_process_of_hundreds_that_is_killed_while_they_are_parked_leaves_nothing(
     tmp_path: Path, where: str
 ) -> None:
@@ -153,7 +155,8 @@ async def test_a_claim_whose_answer_was_lost_with_the_coordinator_is_the_same_ag
                 )
                 for task in range(50)
             ]
-            await asyncio.sleep(0.004 * number)
+            await asyncio.sleep(0)
+            await answered(claims, 10 * number)
             await coordinator.kill()  # somewhere between the grants and the answers
             await asyncio.wait(claims)
             await coordinator.start()
@@ -175,6 +178,11 @@ async def test_a_claim_whose_answer_was_lost_with_the_coordinator_is_the_same_ag
         )
         stale = [CommitOutcome.STALE_CLAIM] * 2
         assert [each.outcome for each in results] == [*stale, CommitOutcome.COMMITTED]
+
+
+async def answered(claims: Sequence["asyncio.Task[Any]"], count: int) -> None:
+    """Wait until so many of them are."""
+    await wait_until_async(lambda: sum(each.done() for each in claims) >= count)
 
 
 async def claim(

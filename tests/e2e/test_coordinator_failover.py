@@ -17,9 +17,9 @@ from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.coordinator_pair import SHARDS, group_of
 from tests.support.flow import Flow
 from tests.support.freezing import freeze, thaw
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import pause, wait_until_async
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.faults("coordinator"), pytest.mark.timeout(1800)]
 
 GROUP = "drover"
 COORDINATORS = ("coordinator", "coordinator-2")
@@ -63,13 +63,13 @@ class Watched:
                             (connector, run_state(each.state), each.worker_id)
                             for each in status.tasks
                         }
-                await asyncio.sleep(WATCH_EVERY_S)
+                await pause(WATCH_EVERY_S)
 
     async def _watch_group(self) -> None:
         while True:
             with suppress(DroverError):
                 self.descriptions.append(await self.client.describe(GROUP, timeout_s=5))
-            await asyncio.sleep(WATCH_EVERY_S)
+            await pause(WATCH_EVERY_S)
 
     async def owner(self) -> str:
         """The name of the coordinator that serves the workers' group."""

@@ -23,6 +23,8 @@ from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(600)]
 
+FAULTS = pytest.mark.faults("engine")
+
 
 @dataclass
 class Tree:
@@ -94,21 +96,25 @@ def test_nothing_outlives_a_killed_herder(tree: Tree) -> None:
     wait_until(lambda: not tree.directory.exists(), describe="temporary files are gone")
 
 
+@FAULTS
 def test_nothing_outlives_a_killed_engine(tree: Tree) -> None:
     os.kill(tree.find("drover_worker.engine.process"), signal.SIGKILL)
     _wait_for_end(tree)
 
 
+@FAULTS
 def test_nothing_outlives_a_killed_guard(tree: Tree) -> None:
     os.kill(tree.guard, signal.SIGKILL)
     _wait_for_end(tree)
 
 
+@FAULTS
 def test_nothing_outlives_a_killed_jvm(tree: Tree) -> None:
     os.kill(tree.find("org.apache.spark.deploy.SparkSubmit"), signal.SIGKILL)
     _wait_for_end(tree)
 
 
+@FAULTS
 def test_nothing_outlives_herder_and_guard_killed_at_once(tree: Tree) -> None:
     # stopped first, so that neither can do anything about the other's end
     for each in (tree.herder.pid, tree.guard):
@@ -118,6 +124,7 @@ def test_nothing_outlives_herder_and_guard_killed_at_once(tree: Tree) -> None:
     _wait_for_end(tree)
 
 
+@FAULTS
 def test_a_stopped_guard_does_not_keep_the_engine_of_a_killed_herder(tree: Tree) -> None:
     os.kill(tree.guard, signal.SIGSTOP)
     tree.herder.kill()

@@ -24,8 +24,11 @@ from drover.model.offsets import CommitOutcome, GroupOffset, TaskOffsets
 from drover.testing import raises_reason
 from drover_coordinator.settings import CoordinatorSettings
 from tests.support.coordinator_pair import FollowingMember
-from tests.support.coordinator_process import CoordinatorProcess, coordinator_process
-from tests.support.coordinator_processes import CoordinatorProcesses
+from tests.support.coordinator_process import (
+    CoordinatorProcess,
+    CoordinatorProcesses,
+    coordinator_process,
+)
 from tests.support.group_members import RunningCoordinator, form_group
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
@@ -40,7 +43,7 @@ from tests.support.kafka.coordinators import (
 )
 from tests.support.kafka.told import assert_told_in_turn
 from tests.support.service_process import assert_one_clear_line, run_to_its_end
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import pause, wait_until_async
 
 TASK = TaskId("files", 0)
 #: Long enough for a machine that stalls for some seconds.
@@ -423,7 +426,7 @@ async def test_no_commit_that_was_acknowledged_is_lost_with_a_broker_or_a_coordi
                             member, TaskId(f"c{index}", 0), terms[index], position, number=position
                         )
                     except DroverError:
-                        await asyncio.sleep(0.05)
+                        await pause(0.05)
                         continue
                     assert result.outcome is CommitOutcome.COMMITTED, result
                     acknowledged[index] = position

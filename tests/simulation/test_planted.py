@@ -6,10 +6,18 @@ from tests.simulation.many import run_seeds
 from tests.simulation.planted import BUGS
 
 SEEDS_MAX = 1_000
+#: Many seeds go by before these are caught.
+SELDOM = {"same-sequence", "any-epoch", "compaction-spares-nothing"}
 
 
 @pytest.mark.timeout(1_800)
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.faults("herder")) if name in SELDOM else name
+        for name in BUGS
+    ],
+)
 def test_a_planted_bug_is_caught(name: str) -> None:
     caught = next((each for each in run_seeds(range(SEEDS_MAX), plant=name) if each.rule), None)
     assert caught is not None, f"{name} was not caught in {SEEDS_MAX} seeds"

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from drover.client import ConnectClient
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import pause, wait_until_async
 
 FLOW_TIMEOUT_S = 300.0
 _TICK_S = 0.05
@@ -68,7 +68,7 @@ class Flow:
                 )
                 file.write("".join(lines).encode())
                 self._line_count += self._lines_per_tick
-                await asyncio.sleep(_TICK_S)
+                await pause(_TICK_S)
 
     async def wait_until_passed(self, what: str) -> None:
         """Wait until what is in the input now has come out."""

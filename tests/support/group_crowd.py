@@ -19,6 +19,7 @@ from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
 from drover.client import channel
 from drover.rpc.status import from_rpc_error
+from tests.support.waiting import pause
 
 CHANNELS = 8
 CALL_S = 120.0
@@ -75,7 +76,7 @@ async def _park(stubs: list[Any], group_id: str, count: int, *, sync: bool) -> N
             try:
                 watching = await _watch(stub, request)
             except grpc.aio.AioRpcError:
-                await asyncio.sleep(0.05)
+                await pause(0.05)
             else:
                 break
         if not sync:

@@ -69,6 +69,14 @@ async def wait_until_async(
         await asyncio.sleep(POLL_INTERVAL_S)
 
 
+async def pause(duration_s: float = POLL_INTERVAL_S) -> None:
+    """What a loop that goes on until it is cancelled does between two rounds.
+
+    It is no way to wait for something: that is ``wait_until_async``.
+    """
+    await asyncio.sleep(duration_s)
+
+
 def _timed_out(timeout_s: float, describe: str | Callable[[], object], value: object) -> str:
     what = describe() if callable(describe) else describe
     return f"not so within {timeout_s:g} s: {what or 'the condition'} (last value: {value!r})"

@@ -2,6 +2,7 @@ import asyncio
 from contextlib import aclosing
 from typing import Any
 
+import grpc
 import pytest
 
 from drover.api.status_store.v1 import status_store_service_pb2 as pb
@@ -52,7 +53,9 @@ async def test_a_server_that_comes_back_is_found_again(internal: Any) -> None:
     await client.put_statuses([WRITE])
     await internal.server.drain(0)
     call = asyncio.create_task(client.put_statuses([WRITE], timeout_s=60))
-    await asyncio.sleep(0.3)
+    await wait_until_async(
+        lambda: internal.channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE
+    )
     assert not call.done()
     again = await start(listen=internal.address)
     await call

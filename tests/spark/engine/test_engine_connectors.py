@@ -1,7 +1,6 @@
 """Connectors, plugins and configs on a real engine; most of it needs no Spark."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -18,17 +17,12 @@ from tests.spark.engine.harness import (
 )
 from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="session")]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
-    """An engine that is not waited for: it answers while Spark starts."""
-    harness = Harness(tmp_path_factory.mktemp("engine"))
-    await harness.supervisor.start()
-    yield harness
-    await harness.close()
-    assert [each.requested for each in harness.exits] == [True], "it lived through all of them"
+@pytest_asyncio.fixture(loop_scope="session")
+async def engine(starting_engine: Harness) -> Harness:
+    return starting_engine
 
 
 async def _stop(engine: Harness, name: str) -> engine_pb2.EngineReport:

@@ -2,28 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from drover.api.engine.v1 import engine_pb2
 from drover.model.ids import TaskId
 from tests.spark.engine.harness import CALL_TIMEOUT_S, PLUGINS, Harness
 from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="module")]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def engine(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
-    harness = Harness(tmp_path_factory.mktemp("engine"))
-    await harness.start()
-    yield harness
-    await harness.close()
-    assert [each.requested for each in harness.exits] == [True], "it lived through all of them"
+pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="session")]
 
 
 def _files(directory: Path, topic: str) -> list[str]:
