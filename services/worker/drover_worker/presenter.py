@@ -150,7 +150,13 @@ def present_validation(
     )
     if isinstance(answer, engine_pb2.ConfigValidation):
         for value in answer.values:
-            shown = response.values.add(key=present_key(value.key), errors=value.errors)
+            shown = response.values.add(
+                key=present_key(value.key), errors=value.errors, warnings=value.warnings
+            )
+            response.warnings.extend(
+                pb.ConfigViolation(field=f'config["{value.key.name}"]', description=warning)
+                for warning in value.warnings
+            )
             if value.HasField("value"):
                 secret = value.key.type == "PASSWORD" or _SECRET_KEY.search(value.key.name)
                 shown.value = MASK if secret and value.value else value.value

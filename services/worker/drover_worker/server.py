@@ -115,7 +115,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         herder = self._loop.herder
         membership = herder.membership
         info = pb.GetClusterInfoResponse(
-            version=importlib.metadata.version("drover"),
+            version=importlib.metadata.version("drover-connect"),
             group_id=self._settings.group_id,
             worker_id=self._worker_id,
             leader_worker_id=membership.leader_url,

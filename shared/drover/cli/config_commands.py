@@ -1,7 +1,10 @@
 """``drover config validate``."""
 
+from collections.abc import Iterable
+
 import typer
 
+from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.connector_commands import FileOption
 from drover.cli.console import (
     EXIT_REFUSED,
@@ -29,7 +32,7 @@ def config() -> None:
 def validate(
     file: FileOption, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Show every fault of a definition without creating anything; exit 1 when there is one."""
+    """Show every fault and warning of a definition, create nothing; exit 1 for a fault."""
     definition = read_definition(file)
     settings = dict(definition.config)
     if definition.name:
@@ -43,17 +46,24 @@ def validate(
         print_json(
             {
                 "error_count": answer.error_count,
-                "violations": [
-                    {"field": fault.field, "description": fault.description}
-                    for fault in answer.violations
-                ],
+                "violations": _fields(answer.violations),
+                "warnings": _fields(answer.warnings),
             }
         )
-    elif answer.error_count == 0:
-        say("no faults")
     else:
-        rows = [(fault.field, fault.description) for fault in answer.violations]
-        print_table(("SETTING", "FAULT"), rows)
-        say(f"{answer.error_count} fault{'s' if answer.error_count > 1 else ''}")
+        for title, found in (("FAULT", answer.violations), ("WARNING", answer.warnings)):
+            if found:
+                print_table(("SETTING", title), [(each.field, each.description) for each in found])
+        said = [_count(answer.error_count, "fault") if answer.error_count else "no faults"]
+        said += [_count(len(answer.warnings), "warning")] if answer.warnings else []
+        say(", ".join(said))
     if answer.error_count:
         raise typer.Exit(EXIT_REFUSED)
+
+
+def _fields(found: Iterable[pb.ConfigViolation]) -> list[dict[str, str]]:
+    return [{"field": each.field, "description": each.description} for each in found]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number > 1 else ''}"

@@ -15,6 +15,7 @@ Example:
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from enum import Enum, StrEnum
 from typing import Any, Final
 
@@ -120,11 +121,15 @@ class ConfigKey:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """One setting of a config: as given or by default, as text, and its faults."""
+    """One setting of a config: as given or by default, as text, its faults and its warnings.
+
+    A fault refuses the config, a warning does not.
+    """
 
     key: ConfigKey
     text: str | None
     errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
     @property
     def shown_text(self) -> str | None:
@@ -161,7 +166,7 @@ class ParsedConfig:
 
 
 class ConfigDef:
-    """The settings a connector knows. A setting it does not know is not a fault."""
+    """The settings a connector knows. A setting it does not know is a warning, not a fault."""
 
     def __init__(self, *keys: ConfigKey) -> None:
         self._keys = {key.name: key for key in keys}
@@ -210,8 +215,13 @@ class ConfigDef:
         for name, text in raw.items():
             if name not in self._keys:
                 unknown = ConfigKey(name, ConfigType.STRING, default=None, group="Unknown")
-                found.append(ConfigValue(unknown, text))
+                found.append(ConfigValue(unknown, text, warnings=(self._unknown(name),)))
         return found
+
+    def _unknown(self, name: str) -> str:
+        near = get_close_matches(name, self._keys, n=1)
+        advice = f"; did you mean {near[0]}?" if near else ""
+        return f"is not a setting of this connector, so nothing reads it{advice}"
 
 
 def to_text(value: Any) -> str:

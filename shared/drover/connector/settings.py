@@ -1,6 +1,7 @@
 """The settings that every connector has, and the whole check of a config."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from drover.connector.config_def import (
@@ -227,7 +228,7 @@ def validate_config(
     for violation in connector_class.validate(definition.parse(raw).values):
         faults.setdefault(violation.field, []).append(violation.description)
     values = [
-        ConfigValue(each.key, each.text, each.errors + tuple(faults.pop(each.key.name, ())))
+        replace(each, errors=each.errors + tuple(faults.pop(each.key.name, ())))
         for each in definition.validate(raw)
     ]
     for name, errors in faults.items():

@@ -218,6 +218,22 @@ def test_validate_shows_every_fault_and_fails(
     assert drover("config", "validate", "-f", definition_file(tmp_path))[:2] == (0, "no faults\n")
 
 
+def test_a_warning_is_shown_and_refuses_nothing(
+    cluster: FakeCluster, drover: Run, tmp_path: Path
+) -> None:
+    warning = pb.ConfigViolation(field='config["topic"]', description="did you mean topics?")
+    cluster.answers["ValidateConfig"] = pb.ValidateConfigResponse(warnings=[warning])
+    code, out, _ = drover("config", "validate", "-f", definition_file(tmp_path))
+    assert code == 0
+    assert "did you mean topics?" in out
+    assert out.endswith("no faults, 1 warning\n")
+    code, out, _ = drover("config", "validate", "-f", definition_file(tmp_path), "-o", "json")
+    assert code == 0
+    assert json.loads(out)["warnings"] == [
+        {"field": 'config["topic"]', "description": "did you mean topics?"}
+    ]
+
+
 def test_a_groups_offsets_are_shown(cluster: FakeCluster, drover: Run) -> None:
     cluster.answers["FetchGroupOffsets"] = group_pb.FetchGroupOffsetsResponse(
         offsets=[

@@ -119,6 +119,22 @@ def test_a_range_may_be_open(low: int | None, high: int | None, value: int, mess
     assert list(InRange(low, high).faults(value)) == [message]
 
 
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [("topic", "; did you mean topics?"), ("file.nam", "; did you mean file.name?"), ("zzz", "")],
+)
+def test_an_unknown_setting_is_a_warning_with_the_nearest_known_name(
+    given: str, advice: str
+) -> None:
+    definition = ConfigDef(
+        ConfigKey("topics", ConfigType.LIST), ConfigKey("file.name", ConfigType.STRING)
+    )
+    *known, unknown = definition.validate({"topics": "a", "file.name": "f", given: "x"})
+    assert [value.warnings for value in known] == [(), ()]
+    assert unknown.errors == ()
+    assert unknown.warnings == (f"is not a setting of this connector, so nothing reads it{advice}",)
+
+
 def test_unknown_settings_are_kept_and_are_no_fault() -> None:
     parsed = ConfigDef().parse({"theirs": "x", "null": None})
     assert parsed.values == {"theirs": "x"}

@@ -1,6 +1,8 @@
 """Plugins and configs as the herder is told of them."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
 
 from drover.api.engine.v1 import engine_pb2
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
@@ -17,6 +19,7 @@ from drover_worker.engine.plugins import (
 from drover_worker.engine.threads import cap_text
 
 _TEXT_MAX_BYTES = 16 * 1024
+_WARNED_SETTINGS_MAX = 100
 
 
 class _CommonSettings(SourceConnector):
@@ -57,11 +60,12 @@ def validate(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb2.
     """
     wanted = config.get(CONNECTOR_CLASS, "")
     if not wanted.strip():
-        values = _replace_missing_class(validate_config(_CommonSettings, config))
+        values = _replace_missing_class(_common_values(config))
         return engine_pb2.ConfigValidation(values=[_encode_value(each) for each in values])
     connector_class = registry.find(wanted)
+    values = _few_warnings(_validate_with(connector_class, config))
     return engine_pb2.ConfigValidation(
-        values=[_encode_value(each) for each in _validate_with(connector_class, config)],
+        values=[_encode_value(each) for each in values],
         connector_type=connector_type(connector_class),
     )
 
@@ -81,16 +85,26 @@ def _validate_with(
         except Exception as error:  # noqa: BLE001 - plugin code; go on without that function
             name = class_name(connector_class)
             faults = [f"{function}() of {name} raised {describe_error(error)}"]
-    return _with_faults(validate_config(_CommonSettings, config), faults)
+    return _with_faults(_common_values(config), faults)
+
+
+def _common_values(config: Mapping[str, str]) -> Sequence[ConfigValue]:
+    """Without its class nobody can tell which of a config's other settings are unknown."""
+    return [replace(each, warnings=()) for each in validate_config(_CommonSettings, config)]
+
+
+def _few_warnings(values: Sequence[ConfigValue]) -> Sequence[ConfigValue]:
+    """The first warnings only: a config may have as many unknown settings as fit into it."""
+    warned = islice((each.key.name for each in values if each.warnings), _WARNED_SETTINGS_MAX)
+    kept = set(warned)
+    return [each if each.key.name in kept else replace(each, warnings=()) for each in values]
 
 
 def _with_faults(values: Sequence[ConfigValue], faults: Sequence[str]) -> Sequence[ConfigValue]:
     if not faults:
         return values
     return [
-        ConfigValue(each.key, each.text, (*each.errors, *faults))
-        if each.key.name == CONNECTOR_CLASS
-        else each
+        replace(each, errors=(*each.errors, *faults)) if each.key.name == CONNECTOR_CLASS else each
         for each in values
     ]
 
@@ -137,6 +151,7 @@ def _encode_value(value: ConfigValue) -> engine_pb2.ConfigValue:
         key=_encode_key(value.key),
         value=None if shown is None else _clean(shown),
         errors=[_clean(error) for error in value.errors],
+        warnings=[_clean(warning) for warning in value.warnings],
     )
 
 
