@@ -1,4 +1,4 @@
-"""The broker and Kafka Connect of the tests are real, come back after a kill, and leave nothing."""
+"""The broker and Kafka Connect of the tests are real and leave nothing."""
 
 import subprocess
 import sys
@@ -8,10 +8,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import KafkaException
 
 from tests.support.child_process import ChildProcess
-from tests.support.kafka.broker import KafkaBroker, SaslUsers
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all
 from tests.support.kafka.connect import FILE_SOURCE, KafkaConnect
@@ -33,19 +31,6 @@ def test_a_record_is_read_back(kafka: Kafka, topic_prefix: str) -> None:
     assert read == {(b"a", b"one"), (b"b", None), (None, b"")}
 
 
-def test_an_acknowledged_record_survives_a_kill(own_broker: Callable[..., KafkaBroker]) -> None:
-    broker = own_broker()
-    create_topic(broker.bootstrap, "lines")
-    produce(broker.bootstrap, "lines", [(None, b"before")])
-
-    broker.kill()
-    assert not broker.process.is_alive
-    broker.start()
-    produce(broker.bootstrap, "lines", [(None, b"after")])
-
-    assert values(broker.bootstrap, "lines") == [b"before", b"after"]
-
-
 def test_topics_are_not_made_by_themselves(kafka: Kafka, topic_prefix: str) -> None:
     with pytest.raises(AssertionError, match="UNKNOWN_TOPIC"):
         produce(
@@ -54,29 +39,6 @@ def test_topics_are_not_made_by_themselves(kafka: Kafka, topic_prefix: str) -> N
             [(None, b"lost")],
             settings={"topic.metadata.propagation.max.ms": 500, "message.timeout.ms": 20_000},
         )
-
-
-def test_a_broker_has_settings_of_its_own(own_broker: Callable[..., KafkaBroker]) -> None:
-    broker = own_broker(settings={"message.max.bytes": "2000"})
-    create_topic(broker.bootstrap, "lines")
-
-    with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
-        produce(broker.bootstrap, "lines", [(None, bytes(5_000))])
-
-
-def test_a_user_may_do_what_an_acl_allows(own_broker: Callable[..., KafkaBroker]) -> None:
-    users = SaslUsers({"admin": "secret-1", "eve": "secret-2"}, super_user="admin")
-    broker = own_broker(users=users)
-    create_topic(broker.bootstrap, "lines")
-    admin, eve = users.client_settings("admin"), users.client_settings("eve")
-
-    produce(broker.sasl_bootstrap, "lines", [(None, b"allowed")], settings=admin)
-    with pytest.raises(AssertionError, match="TOPIC_AUTHORIZATION_FAILED"):
-        produce(broker.sasl_bootstrap, "lines", [(None, b"not allowed")], settings=eve)
-    with pytest.raises(KafkaException):
-        read_all(broker.sasl_bootstrap, "lines", settings=eve)
-
-    assert values(broker.bootstrap, "lines") == [b"allowed"]
 
 
 def test_a_process_that_does_not_start_shows_its_log(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from drover.client import ConfigStoreClient, ReplicasChannel
 from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import Term
 from drover.rpc.server import STORAGE_HEALTH
+from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
 from tests.support.kafka.clients import CALL_TIMEOUT_S, read_all
-from tests.support.kafka.ports import LOOPBACK, free_ports
 from tests.support.waiting import wait_until, wait_until_async
 
 
@@ -56,7 +56,7 @@ class StoreProcess:
 
     def __init__(self, service: str, where: OnKafka, directory: Path, **environment: str) -> None:
         (port,) = free_ports(1)
-        self.address = f"{LOOPBACK}:{port}"
+        self.address = f"{HOST}:{port}"
         module = service.replace("-", "_")
         self.process = ChildProcess(
             f"the {service} at {self.address}",

@@ -23,9 +23,9 @@ from drover.client import (
 from drover.model.config import ConfigSnapshot
 from drover.model.offsets import CommittedOffset
 from drover.model.status import StatusSnapshot
+from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
 from tests.support.kafka.connect import ConnectOptions
-from tests.support.kafka.ports import LOOPBACK, free_ports
 
 T = TypeVar("T")
 
@@ -84,7 +84,7 @@ class DroverServices:
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         ports = dict(zip(ALL_SERVICES, free_ports(len(ALL_SERVICES)), strict=True))
-        self.addresses = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
+        self.addresses = {name: f"{HOST}:{port}" for name, port in ports.items()}
         self.options = options
         self.processes = {
             name: ChildProcess(

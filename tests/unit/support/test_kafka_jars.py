@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.addresses import free_ports
 from tests.support.kafka.jars import find_jars, kafka_version
 from tests.support.kafka.missing import KafkaMissingError
-from tests.support.kafka.ports import free_ports
 from tests.support.kafka.properties import write_properties
 
 JAVA = """#!/bin/sh
