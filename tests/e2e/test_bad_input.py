@@ -1,14 +1,13 @@
 """Everything wrong that a client can say, to a cluster that goes on as if nothing had been said."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import grpc
 import grpc.aio
 import pytest
-import pytest_asyncio
 
 from drover.api.config_store.v1 import config_store_service_pb2 as config_pb
 from drover.api.config_store.v1.config_store_service_pb2_grpc import ConfigStoreServiceStub
@@ -28,32 +27,19 @@ from drover.errors import (
 )
 from drover.rpc.status import from_rpc_error
 from tests.support import plugins_for_tests as plugins
-from tests.support.shared_cluster import SharedCluster, assert_readable, shared_cluster
+from tests.support.shared_cluster import SharedCluster, assert_readable
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.spark,
     pytest.mark.timeout(1200),
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("unharmed"),
 ]
 
 SOURCE = {"connector.class": "FileStreamSource", "file": "/nowhere/in.txt", "topic": "nowhere"}
 SINK = {"connector.class": "FileStreamSink", "file": "/tmp/never-made.txt", "topics": "nowhere"}
 MIB = 1024 * 1024
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedCluster]:
-    async with shared_cluster(tmp_path_factory.mktemp("bad-input"), workers=1) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def nothing_is_harmed_or_left(shared: SharedCluster) -> AsyncIterator[None]:
-    yield
-    shared.assert_unharmed()
-    listed = await shared.client.list_connectors()
-    assert [entry.name for entry in listed] == [shared.flow.sink, shared.flow.source]
 
 
 def fields(error: object) -> list[str]:

@@ -1,48 +1,30 @@
 """Files and plugins that misbehave, beside a flow that must not feel it."""
 
 import os
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.connector import SourceConnector
 from drover.errors import InvalidArgumentError
 from tests.support import plugins_for_tests as plugins
-from tests.support.shared_cluster import PLUGIN_TIMEOUT_S, SharedCluster, shared_cluster
+from tests.support.shared_cluster import PLUGIN_TIMEOUT_S, SharedCluster
 from tests.support.waiting import wait_until_async
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.spark,
     pytest.mark.timeout(1200),
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.usefixtures("unharmed"),
 ]
 
 STATE_TIMEOUT_S = 180.0
 #: What a status may hold of a trace.
 TRACE_MAX_BYTES = 64 * 1024
 LATE = f"did not return within {PLUGIN_TIMEOUT_S} s"
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SharedCluster]:
-    async with shared_cluster(tmp_path_factory.mktemp("bad-tasks")) as running:
-        yield running
-
-
-@pytest_asyncio.fixture(autouse=True, loop_scope="module")
-async def nothing_is_harmed_or_left(shared: SharedCluster) -> AsyncIterator[None]:
-    yield
-    await shared.flow.wait_until_passed("after what was done wrong")
-    for connector in (shared.flow.source, shared.flow.sink):
-        await shared.cluster.wait_for_task(connector)
-    shared.assert_unharmed()
-    listed = await shared.client.list_connectors()
-    assert [entry.name for entry in listed] == [shared.flow.sink, shared.flow.source]
 
 
 def source(file: Path, topic: str) -> dict[str, str]:
@@ -284,24 +266,22 @@ async def test_plugins_that_raise_fail_alone_and_their_traces_are_shown(
         assert shown.exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("plugin", "said"),
-    [
-        (plugins.HangsInStart, f"start() of connector 'hanging' {LATE}"),
-        (plugins.TaskHangsInStart, f"start() of task hanging-0 {LATE}"),
-        (plugins.HangsInPoll, f"poll() of task hanging-0 {LATE}"),
-    ],
-)
-async def test_a_plugin_that_hangs_is_given_up_and_the_flow_goes_on_meanwhile(
-    shared: SharedCluster, plugin: type[SourceConnector], said: str
+async def test_plugins_that_hang_are_given_up_and_the_flow_goes_on_meanwhile(
+    shared: SharedCluster,
 ) -> None:
-    async with shared.connector("hanging", {"connector.class": plugins.plugin(plugin)}):
-        await shared.flow.wait_until_passed("while another plugin hangs")
-        if plugin is plugins.HangsInStart:
-            trace = await failed_connector(shared, "hanging")
-        else:
-            trace = await failed_task(shared, "hanging")
-        assert said in trace
+    said = {
+        plugins.HangsInStart: f"start() of connector 'HangsInStart' {LATE}",
+        plugins.TaskHangsInStart: f"start() of task TaskHangsInStart-0 {LATE}",
+        plugins.HangsInPoll: f"poll() of task HangsInPoll-0 {LATE}",
+    }
+    async with AsyncExitStack() as stack:
+        for plugin in said:
+            config = {"connector.class": plugins.plugin(plugin)}
+            await stack.enter_async_context(shared.connector(plugin.__name__, config))
+        await shared.flow.wait_until_passed("while other plugins hang")
+        assert said[plugins.HangsInStart] in await failed_connector(shared, "HangsInStart")
+        for plugin in (plugins.TaskHangsInStart, plugins.HangsInPoll):
+            assert said[plugin] in await failed_task(shared, plugin.__name__)
 
 
 async def test_what_is_deleted_while_it_hangs_is_gone_and_its_name_is_free(

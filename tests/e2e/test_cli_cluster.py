@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -15,8 +14,7 @@ import pytest
 
 from drover.cli.process import descendants, wait_until_gone
 from drover.cli.state import read_state
-from tests.support.cluster import embedded_cluster, run_drover
-from tests.support.waiting import wait_until_async
+from tests.support.cluster import run_drover
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -91,57 +89,6 @@ async def test_without_java_up_says_what_to_install(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "install Java 17 or newer" in done.err
     assert len(done.err.splitlines()) == 1
-
-
-def readme_connector() -> str:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"<!-- run by .* as json_files.py -->\n```python\n(.*?)```", text, re.S)
-    assert found is not None
-    return found[1]
-
-
-def test_the_connector_of_the_readme_has_at_most_40_lines() -> None:
-    lines = [line for line in readme_connector().splitlines() if line.strip()]
-    assert len(lines) <= 40
-
-
-async def test_the_connector_of_the_readme_works(tmp_path: Path) -> None:
-    (tmp_path / "json_files.py").write_text(readme_connector())
-    incoming = tmp_path / "incoming"
-    incoming.mkdir()
-    (incoming / "1.json").write_text('{"n": 1}\n{"n": 2}\n')
-    output = tmp_path / "out.txt"
-    source = {"connector.class": "json_files.JsonFiles", "directory": str(incoming), "topic": "t"}
-    sink = {"connector.class": "FileStreamSink", "topics": "t", "file": str(output)}
-    async with embedded_cluster(
-        tmp_path / "cluster", workers=1, env={"PYTHONPATH": str(tmp_path)}
-    ) as cluster:
-        env = {"DROVER_ADDRESS": cluster.workers[0]}
-        await cluster.wait_until_members()
-        for name, config in (("numbers", source), ("copy", sink)):
-            definition = json.dumps({"name": name, "config": config}).encode()
-            done = await run_drover(
-                *("connector", "create", "-f", "-"), cwd=tmp_path, stdin=definition, env=env
-            )
-            assert (done.exit_code, done.err) == (0, "")
-        await wait_until_async(
-            lambda: output.exists() and output.read_text() == '{"n":1}\n{"n":2}\n', timeout_s=180
-        )
-        (incoming / "2.json").write_text('{"n": 3}\n')
-        await wait_until_async(
-            lambda: output.read_text() == '{"n":1}\n{"n":2}\n{"n":3}\n', timeout_s=180
-        )
-        offsets = json.loads(
-            (await run_drover("connector", "list", "-o", "json", cwd=tmp_path, env=env)).out
-        )
-        assert [each["name"] for each in offsets] == ["copy", "numbers"]
-        faulty = json.dumps({"name": "x", "connector.class": "FileStreamSink", "tasks.max": 0})
-        done = await run_drover(
-            *("connector", "create", "-f", "-"), cwd=tmp_path, stdin=faulty.encode(), env=env
-        )
-        assert done.exit_code == 1
-        for setting in ("tasks.max", "file", "topics"):
-            assert setting in done.err
 
 
 async def test_a_damaged_log_is_one_clear_line_with_the_file(tmp_path: Path) -> None:

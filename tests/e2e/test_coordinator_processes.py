@@ -15,7 +15,7 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from tests.support.cluster import run_drover
 from tests.support.coordinator_pair import SHARDS, FollowingMember
-from tests.support.coordinator_processes import CoordinatorProcesses
+from tests.support.coordinator_process import CoordinatorProcesses
 from tests.support.group_members import CALL_S, GROUP, form_group
 from tests.support.service_process import assert_one_clear_line, run_to_its_end
 from tests.support.waiting import wait_until_async

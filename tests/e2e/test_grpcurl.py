@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.cluster import embedded_cluster
+from tests.support.shared_cluster import SharedCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1200)]
 
@@ -98,27 +98,28 @@ def is_as_shown(output: str, shown: str) -> bool:
     return holds(json.loads(output), json.loads(shown))
 
 
-async def test_the_transcript_of_the_readme_is_true(tmp_path: Path, grpcurl: Path) -> None:
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_transcript_of_the_readme_is_true(
+    unharmed: SharedCluster, tmp_path: Path, grpcurl: Path
+) -> None:
     steps = transcript()
     assert len(steps) == 5
     file = tmp_path / "in.txt"
     file.write_text("a line\n")
-    async with embedded_cluster(tmp_path / "cluster", workers=1) as cluster:
-        address = cluster.workers[0]
-        await cluster.wait_until_members()
-        for step in steps:
-            command = step.command.replace(SHOWN_ADDRESS, address).replace(SHOWN_FILE, str(file))
-            program, *arguments = shlex.split(command)
-            assert program == "grpcurl"
-            shown = step.output.replace(SHOWN_FILE, str(file))
+    address = unharmed.cluster.workers[0]
+    for step in steps:
+        command = step.command.replace(SHOWN_ADDRESS, address).replace(SHOWN_FILE, str(file))
+        program, *arguments = shlex.split(command)
+        assert program == "grpcurl"
+        shown = step.output.replace(SHOWN_FILE, str(file))
 
-            # tasks take a moment to run
-            attempts = STATUS_ATTEMPTS if "Status" in step.command else 1
-            output = ""
-            for _ in range(attempts):
-                code, output = await run(str(grpcurl), *arguments)
-                assert code == 0, output
-                if is_as_shown(output, shown):
-                    break
-            else:
-                pytest.fail(f"{step.command}\n{output}")
+        # tasks take a moment to run
+        attempts = STATUS_ATTEMPTS if "Status" in step.command else 1
+        output = ""
+        for _ in range(attempts):
+            code, output = await run(str(grpcurl), *arguments)
+            assert code == 0, output
+            if is_as_shown(output, shown):
+                break
+        else:
+            pytest.fail(f"{step.command}\n{output}")

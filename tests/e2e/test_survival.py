@@ -1,42 +1,70 @@
-"""A whole cluster of real processes, killed and frozen while data flows."""
+"""A whole cluster of real processes, killed, frozen and away while data flows."""
 
-import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.process import SupervisedProcess, descendants
 from drover.cli.state import DATA_DIRECTORY
+from drover.client import ConnectClient
+from drover.errors import AlreadyExistsError
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.flow import Flow
 from tests.support.freezing import freeze, thaw
+from tests.support.shared_cluster import errors_in, refused_for_now
 from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.timeout(1800),
+    pytest.mark.xdist_group("survival"),
+    pytest.mark.asyncio(loop_scope="module"),
+]
 
 FAULTS = pytest.mark.faults("herder")
-FROZEN_S = 20.0
+OTHER = {"connector.class": "FileStreamSource", "file": "/nowhere/other.txt", "topic": "other"}
 
 
-async def test_each_of_the_five_processes_is_killed_while_data_flows(tmp_path: Path) -> None:
-    flow = Flow(tmp_path)
-    async with embedded_cluster(tmp_path / "cluster") as cluster:
-        await cluster.wait_until_members()
-        async with cluster.client() as client:
-            await flow.create_connectors(client)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedCluster]:
+    async with embedded_cluster(tmp_path_factory.mktemp("survival") / "cluster") as running:
+        await running.wait_until_members()
+        yield running
+
+
+@asynccontextmanager
+async def flowing(cluster: EmbeddedCluster, flow: Flow) -> AsyncIterator[ConnectClient]:
+    """Data flows all the while; at the end it has all come out, and the connectors are deleted."""
+    async with cluster.client() as client:
+        await flow.create_connectors(client)
         async with flow.feeding():
-            await flow.wait_until_passed("before anything is killed")
-            for name in ("coordinator", "config-store", "status-store"):
-                await _kill(cluster, name)
-                await flow.wait_until_passed(f"after {name} was killed")
-            for connector in (flow.sink, flow.source):
-                running = await cluster.wait_for_task(connector)
-                name = cluster.worker_name(running.worker_id)
-                await _kill(cluster, name)
-                await flow.wait_until_passed(f"after {name}, which ran {connector}, was killed")
-                await cluster.wait_until_members()
+            await flow.wait_until_passed("before anything happens")
+            yield client
         await flow.assert_equal()
+        for connector in (flow.source, flow.sink):
+            await client.delete_connector(connector)
+
+
+async def test_each_of_the_five_processes_is_killed_while_data_flows(
+    cluster: EmbeddedCluster, tmp_path: Path
+) -> None:
+    flow = Flow(tmp_path, "killed")
+    async with flowing(cluster, flow):
+        for name in ("coordinator", "config-store", "status-store"):
+            await _kill(cluster, name)
+            await flow.wait_until_passed(f"after {name} was killed")
+        for connector in (flow.sink, flow.source):
+            running = await cluster.wait_for_task(connector)
+            name = cluster.worker_name(running.worker_id)
+            await _kill(cluster, name)
+            await flow.wait_until_passed(f"after {name}, which ran {connector}, was killed")
+            await cluster.wait_until_members()
 
 
 @pytest.mark.parametrize(
@@ -48,39 +76,108 @@ async def test_each_of_the_five_processes_is_killed_while_data_flows(tmp_path: P
     ],
 )
 async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
-    tmp_path: Path, moment: str
+    cluster: EmbeddedCluster, tmp_path: Path, moment: str
 ) -> None:
-    flow = Flow(tmp_path)
-    async with embedded_cluster(tmp_path / "cluster") as cluster:
+    flow = Flow(tmp_path, f"frozen-{moment.replace(' ', '-')}")
+    async with flowing(cluster, flow):
+        running = await cluster.wait_for_task(flow.source)
+        frozen = cluster.worker_name(running.worker_id)
+        starts, logged = cluster.process(frozen).start_count, len(cluster.log(frozen))
+        other = next(name for name in ("worker-1", "worker-2") if name != frozen)
+        pids = await freeze(
+            partial(_tree, cluster.process(frozen), whole_tree=moment != "herder alone"),
+            cluster.directory / DATA_DIRECTORY,
+            in_a_write=moment == "in a write",
+        )
+        try:
+            for connector in (flow.source, flow.sink):
+                await cluster.wait_for_task(connector, ask=other, at=other)
+            await flow.wait_until_passed("while a worker is frozen")
+        finally:
+            thaw(pids)
         await cluster.wait_until_members()
-        async with cluster.client() as client:
-            await flow.create_connectors(client)
-        async with flow.feeding():
-            await flow.wait_until_passed("before the freeze")
-            running = await cluster.wait_for_task(flow.source)
-            frozen = cluster.worker_name(running.worker_id)
-            other = next(name for name in ("worker-1", "worker-2") if name != frozen)
-            pids = await freeze(
-                partial(_tree, cluster.process(frozen), whole_tree=moment != "herder alone"),
-                cluster.directory / DATA_DIRECTORY,
-                in_a_write=moment == "in a write",
-            )
-            try:
-                await asyncio.sleep(FROZEN_S)
-                for connector in (flow.source, flow.sink):
-                    await cluster.wait_for_task(connector, ask=other, at=other)
-                await flow.wait_until_passed("while a worker is frozen")
-            finally:
-                thaw(pids)
-            await cluster.wait_until_members()
-            await flow.wait_until_passed("after the freeze")
-        await flow.assert_equal()
-        assert cluster.process(frozen).start_count == 1, "the frozen worker went on, not anew"
+        await flow.wait_until_passed("after the freeze")
+        assert cluster.process(frozen).start_count == starts, "the frozen worker went on, not anew"
         if moment == "herder alone":
             # its engine went on writing under the old claim until the new owner's took effect
             await wait_until_async(
-                lambda: '"task_fenced"' in cluster.log(frozen), describe="a task was fenced"
+                lambda: '"task_fenced"' in cluster.log(frozen)[logged:],
+                describe="a task was fenced",
             )
+
+
+@pytest.mark.parametrize(
+    "away",
+    [
+        "config-store",
+        pytest.param("status-store", marks=FAULTS),
+        pytest.param("coordinator", marks=FAULTS),
+    ],
+)
+async def test_a_service_that_is_away_for_a_while_is_waited_for(
+    cluster: EmbeddedCluster, tmp_path: Path, away: str
+) -> None:
+    flow = Flow(tmp_path, f"without-{away}", lines_per_tick=100)
+    processes = cluster.supervisor.processes
+    logged = {name: len(cluster.log(name)) for name in processes}
+    starts = {name: process.start_count for name, process in processes.items()}
+    async with flowing(cluster, flow) as client:
+        for connector in (flow.source, flow.sink):
+            await cluster.wait_for_task(connector)
+        process = cluster.process(away)
+        process.hold()
+        process.kill()
+        if away == "coordinator":
+            # after a session timeout without it a worker lets its tasks go
+            await _task_states_become(client, flow, pb.RUN_STATE_UNASSIGNED)
+        else:
+            await flow.wait_until_passed(f"without {away}")
+        if away == "config-store":
+            await refused_for_now(
+                client, "late", OTHER, timeout_s=8, because="waits for the config store"
+            )
+        if away != "coordinator":
+            await _task_states_become(client, flow, pb.RUN_STATE_RUNNING)
+            await flow.wait_until_passed(f"still without {away}")
+        process.release()
+        await cluster.supervisor.wait_until_serving(
+            away, start_count=starts[away] + 1, timeout_s=120
+        )
+        await flow.wait_until_passed(f"after {away} was away")
+        if away == "config-store":
+            # what was refused was given up, or is done late, and work moves for it
+            with suppress(AlreadyExistsError):
+                await client.create_connector("late", OTHER)
+            await cluster.wait_for_task("late")
+            await client.delete_connector("late")
+        for connector in (flow.source, flow.sink):
+            status = await cluster.wait_for_task(connector)
+            assert status.trace == ""
+        await client.create_connector("afterwards", OTHER)
+        await cluster.wait_for_task("afterwards")
+        await client.delete_connector("afterwards")
+    for name in processes:
+        log = cluster.log(name)[logged[name] :]
+        assert '"task_failed"' not in log
+        assert errors_in(log) == [], name
+    for name in ("worker-1", "worker-2"):
+        assert cluster.process(name).start_count == starts[name]
+
+
+async def _task_states_become(
+    client: ConnectClient, flow: Flow, state: pb.RunState.ValueType
+) -> None:
+    seen: list[pb.RunState.ValueType] = []
+
+    async def reached() -> bool:
+        statuses = [
+            await client.get_connector_status(name, timeout_s=30)
+            for name in (flow.source, flow.sink)
+        ]
+        seen[:] = [task.state for status in statuses for task in status.tasks]
+        return set(seen) == {state}
+
+    await wait_until_async(reached, timeout_s=120, describe=lambda: seen)
 
 
 async def _kill(cluster: EmbeddedCluster, name: str) -> None:

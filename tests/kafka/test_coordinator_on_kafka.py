@@ -24,8 +24,11 @@ from drover.model.offsets import CommitOutcome, GroupOffset, TaskOffsets
 from drover.testing import raises_reason
 from drover_coordinator.settings import CoordinatorSettings
 from tests.support.coordinator_pair import FollowingMember
-from tests.support.coordinator_process import CoordinatorProcess, coordinator_process
-from tests.support.coordinator_processes import CoordinatorProcesses
+from tests.support.coordinator_process import (
+    CoordinatorProcess,
+    CoordinatorProcesses,
+    coordinator_process,
+)
 from tests.support.group_members import RunningCoordinator, form_group
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka

@@ -1,102 +1,58 @@
-"""A coordinator as a process of its own, whose memory can be seen and which can be killed."""
+"""Coordinators as processes of their own, which can be seen from outside, killed and frozen."""
 
 import asyncio
-import os
-import signal
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-import grpc.aio
-import psutil
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
-from drover.client import CoordinatorClient, channel
-from tests.support.addresses import free_address
+from drover.client import CoordinatorClient, CoordinatorsClient, channel
+from drover.errors import DroverError
+from tests.support.addresses import free_addresses
+from tests.support.coordinator_pair import SHARDS, group_of
+from tests.support.freezing import freeze, thaw
+from tests.support.service_process import ServiceProcess
 from tests.support.waiting import wait_until_async
 
 MIB = 1024 * 1024
+START_TIMEOUT_S = 60.0
 
 
 class CoordinatorProcess:
-    """Start, kill, and start again at the same address."""
+    """Start, kill, and start again at the same address, while the loop of the test goes on."""
 
     def __init__(self, directory: Path, **settings: object) -> None:
-        self.address = free_address()
-        self.log_path = directory / "coordinator.log"
-        self._environment = {
-            **os.environ,
+        environment = {
             "DROVER_STORAGE_URL": f"sqlite://{directory}",
-            "DROVER_COORDINATOR_LISTEN": self.address,
             "DROVER_INITIAL_REBALANCE_DELAY_MS": "50",
             **{f"DROVER_{key.upper()}": str(value) for key, value in settings.items()},
         }
-        self._process: asyncio.subprocess.Process | None = None
+        self._service = ServiceProcess("coordinator", directory, environment)
+        self.address = self._service.address
+        self.log = self._service.process.log
+        self.memory_bytes = self._service.process.memory_bytes
+        self.assert_unharmed = self._service.assert_unharmed
 
     async def start(self) -> None:
         """Returns once it serves."""
-        await self.launch()
-        await wait_until_async(self._serves, describe=self.log, timeout_s=60)
+        await asyncio.to_thread(self._service.start)
 
     async def launch(self) -> None:
         """Start it, and leave it to it when it will serve."""
-        with self.log_path.open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "drover_coordinator"),
-                env=self._environment,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
+        await asyncio.to_thread(self._service.launch)
 
     async def kill(self) -> None:
         """Without a word: SIGKILL."""
-        assert self._process is not None
-        self._process.kill()
-        await self._process.wait()
+        await asyncio.to_thread(self._service.process.kill)
 
     async def stop(self) -> None:
         """In good order; a second call does nothing."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(30):
-                await self._process.wait()
-
-    def memory_bytes(self) -> int:
-        """What the process holds now."""
-        assert self._process is not None
-        return int(psutil.Process(self._process.pid).memory_info().rss)
-
-    def log(self) -> str:
-        """What it has written so far."""
-        return self.log_path.read_text(errors="replace")
-
-    def assert_unharmed(self) -> None:
-        """It runs, and has met no defect."""
-        assert self._process is not None
-        assert self._process.returncode is None, self.log()[-2_000:]
-        log = self.log()
-        for sign in ("Traceback", "defect", '"level": "error"', '"level":"error"'):
-            assert sign not in log, log[max(0, log.index(sign) - 500) :][:2_000]
+        await asyncio.to_thread(self._service.process.stop)
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[CoordinatorClient]:
         """A client on a connection of its own."""
         async with channel(self.address) as connection:
             yield CoordinatorClient(connection)
-
-    async def _serves(self) -> bool:
-        assert self._process is not None
-        assert self._process.returncode is None, self.log()
-        async with channel(self.address) as connection:
-            stub: Any = health_pb2_grpc.HealthStub(connection)
-            try:
-                answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
-            except grpc.aio.AioRpcError:
-                return False
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
 @asynccontextmanager
@@ -111,3 +67,98 @@ async def coordinator_process(
         running.assert_unharmed()
     finally:
         await running.stop()
+
+
+class CoordinatorProcesses:
+    """Several that share a directory; an async context at whose end none is left."""
+
+    def __init__(
+        self, directory: Path, *, count: int = 2, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.directory = directory
+        self.addresses = free_addresses(count)
+        environment = {
+            "DROVER_STORAGE_URL": f"sqlite://{directory / 'data'}",
+            "DROVER_COORDINATORS": ",".join(self.addresses),
+            "DROVER_LOG_LEVEL": "DEBUG",
+            **(env or {}),
+        }
+        self._services = {
+            address: ServiceProcess("coordinator", directory, environment, address=address)
+            for address in self.addresses
+        }
+
+    async def __aenter__(self) -> "CoordinatorProcesses":
+        for address in self.addresses:
+            self.start(address)
+        await self.wait_until_shared()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        for service in self._services.values():
+            service.process.kill()
+
+    def start(self, address: str) -> None:
+        """Start the coordinator at an address, maybe again."""
+        self._services[address].launch()
+
+    def kill(self, address: str) -> None:
+        """kill -9."""
+        self._services[address].process.kill()
+
+    async def freeze(self, address: str) -> None:
+        """SIGSTOP, while it keeps no file from the others."""
+        await freeze(lambda: [self._services[address].process.pid], self.directory / "data")
+
+    def thaw(self, address: str) -> None:
+        """SIGCONT."""
+        thaw([self._services[address].process.pid])
+
+    def stop(self, address: str) -> int | None:
+        """SIGTERM; its exit code."""
+        return self._services[address].process.stop()
+
+    def log(self, address: str) -> str:
+        """What it has written."""
+        return self._services[address].process.log()
+
+    def other(self, address: str) -> str:
+        """The other one of two."""
+        [found] = [each for each in self.addresses if each != address]
+        return found
+
+    def client(self, *addresses: str) -> CoordinatorsClient:
+        """A client that is told of these, by default of all."""
+        return CoordinatorsClient(addresses or self.addresses)
+
+    async def owners(self, asked: str) -> list[str]:
+        """The owner of each shard, as one of them says; "" where it knows none."""
+
+        async def owner(client: CoordinatorsClient, shard: int) -> str:
+            with suppress(DroverError):
+                return await client.find_coordinator(group_of(shard), timeout_s=2)
+            return ""
+
+        async with self.client(asked) as client:
+            return list(await asyncio.gather(*(owner(client, s) for s in range(SHARDS))))
+
+    async def wait_until_shared(self) -> None:
+        """Wait until all own as many shards as they should, and agree on it."""
+
+        async def shared() -> bool:
+            seen = [await self.owners(address) for address in self.addresses]
+            counts = [seen[0].count(address) for address in self.addresses]
+            return all(each == seen[0] for each in seen) and min(counts) >= SHARDS // len(counts)
+
+        await wait_until_async(shared, timeout_s=START_TIMEOUT_S, describe=self._logs)
+
+    async def wait_until_owned_by(self, address: str) -> None:
+        """Wait until one of them owns everything."""
+
+        async def owned() -> bool:
+            return await self.owners(address) == [address] * SHARDS
+
+        await wait_until_async(owned, timeout_s=START_TIMEOUT_S, describe=self._logs)
+
+    def _logs(self) -> str:
+        return "\n".join(f"{a}: {self.log(a)[-2000:]}" for a in self.addresses)

@@ -1,4 +1,4 @@
-"""A service as a process that is expected to end at its start, and what it says then."""
+"""A service as a process: one that serves until it is killed, or ends at its start."""
 
 import asyncio
 import os
@@ -8,13 +8,72 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from drover.rpc.server import STORAGE_HEALTH
+from tests.support.addresses import free_address
+from tests.support.child_process import ChildProcess
 from tests.support.cluster import Finished
+from tests.support.waiting import wait_until
 
 SERVICES = ("coordinator", "config-store", "status-store", "worker")
 END_TIMEOUT_S = 120
+_HEALTH_TIMEOUT_S = 30
+
+
+class ServiceProcess:
+    """A service that keeps its address over any number of starts; it dies with the tests."""
+
+    def __init__(
+        self, service: str, directory: Path, environment: Mapping[str, str], *, address: str = ""
+    ) -> None:
+        self.address = address or free_address()
+        self.process = ChildProcess(
+            f"the {service} at {self.address}",
+            command_of(service),
+            log_path=directory / f"{service}-{self.address.rpartition(':')[2]}.log",
+            environment={**environment, listen_variable(service): self.address},
+        )
+
+    def launch(self) -> None:
+        """Start it, and leave it to it when it will serve."""
+        self.process.start(ready=lambda: True)
+
+    def start(self, *, serving: bool = True) -> None:
+        """Returns once it serves, or listens at least."""
+        self.process.start(ready=lambda: self.health() in ((True,) if serving else (True, False)))
+
+    def health(self, name: str = "") -> bool | None:
+        """Whether it says that it serves; None when it does not answer."""
+        with grpc.insecure_channel(self.address) as connection:
+            stub: Any = health_pb2_grpc.HealthStub(connection)
+            try:
+                answer = stub.Check(
+                    health_pb2.HealthCheckRequest(service=name), timeout=_HEALTH_TIMEOUT_S
+                )
+            except grpc.RpcError:
+                return None
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def wait_for_storage(self, *, serving: bool) -> None:
+        """Until its health says so of the storage."""
+        wait_until(lambda: self.health(STORAGE_HEALTH) is serving, describe=self.process.shown_log)
+
+    def said(self, event: str) -> int:
+        """How often its log has this event."""
+        log = self.process.log()
+        return log.count(f'"event": "{event}"') + log.count(f'"event":"{event}"')
+
+    def assert_unharmed(self) -> None:
+        """It runs, and has met no defect."""
+        assert self.process.is_alive, self.process.shown_log()
+        log = self.process.log()
+        for sign in ("Traceback", "defect", '"level": "error"', '"level":"error"'):
+            assert sign not in log, log[max(0, log.index(sign) - 500) :][:2_000]
 
 
 async def run_to_its_end(
@@ -22,7 +81,7 @@ async def run_to_its_end(
 ) -> Finished:
     """Start a service on ``directory``; its log events are left out of what it says."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"drover_{service.replace('-', '_')}"),
+        *command_of(service),
         env={**service_environment(service, directory), **(env or {})},
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -43,12 +102,21 @@ async def run_to_its_end(
 
 def service_environment(service: str, directory: Path) -> dict[str, str]:
     """Everything a service has to be told to run by itself."""
-    variable = f"DROVER_{service.upper().replace('-', '_')}_LISTEN"
     return {
         **os.environ,
         "DROVER_STORAGE_URL": f"sqlite://{directory}",
-        variable: "127.0.0.1:0",
+        listen_variable(service): "127.0.0.1:0",
     }
+
+
+def command_of(service: str) -> list[str]:
+    """What starts it."""
+    return [sys.executable, "-m", f"drover_{service.replace('-', '_')}"]
+
+
+def listen_variable(service: str) -> str:
+    """What tells it where to listen."""
+    return f"DROVER_{service.upper().replace('-', '_')}_LISTEN"
 
 
 def assert_one_clear_line(done: Finished, service: str, *parts: object, exit_code: int = 1) -> None:

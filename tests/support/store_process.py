@@ -1,24 +1,18 @@
 """Stores as processes of their own, and a leader that writes to them whatever happens."""
 
 import asyncio
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-
 from drover.client import ConfigStoreClient, ReplicasChannel
 from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import Term
-from drover.rpc.server import STORAGE_HEALTH
-from tests.support.addresses import HOST, free_ports
-from tests.support.child_process import ChildProcess
-from tests.support.kafka.clients import CALL_TIMEOUT_S, read_all
-from tests.support.waiting import wait_until, wait_until_async
+from tests.support.kafka.clients import read_all
+from tests.support.service_process import ServiceProcess
+from tests.support.waiting import wait_until_async
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,56 +45,11 @@ class OnKafka:
         return f"{self.prefix}status"
 
 
-class StoreProcess:
-    """A config or status store on Kafka; it keeps its address over any number of restarts."""
+class StoreProcess(ServiceProcess):
+    """A config or status store on Kafka."""
 
     def __init__(self, service: str, where: OnKafka, directory: Path, **environment: str) -> None:
-        (port,) = free_ports(1)
-        self.address = f"{HOST}:{port}"
-        module = service.replace("-", "_")
-        self.process = ChildProcess(
-            f"the {service} at {self.address}",
-            [sys.executable, "-m", f"drover_{module}"],
-            log_path=directory / f"{service}-{port}.log",
-            environment={
-                **where.environment(),
-                f"DROVER_{module.upper()}_LISTEN": self.address,
-                **environment,
-            },
-        )
-
-    def start(self, *, serving: bool = True) -> None:
-        """Returns once it serves, or listens at least."""
-        self.process.start(ready=lambda: self.health() in ((True,) if serving else (True, False)))
-
-    def health(self, name: str = "") -> bool | None:
-        """Whether it says that it serves; None when it does not answer."""
-        with grpc.insecure_channel(self.address) as connection:
-            stub: Any = health_pb2_grpc.HealthStub(connection)
-            try:
-                answer = stub.Check(
-                    health_pb2.HealthCheckRequest(service=name), timeout=CALL_TIMEOUT_S
-                )
-            except grpc.RpcError:
-                return None
-        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
-
-    def wait_for_storage(self, *, serving: bool) -> None:
-        """Until its health says so of the storage."""
-        wait_until(lambda: self.health(STORAGE_HEALTH) is serving, describe=self.process.shown_log)
-
-    def said(self, event: str) -> int:
-        """How often its log has this event."""
-        return self.process.log().count(f'"event": "{event}"') + self.process.log().count(
-            f'"event":"{event}"'
-        )
-
-    def assert_unharmed(self) -> None:
-        """It runs, and has met no defect."""
-        assert self.process.is_alive, self.process.shown_log()
-        log = self.process.log()
-        for sign in ("Traceback", "defect", '"level": "error"', '"level":"error"'):
-            assert sign not in log, log[max(0, log.index(sign) - 500) :][:2_000]
+        super().__init__(service, directory, {**where.environment(), **environment})
 
 
 @dataclass
