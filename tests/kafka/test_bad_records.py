@@ -62,8 +62,7 @@ def test_bad_records_are_told_once_and_stop_nothing(
         # read from the beginning they are told once more, and no more is lost than before
         for name, (topic, _) in bad.items():
             since = len(drover.events(name))
-            drover.processes[name].kill()
-            drover.start_one(name)
+            drover.restart(name, kill=True)
             _wait_until_told(drover, name, topic, places[topic], since=since)
         assert what_is_held(drover) == held
         told = _told(drover, COORDINATOR, control_topic(options))

@@ -1,8 +1,7 @@
-"""The broker and Kafka Connect of the tests are real and leave nothing."""
+"""The broker of the tests is real, and their processes leave nothing."""
 
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from tests.support.child_process import ChildProcess
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all
-from tests.support.kafka.connect import FILE_SOURCE, KafkaConnect
 from tests.support.repository import REPOSITORY
 from tests.support.waiting import wait_until
 
@@ -79,36 +77,3 @@ sys.stdin.read()
     finally:
         with suppress(psutil.NoSuchProcess):
             child.kill()
-
-
-def test_kafka_connect_copies_a_file_and_leaves_nothing(
-    kafka: Kafka,
-    connect_cluster: Callable[..., KafkaConnect],
-    topic_prefix: str,
-    tmp_path: Path,
-) -> None:
-    topic, file = f"{topic_prefix}lines", tmp_path / "in.txt"
-    create_topic(kafka.bootstrap, topic)
-    file.write_text("one\ntwo\n")
-    connect = connect_cluster(bootstrap=kafka.bootstrap)
-
-    connect.rest.create(
-        "source", {"connector.class": FILE_SOURCE, "file": str(file), "topic": topic}
-    )
-
-    status = connect.rest.wait_until_running("source")
-    assert status["type"] == "source"
-    wait_until(lambda: values(kafka.bootstrap, topic) == [b"one", b"two"], describe=connect.log_end)
-    wait_until(
-        lambda: (
-            connect.rest.offsets("source")
-            == [{"partition": {"filename": str(file)}, "offset": {"position": 8}}]
-        ),
-        describe=connect.log_end,
-    )
-
-    process = psutil.Process(connect.process.pid)
-    connect.stop()
-    assert not process.is_running()
-    keys = [record.key for record in read_all(kafka.bootstrap, connect.options.config_topic)]
-    assert keys == [b"session-key", b"connector-source", b"task-source-0", b"commit-source"]

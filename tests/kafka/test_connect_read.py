@@ -395,8 +395,7 @@ def test_services_that_are_started_later_show_the_same(sides: SideBySide) -> Non
     finally:
         later.stop()
 
-    sides.drover.processes[COORDINATOR].stop()
-    sides.drover.start_one(COORDINATOR)
+    sides.drover.restart(COORDINATOR)
     assert {each: sides.drover.offsets(each) for each in names} == offsets
 
 

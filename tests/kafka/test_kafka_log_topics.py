@@ -129,7 +129,10 @@ async def test_more_replicas_than_brokers_are_told(client: KafkaClient) -> None:
         await ensure_topics(client, [spec])
 
 
-async def test_a_log_in_a_topic_that_is_not_there_is_refused(opened: LogOnKafka) -> None:
+async def test_a_log_in_a_topic_that_is_not_there_is_refused(
+    opened: LogOnKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drover.log.kafka.topics.LOOKS", 3)
     for spec in (KafkaLogSpec(topic="not-there"), replace(opened.spec, partitions=[1])):
         with raises_reason(Reason.STORAGE_MISCONFIGURED, spec.topic):
             await KafkaLog.open(opened.client, opened.control, spec, opened.clock)

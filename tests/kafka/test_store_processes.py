@@ -211,7 +211,7 @@ async def test_a_store_goes_on_being_read_while_the_broker_is_away(
         leader = Leader(client)
         await leader.write("a")
         store.wait_for_storage(serving=True)
-        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.stop)
         await asyncio.to_thread(store.wait_for_storage, serving=False)
         assert store.health() is True
         snapshot = await client.get_snapshot()

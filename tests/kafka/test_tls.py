@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from drover.dataplane.kafka.clients import shared_client
 from drover.errors import DroverError, Reason
 from drover.log.kafka.client import KafkaClient
 from drover.log.log import LogRecord
@@ -28,6 +29,8 @@ from tests.support.store_process import Leader, OnKafka, StoreProcess, at
 from tests.support.waiting import wait_until, wait_until_async
 
 MAX_LOG_LINES = 40
+#: A call tells what it has heard when its time is up; one that came too late is tried again.
+HEARD_S = 1.0
 
 
 @pytest.fixture
@@ -103,7 +106,8 @@ def test_tasks_write_and_read(mortal_broker: KafkaBroker, tls: Tls, topic_prefix
 
 
 async def test_a_log_is_told_that_it_is_not_let_in(refused: Refused, topic_prefix: str) -> None:
-    client = KafkaClient(storage_on(refused.bootstrap, topic_prefix, refused.settings))
+    storage = storage_on(refused.bootstrap, topic_prefix, refused.settings)
+    client = KafkaClient(storage, timeout_s=HEARD_S)
 
     async def is_told() -> bool:
         with pytest.raises(DroverError) as caught:
@@ -118,6 +122,7 @@ async def test_a_log_is_told_that_it_is_not_let_in(refused: Refused, topic_prefi
 
 def test_tasks_are_told_that_they_are_not_let_in(refused: Refused, topic_prefix: str) -> None:
     topic = Topic.at(refused.bootstrap, f"{topic_prefix}topic", refused.settings)
+    shared_client(topic.storage).timeout_s = HEARD_S
 
     def is_told(use: Callable[[], object]) -> bool:
         with pytest.raises(DroverError) as caught:

@@ -183,11 +183,6 @@ class KafkaBroker:
         else:
             self.start()
 
-    def restart(self) -> None:
-        """Stop it if it runs, and start it on the same folder and ports."""
-        self.stop()
-        self.start()
-
     @property
     def _data(self) -> Path:
         return self.directory / "data"
