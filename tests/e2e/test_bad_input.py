@@ -303,19 +303,9 @@ async def test_internal_services_refuse_calls_without_a_deadline(shared: SharedC
 
 @pytest.mark.parametrize(
     ("suffix", "text", "said"),
-    [
-        (".json", '["a"]', "a list"),
-        (".json", '"a"', "a single value"),
-        (".json", "12", "a single value"),
-        (".json", "null", "nothing"),
-        (".json", '{"name": "a", "config": "x"}', '"config" is a single value'),
+    [  # what else may be wrong with it: tests/unit/cli/test_definitions.py
         (".json", '{"name": "a", "config": {"file": {}}}', "config.file"),
         (".json", '{"name": "a"', ":1:"),
-        (".json", "", "not JSON"),
-        (".yaml", "a: [1, 2", "not YAML"),
-        (".yaml", "name: a\n\tconfig: x", "not YAML"),
-        (".yaml", "- a\n- b\n", "a list"),
-        (".yaml", "", "nothing"),
         (".yaml", "name: a\nname: b\n", "twice"),
         (".yaml", "config: {connector.class: FileStreamSource}", 'no "name"'),
     ],

@@ -129,8 +129,10 @@ async def test_a_read_only_data_directory(service: str, tmp_path: Path) -> None:
         assert list(directory.iterdir()) == []
 
 
-@pytest.mark.parametrize("leave_bytes", [0, 4096, 16 * 1024])
-@pytest.mark.parametrize("service", STORES)
+@pytest.mark.parametrize(
+    ("service", "leave_bytes"),
+    [*((service, 0) for service in STORES), ("coordinator", 4096), ("coordinator", 16 * 1024)],
+)
 async def test_a_full_data_directory(service: str, leave_bytes: int, tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", "1m") as directory:
         filler = fill(directory, leave_bytes=leave_bytes)

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.timeout(1200),
     pytest.mark.asyncio(loop_scope="session"),
-    pytest.mark.usefixtures("unharmed"),
+    pytest.mark.usefixtures("flowing"),
 ]
 
 STATE_TIMEOUT_S = 180.0

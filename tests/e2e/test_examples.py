@@ -14,7 +14,12 @@ from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.repository import REPOSITORY
 from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1200)]
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.timeout(1200),
+    pytest.mark.xdist_group("examples"),
+]
 
 EXAMPLES = REPOSITORY / "examples"
 PACKAGE = EXAMPLES / "json_files"

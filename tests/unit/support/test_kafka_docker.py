@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.support.kafka import docker_broker
-from tests.support.kafka.docker_broker import DockerImage, container_environment
+from tests.support.kafka.docker_broker import DockerImage
 
 
 @dataclass
@@ -54,11 +54,3 @@ def test_a_broker_that_does_not_start_is_not_left_behind(monkeypatch: pytest.Mon
         DockerImage(engine, "9.8.7").start()
 
     assert engine.killed_count == 1
-
-
-def test_settings_are_spelled_as_the_image_wants_them() -> None:
-    environment = container_environment(1234)
-
-    assert environment["KAFKA_ADVERTISED_LISTENERS"] == "PLAINTEXT://127.0.0.1:1234"
-    assert environment["KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR"] == "1"
-    assert not [name for name in environment if "." in name]

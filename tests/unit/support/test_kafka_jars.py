@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.addresses import free_ports
-from tests.support.kafka.jars import find_jars, kafka_version
+from tests.support.kafka.jars import find_jars
 from tests.support.kafka.missing import KafkaMissingError
 from tests.support.kafka.properties import write_properties
 
@@ -22,7 +21,6 @@ mkdir -p "$out" || exit 9
 """
 FETCHES = MVN + 'echo jar > "$out/kafka-clients-9.8.7.jar"\n'
 BREAKS_OFF = FETCHES + "echo '[ERROR] the network is gone'\nexit 1\n"
-FETCHES_NOTHING = MVN
 
 
 class Machine:
@@ -73,14 +71,6 @@ def test_jars_are_fetched_once(machine: Machine) -> None:
     assert list(machine.cache.iterdir()) == [first]
 
 
-def test_other_dependencies_are_another_folder(machine: Machine) -> None:
-    machine.install("mvn", FETCHES)
-    first = machine.find()
-    machine.pom.write_text(machine.pom.read_text() + "<!-- one more -->\n")
-
-    assert machine.find() != first
-
-
 def test_a_download_that_breaks_off_does_not_count(machine: Machine) -> None:
     machine.install("mvn", BREAKS_OFF)
 
@@ -88,13 +78,6 @@ def test_a_download_that_breaks_off_does_not_count(machine: Machine) -> None:
     assert list(machine.cache.iterdir()) == []
     machine.install("mvn", FETCHES)
     assert machine.find().is_dir()
-
-
-def test_a_download_without_kafka_does_not_count(machine: Machine) -> None:
-    machine.install("mvn", FETCHES_NOTHING)
-
-    assert "could not fetch" in machine.refusal()
-    assert list(machine.cache.iterdir()) == []
 
 
 def test_of_two_that_fetch_at_once_the_first_wins(machine: Machine) -> None:
@@ -111,25 +94,6 @@ def test_of_two_that_fetch_at_once_the_first_wins(machine: Machine) -> None:
 
 def test_without_maven_a_line_says_what_to_install(machine: Machine) -> None:
     assert machine.refusal().startswith("no mvn found in PATH")
-
-
-def test_without_java_a_line_says_what_to_install(machine: Machine) -> None:
-    machine.remove("java")
-
-    assert machine.refusal().startswith("no Java found")
-
-
-def test_the_pom_pins_a_release() -> None:
-    major, _, rest = kafka_version().partition(".")
-    assert int(major) >= 4
-    assert rest
-
-
-def test_ports_are_not_those_that_the_system_hands_out() -> None:
-    ports = free_ports(5)
-
-    assert len(set(ports)) == 5
-    assert all(20_000 <= port < 32_000 for port in ports)
 
 
 def test_properties_are_escaped(tmp_path: Path) -> None:
