@@ -8,12 +8,12 @@ from tests.support.kafka.fixtures import (
     connect_cluster,
     kafka,
     kafka_jars,
-    own_broker,
+    mortal_broker,
     skip_without_kafka,
     topic_prefix,
 )
 
-__all__ = ["connect_cluster", "kafka", "kafka_jars", "own_broker", "topic_prefix"]
+__all__ = ["connect_cluster", "kafka", "kafka_jars", "mortal_broker", "topic_prefix"]
 
 _HERE = Path(__file__).parent
 

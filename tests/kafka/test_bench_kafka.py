@@ -1,6 +1,5 @@
 """The figures beside Kafka Connect are measured: tiny, and without a look at how long it took."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,16 +8,16 @@ from tests.bench.kafka_connectors import connectors_a_second
 from tests.bench.kafka_copy import in_turn
 from tests.bench.kafka_sides import connect_side, drover_side
 from tests.bench.running import write_lines
-from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.choice import Kafka
 from tests.support.kafka.jars import KafkaJars
 
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 async def test_both_sides_copy_a_file_and_run_connectors(
-    own_broker: Callable[..., KafkaBroker], kafka_jars: KafkaJars, tmp_path: Path
+    kafka: Kafka, kafka_jars: KafkaJars, tmp_path: Path
 ) -> None:
-    bootstrap = own_broker().bootstrap
+    bootstrap = kafka.bootstrap
     source, empty = tmp_path / "lines.txt", tmp_path / "empty.txt"
     write_lines(source, 100)
     empty.touch()

@@ -1,20 +1,16 @@
-"""The broker and Kafka Connect of the tests are real, come back after a kill, and leave nothing."""
+"""The broker of the tests is real, and their processes leave nothing."""
 
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from confluent_kafka import KafkaException
 
 from tests.support.child_process import ChildProcess
-from tests.support.kafka.broker import KafkaBroker, SaslUsers
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all
-from tests.support.kafka.connect import FILE_SOURCE, KafkaConnect
 from tests.support.repository import REPOSITORY
 from tests.support.waiting import wait_until
 
@@ -33,19 +29,6 @@ def test_a_record_is_read_back(kafka: Kafka, topic_prefix: str) -> None:
     assert read == {(b"a", b"one"), (b"b", None), (None, b"")}
 
 
-def test_an_acknowledged_record_survives_a_kill(own_broker: Callable[..., KafkaBroker]) -> None:
-    broker = own_broker()
-    create_topic(broker.bootstrap, "lines")
-    produce(broker.bootstrap, "lines", [(None, b"before")])
-
-    broker.kill()
-    assert not broker.process.is_alive
-    broker.start()
-    produce(broker.bootstrap, "lines", [(None, b"after")])
-
-    assert values(broker.bootstrap, "lines") == [b"before", b"after"]
-
-
 def test_topics_are_not_made_by_themselves(kafka: Kafka, topic_prefix: str) -> None:
     with pytest.raises(AssertionError, match="UNKNOWN_TOPIC"):
         produce(
@@ -54,29 +37,6 @@ def test_topics_are_not_made_by_themselves(kafka: Kafka, topic_prefix: str) -> N
             [(None, b"lost")],
             settings={"topic.metadata.propagation.max.ms": 500, "message.timeout.ms": 20_000},
         )
-
-
-def test_a_broker_has_settings_of_its_own(own_broker: Callable[..., KafkaBroker]) -> None:
-    broker = own_broker(settings={"message.max.bytes": "2000"})
-    create_topic(broker.bootstrap, "lines")
-
-    with pytest.raises(AssertionError, match="MSG_SIZE_TOO_LARGE"):
-        produce(broker.bootstrap, "lines", [(None, bytes(5_000))])
-
-
-def test_a_user_may_do_what_an_acl_allows(own_broker: Callable[..., KafkaBroker]) -> None:
-    users = SaslUsers({"admin": "secret-1", "eve": "secret-2"}, super_user="admin")
-    broker = own_broker(users=users)
-    create_topic(broker.bootstrap, "lines")
-    admin, eve = users.client_settings("admin"), users.client_settings("eve")
-
-    produce(broker.sasl_bootstrap, "lines", [(None, b"allowed")], settings=admin)
-    with pytest.raises(AssertionError, match="TOPIC_AUTHORIZATION_FAILED"):
-        produce(broker.sasl_bootstrap, "lines", [(None, b"not allowed")], settings=eve)
-    with pytest.raises(KafkaException):
-        read_all(broker.sasl_bootstrap, "lines", settings=eve)
-
-    assert values(broker.bootstrap, "lines") == [b"allowed"]
 
 
 def test_a_process_that_does_not_start_shows_its_log(tmp_path: Path) -> None:
@@ -117,36 +77,3 @@ sys.stdin.read()
     finally:
         with suppress(psutil.NoSuchProcess):
             child.kill()
-
-
-def test_kafka_connect_copies_a_file_and_leaves_nothing(
-    kafka: Kafka,
-    connect_cluster: Callable[..., KafkaConnect],
-    topic_prefix: str,
-    tmp_path: Path,
-) -> None:
-    topic, file = f"{topic_prefix}lines", tmp_path / "in.txt"
-    create_topic(kafka.bootstrap, topic)
-    file.write_text("one\ntwo\n")
-    connect = connect_cluster(bootstrap=kafka.bootstrap)
-
-    connect.rest.create(
-        "source", {"connector.class": FILE_SOURCE, "file": str(file), "topic": topic}
-    )
-
-    status = connect.rest.wait_until_running("source")
-    assert status["type"] == "source"
-    wait_until(lambda: values(kafka.bootstrap, topic) == [b"one", b"two"], describe=connect.log_end)
-    wait_until(
-        lambda: (
-            connect.rest.offsets("source")
-            == [{"partition": {"filename": str(file)}, "offset": {"position": 8}}]
-        ),
-        describe=connect.log_end,
-    )
-
-    process = psutil.Process(connect.process.pid)
-    connect.stop()
-    assert not process.is_running()
-    keys = [record.key for record in read_all(kafka.bootstrap, connect.options.config_topic)]
-    assert keys == [b"session-key", b"connector-source", b"task-source-0", b"commit-source"]

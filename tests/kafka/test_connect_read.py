@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from drover.client import WriterClaim
+from drover.errors import Reason
 from drover.model.config import ConnectorEntry, RestartRequested, TargetState
-from drover.model.ids import TaskId
+from drover.model.ids import TaskId, Term
 from drover.model.status import RunState, StatusSnapshot
+from drover.testing import raises_reason
 from tests.support.kafka.both_sides import (
     Shown,
     last_values,
@@ -39,6 +42,10 @@ pytestmark = [pytest.mark.e2e]
 #: Where transactions make no difference.
 without_transactions = pytest.mark.parametrize(
     "sides", ["disabled"], ids=["plain"], indirect=True, scope="module"
+)
+#: Where they make all of it.
+with_transactions = pytest.mark.parametrize(
+    "sides", ["enabled"], ids=["exactly-once"], indirect=True, scope="module"
 )
 
 
@@ -388,9 +395,35 @@ def test_services_that_are_started_later_show_the_same(sides: SideBySide) -> Non
     finally:
         later.stop()
 
-    sides.drover.processes[COORDINATOR].stop()
-    sides.drover.start_one(COORDINATOR)
+    sides.drover.restart(COORDINATOR)
     assert {each: sides.drover.offsets(each) for each in names} == offsets
+
+
+@with_transactions
+def test_leaders_of_both_kinds_fence_each_other(sides: SideBySide) -> None:
+    """The last of all: Kafka Connect's leader is fenced at its end."""
+    connect, drover, name = sides.connect, sides.drover, "fenced"
+    config = sides.source(name, sides.new_topic())
+    connect.rest.create(name, config)
+    connect.rest.wait_until_running(name)
+
+    claim = _claim(drover, 1)
+    _write(drover, claim, {**config, "by": "drover"})
+    sides.same(name)
+
+    # its producer was fenced: it claims again, and then Drover is the one that is fenced
+    wait_until(lambda: _put(connect, {**config, "by": "connect"}), describe=connect.log_end)
+    wait_until(lambda: "PrivilegedWriteException" in connect.process.log())
+    with raises_reason(Reason.STALE_WRITER_EPOCH):
+        _write(drover, claim, {**config, "by": "a former leader"})
+    connect.rest.wait_until_running(name)
+    assert sides.same(name)[name]["config"] == {**config, "by": "connect"}
+
+    # its leader writes the tasks as well, and would fence whoever claims before that
+    wait_until(lambda: _is_applied(drover, name, "connect"), describe=connect.log_end)
+    _write(drover, _claim(drover, 2), {**config, "by": "drover again"})
+    assert sides.same(name)[name]["config"] == {**config, "by": "drover again"}
+    assert sides.record(f"connector-{name}") == {"properties": {**config, "by": "drover again"}}
 
 
 def _names(sides: SideBySide) -> set[str]:
@@ -413,3 +446,31 @@ def _states(sides: SideBySide, name: str) -> list[str]:
 def _workers(sides: SideBySide) -> set[str]:
     statuses = sides.drover.statuses().statuses.values()
     return {each.worker_id for each in statuses if each.state is RunState.RUNNING}
+
+
+def _is_applied(drover: DroverServices, name: str, by: str) -> bool:
+    """Whether the tasks are made from that config, and those of before are fenced."""
+    entry = drover.configs().connectors[name]
+    return (entry.applied_config or {}).get("by") == by and not entry.fencing_pending
+
+
+def _claim(drover: DroverServices, generation: int) -> WriterClaim:
+    term = Term(generation, 0)
+    return drover.call(lambda clients: clients.configs.claim_writer(owner="stand-in", term=term))
+
+
+def _write(drover: DroverServices, claim: WriterClaim, config: dict[str, str]) -> None:
+    drover.call(
+        lambda clients: clients.configs.put_connector_config(
+            name=config["name"], config=config, writer_epoch=claim.writer_epoch
+        )
+    )
+
+
+def _put(connect: KafkaConnect, config: dict[str, str]) -> bool:
+    """False where the worker has just been fenced and has to claim the topic first."""
+    try:
+        connect.rest.put_config(config["name"], config)
+    except ConnectRestError:
+        return False
+    return True

@@ -264,6 +264,7 @@ async def test_the_other_takes_over_from_one_that_was_killed(
         assert await a.client.describe(group_id) == before
 
 
+@pytest.mark.faults("coordinator")
 async def test_one_that_was_frozen_has_nothing_to_say_when_it_wakes_up(
     pair: CoordinatorProcesses, settings: dict[str, Any]
 ) -> None:
@@ -343,10 +344,11 @@ async def has_loaded(pair: CoordinatorProcesses, address: str) -> None:
 # --- brokers that are away ---------------------------------------------------------------------
 
 
+@pytest.mark.faults("coordinator")
 async def test_a_broker_that_is_away_at_the_start_and_later_is_waited_for(
-    own_broker: Callable[..., KafkaBroker], topic_prefix: str, tmp_path: Path
+    mortal_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
-    broker = await asyncio.to_thread(own_broker)
+    broker = mortal_broker
     await asyncio.to_thread(broker.stop)
     settings = kafka_settings(broker.bootstrap, topic_prefix, coordinator_lease_ms=LEASE_MS)
     coordinator = CoordinatorProcess(tmp_path, **settings)
@@ -402,10 +404,11 @@ async def is_serving(coordinator: CoordinatorProcess) -> bool:
     return await health(coordinator.address, "") == "SERVING"
 
 
+@pytest.mark.faults("coordinator")
 async def test_no_commit_that_was_acknowledged_is_lost_with_a_broker_or_a_coordinator(
-    own_broker: Callable[..., KafkaBroker], topic_prefix: str, tmp_path: Path
+    mortal_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
-    broker = await asyncio.to_thread(own_broker)
+    broker = mortal_broker
     settings = kafka_settings(broker.bootstrap, topic_prefix, coordinator_lease_ms=LEASE_MS)
     async with AsyncExitStack() as stack:
         coordinator = await stack.enter_async_context(coordinator_process(tmp_path, **settings))

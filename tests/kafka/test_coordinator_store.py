@@ -3,9 +3,8 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing, suppress
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -343,46 +342,43 @@ async def test_each_commit_of_a_sink_is_seen_right_after_it(
         assert found == f'{{"kafka_offset":{offset}}}'
 
 
+@pytest.mark.parametrize(
+    "lose", ["stop", pytest.param("kill", marks=pytest.mark.faults("coordinator"))]
+)
 async def test_positions_are_read_again_once_brokers_are_back(
-    own_broker: Callable[..., KafkaBroker], topic_prefix: str
+    mortal_broker: KafkaBroker, topic_prefix: str, lose: str
 ) -> None:
     """However often they were asked for meanwhile: tasks that were stopped wait for them."""
-    broker = await asyncio.to_thread(own_broker)
-    await asyncio.to_thread(create_topic, broker.bootstrap, "lines")
-    client = KafkaClient(small_storage(broker.bootstrap, topic_prefix), timeout_s=1)
+    sink, lines = f"{topic_prefix}sink", f"{topic_prefix}lines"
+    await asyncio.to_thread(create_topic, mortal_broker.bootstrap, lines)
+    client = KafkaClient(small_storage(mortal_broker.bootstrap, topic_prefix), timeout_s=1)
     groups = SinkGroups(client)
-    consumer = client.consumer({"group.id": "connect-sink"})
-    with closing(consumer):
-        position = [Position("lines", 0, 5)]
-        await asyncio.to_thread(consumer.commit, offsets=position, asynchronous=False)
-    await position_is(groups, 5)
-    for lose in (broker.kill, broker.stop):
-        await asyncio.to_thread(lose)
-        for _ in range(3):
-            with raises_reason(Reason.STORAGE_UNAVAILABLE, "connect-sink"):
-                await groups.positions("sink")
-            with suppress(UnavailableError):  # or what it saw a moment ago
-                await groups.look(["sink"], ["lines"])
-        await asyncio.to_thread(broker.start)
-        await position_is(groups, 5)
-        await wait_until_async(partial(has_no_members, groups), timeout_s=90)
-    await client.close()
 
-
-async def has_no_members(groups: SinkGroups) -> bool:
-    with suppress(UnavailableError):
-        return (await groups.look(["sink"], ["lines"])).live == set()
-    return False
-
-
-async def position_is(groups: SinkGroups, offset: int) -> None:
-    async def found() -> bool:
+    async def has_no_members() -> bool:
         with suppress(UnavailableError):
-            [position] = await groups.positions("sink")
-            return position.offset_json == f'{{"kafka_offset":{offset}}}'
+            return (await groups.look([sink], [lines])).live == set()
         return False
 
-    await wait_until_async(found, timeout_s=90)
+    async def position_is_found() -> bool:
+        with suppress(UnavailableError):
+            [position] = await groups.positions(sink)
+            return position.offset_json == '{"kafka_offset":5}'
+        return False
+
+    with closing(client.consumer({"group.id": f"connect-{sink}"})) as consumer:
+        position = [Position(lines, 0, 5)]
+        await asyncio.to_thread(consumer.commit, offsets=position, asynchronous=False)
+    await wait_until_async(position_is_found, timeout_s=90)
+    await asyncio.to_thread(getattr(mortal_broker, lose))
+    for _ in range(3):
+        with raises_reason(Reason.STORAGE_UNAVAILABLE, f"connect-{sink}"):
+            await groups.positions(sink)
+        with suppress(UnavailableError):  # or what it saw a moment ago
+            await groups.look([sink], [lines])
+    await asyncio.to_thread(mortal_broker.start)
+    await wait_until_async(position_is_found, timeout_s=90)
+    await wait_until_async(has_no_members, timeout_s=90)
+    await client.close()
 
 
 async def test_positions_that_were_altered_with_kafkas_own_tools_are_what_counts(

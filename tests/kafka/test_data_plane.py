@@ -3,7 +3,6 @@
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +17,6 @@ from drover.dataplane.partitioner import partition_for_key
 from drover.dataplane.payload import FrameError
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.errors import DataLossError, InvalidArgumentError, OutOfRangeError
-from drover.log.storage import KafkaStorage
 from drover_worker.engine.topic_watcher import TopicWatcher
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
@@ -272,22 +270,21 @@ def test_readers_are_woken_by_a_topic_and_by_its_records(topic: Topic) -> None:
     wait_until(lambda: woken == ["created", "grown"], timeout_s=20, describe=lambda: woken)
 
 
+@pytest.mark.parametrize("lose", ["stop", pytest.param("kill", marks=pytest.mark.faults("kafka"))])
 def test_readers_are_woken_on_after_a_restart_of_the_broker(
-    own_broker: Callable[..., KafkaBroker],
+    mortal_broker: KafkaBroker, topic_prefix: str, lose: str
 ) -> None:
     """Its partitions have another leader epoch then, and who asks with the old one is refused."""
-    broker = own_broker()
-    create_topic(broker.bootstrap, "t")
-    plane = KafkaPlane(KafkaStorage(bootstrap_servers=broker.bootstrap, group_id="data-plane"))
-    assert plane.end_offsets([("t", 0)]) == {("t", 0): 0}
+    topic = Topic.at(mortal_broker.bootstrap, f"{topic_prefix}topic")
+    create_topic(mortal_broker.bootstrap, topic.name)
+    key = (topic.name, 0)
+    assert topic.plane.end_offsets([key]) == {key: 0}
     woken: list[str] = []
-    watcher = TopicWatcher(plane, interval_ms=20)
-    for end, lose in enumerate((broker.kill, broker.stop)):
-        watcher.wait(_note(woken, lose.__name__), {("t", 0): end}, {"t": 1})
-        lose()
-        broker.start()
-        produce(broker.bootstrap, "t", [(None, b"v")])
-        wait_until(partial(woken.__contains__, lose.__name__), timeout_s=60)
+    TopicWatcher(topic.plane, interval_ms=20).wait(_note(woken, "grown"), {key: 0}, {key[0]: 1})
+    getattr(mortal_broker, lose)()
+    mortal_broker.start()
+    produce(mortal_broker.bootstrap, topic.name, [(None, b"v")])
+    wait_until(lambda: woken)
 
 
 def test_a_topic_that_is_missing_keeps_no_reader_of_others_asleep(topic: Topic) -> None:

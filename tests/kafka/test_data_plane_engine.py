@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -258,18 +258,14 @@ async def test_a_converter_that_would_make_other_bytes_fails_what_has_it(flow: F
 # -- deaths ----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def broker(own_broker: Callable[..., KafkaBroker]) -> KafkaBroker:
-    return own_broker()
-
-
-@pytest.mark.timeout(900)  # it starts two engines and two brokers
+@pytest.mark.faults("engine")
+@pytest.mark.timeout(900)  # it starts two engines and a broker
 async def test_deaths_of_broker_and_engine_lose_no_line(
-    broker: KafkaBroker, tmp_path: Path
+    mortal_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
 ) -> None:
-    storage = KafkaStorage(bootstrap_servers=broker.bootstrap, group_id="engine")
+    storage = KafkaStorage(bootstrap_servers=mortal_broker.bootstrap, group_id="engine")
     engine = Harness(tmp_path, storage=storage)
-    flow = Flow(engine, broker.bootstrap, tmp_path, "")
+    flow = Flow(engine, mortal_broker.bootstrap, tmp_path, topic_prefix)
     try:
         await engine.start()
         await flow.start("sink")
@@ -277,9 +273,9 @@ async def test_deaths_of_broker_and_engine_lose_no_line(
         flow.grow()
         await flow.wait_until_equal()
         flow.grow()
-        broker.kill()
+        mortal_broker.kill()
         flow.grow()
-        broker.start()
+        mortal_broker.start()
         await flow.wait_until_settled()
         assert flow.failures() == []
         # with the source's commits on their way: what it wrote is not in its offsets

@@ -33,14 +33,6 @@ A = LogRecord(b"a", b"v")
 B = LogRecord(b"b", b"v")
 
 
-@pytest.fixture
-def broker(own_broker: Callable[..., KafkaBroker]) -> KafkaBroker:
-    # an open transaction of a writer that is gone is ended promptly
-    return own_broker(
-        settings={"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
-    )
-
-
 @asynccontextmanager
 async def opened(
     broker: KafkaBroker, prefix: str
@@ -51,9 +43,9 @@ async def opened(
 
 
 async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_load(
-    broker: KafkaBroker, topic_prefix: str
+    mortal_broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    async with opened(broker, topic_prefix) as (log, client):
+    async with opened(mortal_broker, topic_prefix) as (log, client):
         following = Following(log)
         callers = [Caller(log, f"plain-{index}", None) for index in range(4)]
         callers += [Caller(log, f"leader-{index}", Term(1, 1)) for index in range(4)]
@@ -61,11 +53,10 @@ async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_lo
         with impatient(client):
             try:
                 await asyncio.gather(*(caller.goes_on() for caller in callers))
-                for _ in range(2):
-                    await asyncio.to_thread(broker.kill)
-                    await asyncio.gather(*(caller.fails() for caller in callers))
-                    await asyncio.to_thread(broker.start)
-                    await asyncio.gather(*(caller.goes_on() for caller in callers))
+                await asyncio.to_thread(mortal_broker.kill)
+                await asyncio.gather(*(caller.fails() for caller in callers))
+                await asyncio.to_thread(mortal_broker.start)
+                await asyncio.gather(*(caller.goes_on() for caller in callers))
             finally:
                 await asyncio.gather(*(caller.stop() for caller in callers))
 
@@ -79,23 +70,23 @@ async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_lo
 
 
 async def test_a_broker_that_comes_back_is_used_again(
-    broker: KafkaBroker, topic_prefix: str
+    mortal_broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    async with opened(broker, topic_prefix) as (log, client):
+    async with opened(mortal_broker, topic_prefix) as (log, client):
         following = Following(log)
         epoch = await log.claim("w", Term(1, 1))
         await log.append([A], epoch)
-        await asyncio.to_thread(broker.stop)
+        await asyncio.to_thread(mortal_broker.stop)
         with impatient(client):
-            with raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
+            with raises_reason(Reason.STORAGE_UNAVAILABLE, mortal_broker.bootstrap):
                 await log.append([B])
-            with raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
+            with raises_reason(Reason.STORAGE_UNAVAILABLE, mortal_broker.bootstrap):
                 await log.end_offset()
             with raises_reason(Reason.STORAGE_UNAVAILABLE):
                 await read_all(log)
             with raises_reason(Reason.STORAGE_UNAVAILABLE):
                 await log.claim("w", Term(2, 1))
-        await asyncio.to_thread(broker.start)
+        await asyncio.to_thread(mortal_broker.start)
         await until_it_works(lambda: log.claim("w", Term(2, 1)))
         await log.append([LogRecord(b"after", b"v")], epoch + 1)
         await wait_until_async(lambda: b"after" in following.keys)
@@ -103,28 +94,29 @@ async def test_a_broker_that_comes_back_is_used_again(
         assert [key for key in following.keys if key != b"b"] == [b"a", b"after"]
 
 
+@pytest.mark.faults("kafka")
 async def test_a_broker_that_is_not_there_at_the_start_is_waited_for_by_trying_again(
-    own_broker: Callable[..., KafkaBroker], topic_prefix: str
+    mortal_broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    broker = own_broker()
-    await asyncio.to_thread(broker.stop)
-    client = KafkaClient(storage_on(broker.bootstrap, topic_prefix), timeout_s=30)
-    with impatient(client), raises_reason(Reason.STORAGE_UNAVAILABLE, broker.bootstrap):
+    await asyncio.to_thread(mortal_broker.stop)
+    client = KafkaClient(storage_on(mortal_broker.bootstrap, topic_prefix), timeout_s=30)
+    with impatient(client), raises_reason(Reason.STORAGE_UNAVAILABLE, mortal_broker.bootstrap):
         await ControlTopic.open(client)
-    await asyncio.to_thread(broker.start)
+    await asyncio.to_thread(mortal_broker.start)
     control = await until_it_works(lambda: ControlTopic.open(client))
     await control.check_cluster(client.storage.group_id, None)
     await control.close()
     await client.close()
 
 
+@pytest.mark.faults("kafka")
 async def test_an_append_to_a_broker_that_is_silent_was_not_written(
-    broker: KafkaBroker, topic_prefix: str
+    mortal_broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    async with opened(broker, topic_prefix) as (log, client):
+    async with opened(mortal_broker, topic_prefix) as (log, client):
         epoch = await log.claim("w", Term(1, 1))
         await log.append([A], epoch)
-        process = psutil.Process(broker.process.pid)
+        process = psutil.Process(mortal_broker.process.pid)
         process.send_signal(signal.SIGSTOP)
         try:
             with (
@@ -144,9 +136,9 @@ async def test_an_append_to_a_broker_that_is_silent_was_not_written(
 
 
 async def test_an_append_whose_outcome_is_unknown_drops_the_claim(
-    broker: KafkaBroker, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+    mortal_broker: KafkaBroker, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = psutil.Process(broker.process.pid)
+    process = psutil.Process(mortal_broker.process.pid)
     end_transaction = kafka_writer.TransactionalWriter._end_transaction
 
     def while_it_is_silent(
@@ -155,7 +147,7 @@ async def test_an_append_whose_outcome_is_unknown_drops_the_claim(
         process.send_signal(signal.SIGSTOP)
         return end_transaction(writer, producer, IMPATIENT_S)
 
-    async with opened(broker, topic_prefix) as (log, _):
+    async with opened(mortal_broker, topic_prefix) as (log, _):
         epoch = await log.claim("w", Term(1, 1))
         await log.append([A], epoch)
         monkeypatch.setattr(
@@ -177,13 +169,13 @@ async def test_an_append_whose_outcome_is_unknown_drops_the_claim(
 
 
 async def test_a_dead_writers_open_transaction_holds_readers_up_for_its_timeout_only(
-    broker: KafkaBroker, topic_prefix: str
+    mortal_broker: KafkaBroker, topic_prefix: str
 ) -> None:
-    async with opened(broker, topic_prefix) as (log, _):
+    async with opened(mortal_broker, topic_prefix) as (log, _):
         following = Following(log)
         dead = Producer(
             {
-                "bootstrap.servers": broker.bootstrap,
+                "bootstrap.servers": mortal_broker.bootstrap,
                 "transactional.id": f"{topic_prefix}dead",
                 "transaction.timeout.ms": 4_000,
                 "log_level": 0,
@@ -191,7 +183,7 @@ async def test_a_dead_writers_open_transaction_holds_readers_up_for_its_timeout_
         )
         await asyncio.to_thread(dead.init_transactions, 30)
         dead.begin_transaction()
-        dead.produce(storage_on(broker.bootstrap, topic_prefix).topics.config, b"v", b"never")
+        dead.produce(f"{topic_prefix}configs", b"v", b"never")
         assert await asyncio.to_thread(dead.flush, 30) == 0
         assert await log.end_offset() == 0, "what may yet be given up is not there"
         end = await log.append([A])

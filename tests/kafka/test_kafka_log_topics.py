@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from drover.errors import DroverError, InvalidArgumentError, Reason
+from drover.errors import InvalidArgumentError, Reason
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.control import ControlTopic
 from drover.log.kafka.log import KafkaLog, KafkaLogSpec
@@ -36,9 +36,10 @@ from drover.log.log import LogRecord
 from drover.log.storage import KafkaStorage
 from drover.model.ids import Term
 from drover.testing import raises_reason, read_all
-from tests.support.kafka.broker import KafkaBroker, SaslUsers
+from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce
+from tests.support.kafka.fixtures import USERS
 from tests.support.kafka.following import Following
 from tests.support.kafka.logs import LogOnKafka, storage_on
 from tests.support.waiting import wait_until, wait_until_async
@@ -128,7 +129,10 @@ async def test_more_replicas_than_brokers_are_told(client: KafkaClient) -> None:
         await ensure_topics(client, [spec])
 
 
-async def test_a_log_in_a_topic_that_is_not_there_is_refused(opened: LogOnKafka) -> None:
+async def test_a_log_in_a_topic_that_is_not_there_is_refused(
+    opened: LogOnKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drover.log.kafka.topics.LOOKS", 3)
     for spec in (KafkaLogSpec(topic="not-there"), replace(opened.spec, partitions=[1])):
         with raises_reason(Reason.STORAGE_MISCONFIGURED, spec.topic):
             await KafkaLog.open(opened.client, opened.control, spec, opened.clock)
@@ -317,13 +321,12 @@ ANY_ACL = AclBindingFilter(
     AclOperation.ANY,
     AclPermissionType.ANY,
 )
-USERS = SaslUsers({"drover": "secret-1", "eve": "secret-2"})
 
 
 @pytest.fixture
-def guarded(own_broker: Callable[..., KafkaBroker], topic_prefix: str) -> KafkaBroker:
+def guarded(mortal_broker: KafkaBroker, topic_prefix: str) -> KafkaBroker:
     """A broker where the user ``drover`` may do what a cluster needs, and ``eve`` nothing."""
-    broker = own_broker(users=USERS)
+    broker = mortal_broker
     allowed = [
         (ResourceType.TOPIC, topic_prefix, ("READ", "WRITE", "CREATE", "DESCRIBE_CONFIGS")),
         (ResourceType.TRANSACTIONAL_ID, f"connect-cluster-{topic_prefix}", ("WRITE",)),
@@ -346,7 +349,7 @@ def guarded(own_broker: Callable[..., KafkaBroker], topic_prefix: str) -> KafkaB
     do(broker.bootstrap, lambda admin: admin.create_acls(bindings))
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     wait_until(
-        lambda: len(admin.describe_acls(ANY_ACL).result(60)) == len(bindings),
+        lambda: {*admin.describe_acls(ANY_ACL).result(60)} >= {*bindings},
         describe="the broker knows all ACLs",
     )
     return broker
@@ -380,21 +383,3 @@ async def test_settings_are_passed_through_and_acls_are_heeded(
         with raises_reason(Reason.STORAGE_MISCONFIGURED, spec.topic, "ACL"):
             await KafkaLog.open(eve, opened.control, spec, opened.clock)
         await eve.close()
-
-
-async def test_a_wrong_password_is_told_as_such(guarded: KafkaBroker, topic_prefix: str) -> None:
-    config = {**USERS.client_settings("drover"), "sasl.password": "guessed"}
-    client = KafkaClient(storage_on(guarded.sasl_bootstrap, topic_prefix, config), timeout_s=2)
-    told: list[DroverError] = []
-
-    async def is_told() -> bool:
-        """On a busy machine the brokers' refusal may come after the first call was given up."""
-        with pytest.raises(DroverError) as caught:
-            await ensure_topics(client, [config_topic(client.storage)])
-        told.append(caught.value)
-        return caught.value.reason is Reason.STORAGE_MISCONFIGURED
-
-    await wait_until_async(is_told, describe=lambda: told)
-    assert "DROVER_KAFKA_CONFIG" in told[-1].message
-    assert not [each for each in told if "guessed" in each.message]
-    await client.close()

@@ -97,8 +97,15 @@ async def open_log(
 
 @pytest.mark.parametrize(
     ("node", "silent"),
-    [(LEADER, False), (LEADER, True), (COORDINATOR, False)],
-    ids=["killed", "silent", "the transactions' is killed"],
+    [
+        pytest.param(LEADER, False, id="killed"),
+        pytest.param(LEADER, True, id="silent", marks=pytest.mark.faults("kafka")),
+        pytest.param(
+            *(COORDINATOR, False),
+            id="the transactions' is killed",
+            marks=pytest.mark.faults("kafka"),
+        ),
+    ],
 )
 async def test_nothing_is_lost_while_a_logs_leader_moves(
     cluster: KafkaCluster, topic_prefix: str, node: int, silent: bool
@@ -141,6 +148,7 @@ def test_a_source_writes_to_topics_that_not_every_broker_knows_yet(
         assert topic.write({"value": [b"first"]}, partition_count=3) == 1
 
 
+@pytest.mark.faults("kafka")
 @pytest.mark.parametrize("silent", [False, True], ids=["killed", "silent"])
 async def test_tasks_go_on_when_their_topics_leader_moves(
     cluster: KafkaCluster, topic_prefix: str, silent: bool
@@ -243,6 +251,7 @@ class Calls:
                 self.done += 1
 
 
+@pytest.mark.faults("kafka")
 async def test_services_go_on_when_the_leader_of_their_topics_dies(
     cluster: KafkaCluster, topic_prefix: str, tmp_path: Path
 ) -> None:

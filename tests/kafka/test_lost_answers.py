@@ -3,8 +3,8 @@
 import itertools
 import random
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import cast
 
@@ -19,14 +19,15 @@ from drover.log.kafka.writer import TransactionalWriter
 from drover.log.log import LogRecord
 from drover.model.ids import Term
 from drover.testing import raises_reason, read_all
-from tests.support.kafka.broker import KafkaBroker
+from tests.support.addresses import HOST, free_ports
+from tests.support.kafka.broker import BrokerOptions, KafkaBroker
 from tests.support.kafka.callers import Caller, assert_all_kept, calling
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, create_topic
 from tests.support.kafka.clients import read_all as read_topic
 from tests.support.kafka.following import Following
+from tests.support.kafka.jars import KafkaJars
 from tests.support.kafka.logs import LogOnKafka, impatient, storage_on
-from tests.support.kafka.ports import LOOPBACK, free_ports
 from tests.support.kafka.relay import (
     ADD_PARTITIONS_TO_TXN,
     LIST_OFFSETS,
@@ -43,14 +44,19 @@ SEEDS = 2
 LOST_COUNT = 100
 
 
-@pytest.fixture
-def relay(own_broker: Callable[..., KafkaBroker]) -> Iterator[Relay]:
+@pytest.fixture(scope="module")
+def relay(kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Relay]:
     """What all clients of a broker go through, and the broker itself too."""
     (port,) = free_ports(1)
-    broker = own_broker(settings={"advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}"})
-    relay = Relay(port, broker.port)
-    yield relay
-    relay.close()
+    settings = {"advertised.listeners": f"PLAINTEXT://{HOST}:{port}"}
+    directory = tmp_path_factory.mktemp("relayed")
+    broker = KafkaBroker(kafka_jars, directory, BrokerOptions(settings=settings))
+    with ExitStack() as stack:
+        stack.callback(broker.stop)
+        broker.start()
+        relay = Relay(port, broker.port)
+        stack.callback(relay.close)
+        yield relay
 
 
 @pytest.fixture
@@ -90,11 +96,14 @@ async def test_a_record_is_not_taken_for_one_that_was_given_up(
 @pytest.mark.parametrize(
     ("api_key", "fate"),
     [
-        (PRODUCE, Fate.LOST),
-        (PRODUCE, Fate.ANSWER_LOST),
-        (ADD_PARTITIONS_TO_TXN, Fate.ANSWER_LOST),
+        pytest.param(PRODUCE, Fate.LOST, id="not sent", marks=pytest.mark.faults("kafka")),
+        pytest.param(PRODUCE, Fate.ANSWER_LOST, id="not heard"),
+        pytest.param(
+            *(ADD_PARTITIONS_TO_TXN, Fate.ANSWER_LOST),
+            id="begun but not heard",
+            marks=pytest.mark.faults("kafka"),
+        ),
     ],
-    ids=["not sent", "not heard", "begun but not heard"],
 )
 async def test_an_append_that_was_given_up_was_not_written_and_the_claim_stays(
     relay: Relay, topic_prefix: str, api_key: int, fate: Fate
@@ -104,6 +113,7 @@ async def test_an_append_that_was_given_up_was_not_written_and_the_claim_stays(
         assert [one.record.key for one in await read_all(log)] == [b"before", b"after"]
 
 
+@pytest.mark.faults("kafka")
 async def test_a_transaction_that_brokers_never_heard_of_costs_the_claim_and_a_new_one_goes_on(
     relay: Relay, topic_prefix: str
 ) -> None:
@@ -143,6 +153,7 @@ async def after_one_was_given_up(
         yield log, epoch
 
 
+@pytest.mark.faults("kafka")
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_nothing_is_lost_by_a_network_that_loses_requests_and_answers(
     relay: Relay, topic_prefix: str, seed: int

@@ -175,10 +175,11 @@ async def test_a_store_that_is_told_to_stop_does_so_in_order(
 # brokers
 
 
+@pytest.mark.faults("kafka")
 async def test_nothing_is_lost_when_the_broker_is_killed(
-    own_broker: Callable[..., KafkaBroker], topic_prefix: str, new_store: StartStore
+    mortal_broker: KafkaBroker, topic_prefix: str, new_store: StartStore
 ) -> None:
-    broker = own_broker()
+    broker = mortal_broker
     where = OnKafka(bootstrap=broker.bootstrap, prefix=topic_prefix)
     one, two = new_store(where), new_store(where)
     async with writing(one, two) as leader:
@@ -201,16 +202,16 @@ async def pause_once(store: StoreProcess, name: str) -> None:
 
 
 async def test_a_store_goes_on_being_read_while_the_broker_is_away(
-    own_broker: Callable[..., KafkaBroker], topic_prefix: str, new_store: StartStore
+    mortal_broker: KafkaBroker, topic_prefix: str, new_store: StartStore
 ) -> None:
-    broker = own_broker()
+    broker = mortal_broker
     where = OnKafka(bootstrap=broker.bootstrap, prefix=topic_prefix)
     store = new_store(where)
     async with at(store) as client:
         leader = Leader(client)
         await leader.write("a")
         store.wait_for_storage(serving=True)
-        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.stop)
         await asyncio.to_thread(store.wait_for_storage, serving=False)
         assert store.health() is True
         snapshot = await client.get_snapshot()
@@ -227,10 +228,11 @@ async def test_a_store_goes_on_being_read_while_the_broker_is_away(
     store.assert_unharmed()
 
 
+@pytest.mark.faults("kafka")
 async def test_a_store_listens_before_its_broker_is_there(
-    own_broker: Callable[..., KafkaBroker], topic_prefix: str, new_store: StartStore
+    mortal_broker: KafkaBroker, topic_prefix: str, new_store: StartStore
 ) -> None:
-    broker = own_broker()
+    broker = mortal_broker
     broker.stop()
     where = OnKafka(bootstrap=broker.bootstrap, prefix=topic_prefix)
     store = new_store(where, start=False)
@@ -255,16 +257,6 @@ async def ended(service: str, where: OnKafka, directory: Path, **environment: st
     return await run_to_its_end(service, directory, {**where.environment(), **environment})
 
 
-@pytest.mark.parametrize("service", ["config-store", "status-store"])
-async def test_a_cluster_of_another_name_is_refused(
-    where: OnKafka, new_store: StartStore, tmp_path: Path, service: str
-) -> None:
-    store = new_store(where)
-    done = await ended(service, where, tmp_path, DROVER_GROUP_ID="others")
-    assert_one_clear_line(done, service, "others", f"{where.prefix}group", f"{where.prefix}control")
-    store.assert_unharmed()
-
-
 async def test_a_config_topic_of_several_partitions_is_refused(
     where: OnKafka, tmp_path: Path
 ) -> None:
@@ -275,18 +267,9 @@ async def test_a_config_topic_of_several_partitions_is_refused(
     assert_one_clear_line(done, "config-store", where.config_topic, "3", "kafka-topics")
 
 
-async def test_a_topic_that_is_not_compacted_is_refused(where: OnKafka, tmp_path: Path) -> None:
-    create_topic(where.bootstrap, where.config_topic, config={"cleanup.policy": "delete"})
-    done = await ended("config-store", where, tmp_path)
-    assert_one_clear_line(
-        done, "config-store", where.config_topic, "cleanup.policy", "kafka-configs"
-    )
-
-
 @pytest.mark.parametrize(
     ("environment", "parts"),
     [
-        ({"DROVER_KAFKA_CONFIG": '{"no.such.setting": "1"}'}, ["no.such.setting"]),
         ({"DROVER_KAFKA_CONFIG": '{"acks": "1"}'}, ["DROVER_KAFKA_CONFIG", "acks"]),
         ({"DROVER_STORAGE_URL": "kafka://nowhere"}, ["DROVER_STORAGE_URL", "nowhere"]),
     ],
@@ -375,6 +358,7 @@ def running(task: int) -> StatusWrite:
     return StatusWrite(Status(TaskId("c", task), RunState.RUNNING, "w:1", 1))
 
 
+@pytest.mark.faults("kafka")
 async def test_statuses_are_kept_when_a_status_store_is_killed(
     where: OnKafka, new_store: StartStore
 ) -> None:

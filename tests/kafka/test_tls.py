@@ -1,21 +1,24 @@
-"""Everything of Drover at a broker that speaks TLS, and what those hear whom it does not let in."""
+"""Everything of Drover at a broker with TLS, and what those hear whom it does not let in."""
 
 import asyncio
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from drover.dataplane.kafka.clients import shared_client
 from drover.errors import DroverError, Reason
 from drover.log.kafka.client import KafkaClient
 from drover.log.log import LogRecord
 from drover.model.ids import Term
 from drover.testing import raises_reason
-from tests.support.kafka.broker import BrokerOptions, KafkaBroker
+from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.data_topic import Topic
+from tests.support.kafka.fixtures import USERS
 from tests.support.kafka.following import Following
 from tests.support.kafka.jars import KafkaJars
 from tests.support.kafka.logs import LogOnKafka, storage_on
@@ -26,41 +29,57 @@ from tests.support.store_process import Leader, OnKafka, StoreProcess, at
 from tests.support.waiting import wait_until, wait_until_async
 
 MAX_LOG_LINES = 40
+#: A call tells what it has heard when its time is up; one that came too late is tried again.
+HEARD_S = 1.0
+
+
+@pytest.fixture
+def tls(mortal_broker: KafkaBroker) -> Tls:
+    assert mortal_broker.options.tls is not None
+    return mortal_broker.options.tls
 
 
 @pytest.fixture(scope="module")
-def certificates(
-    kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Certificate]:
-    directory = tmp_path_factory.mktemp("certificates")
-    names = ("broker", "client", "another")
-    return {name: make_certificate(kafka_jars, directory, name) for name in names}
+def another(kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """One that nobody trusts."""
+    return make_certificate(kafka_jars, tmp_path_factory.mktemp("certificates"), "another")
 
 
-@pytest.fixture(scope="module")
-def tls(certificates: dict[str, Certificate]) -> Tls:
-    return Tls(certificates["broker"], certificates["client"])
+@dataclass(frozen=True)
+class Refused:
+    """Settings of a client that is not let in there, and a word of what it is told."""
+
+    bootstrap: str
+    settings: dict[str, str]
+    word: str = "certificate"
+
+    def is_told(self, error: DroverError) -> bool:
+        """Not so where a busy machine heard of it after the call had been given up."""
+        assert "guessed" not in error.message
+        if error.reason is Reason.STORAGE_UNAVAILABLE:
+            return False
+        assert error.reason is Reason.STORAGE_MISCONFIGURED, error
+        assert "DROVER_KAFKA_CONFIG" in error.message
+        assert self.word in error.message
+        return True
 
 
-@pytest.fixture(scope="module")
-def broker(
-    kafka_jars: KafkaJars, tls: Tls, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[KafkaBroker]:
-    broker = KafkaBroker(kafka_jars, tmp_path_factory.mktemp("broker"), BrokerOptions(tls=tls))
-    broker.start()
-    yield broker
-    broker.stop()
+REFUSALS = ("an authority that did not sign", "no certificate", "a wrong password")
 
 
-@pytest.fixture(params=["an authority that did not sign", "no certificate"])
+@pytest.fixture(params=REFUSALS)
 def refused(
-    request: pytest.FixtureRequest, tls: Tls, certificates: dict[str, Certificate]
-) -> dict[str, str]:
-    """Settings of a client that does not trust the broker, or that the broker does not trust."""
+    request: pytest.FixtureRequest, mortal_broker: KafkaBroker, tls: Tls, another: Certificate
+) -> Refused:
+    if request.param == "a wrong password":
+        settings = {**USERS.client_settings("drover"), "sasl.password": "guessed"}
+        return Refused(mortal_broker.sasl_bootstrap, settings, "password")
     settings = tls.client_settings()
     if request.param == "no certificate":
-        return {name: value for name, value in settings.items() if "keystore" not in name}
-    return {**settings, "ssl.ca.location": str(certificates["another"].pem)}
+        settings = {name: value for name, value in settings.items() if "keystore" not in name}
+    else:
+        settings["ssl.ca.location"] = str(another.pem)
+    return Refused(mortal_broker.tls_bootstrap, settings)
 
 
 def as_variable(settings: dict[str, str]) -> dict[str, str]:
@@ -68,10 +87,10 @@ def as_variable(settings: dict[str, str]) -> dict[str, str]:
 
 
 async def test_a_log_is_claimed_written_and_followed(
-    broker: KafkaBroker, tls: Tls, topic_prefix: str
+    mortal_broker: KafkaBroker, tls: Tls, topic_prefix: str
 ) -> None:
     async with LogOnKafka.opened(
-        broker.tls_bootstrap, topic_prefix, client_config=tls.client_settings()
+        mortal_broker.tls_bootstrap, topic_prefix, client_config=tls.client_settings()
     ) as on_kafka:
         following = Following(on_kafka.log)
         epoch = await on_kafka.log.claim("w", Term(1, 1))
@@ -80,21 +99,20 @@ async def test_a_log_is_claimed_written_and_followed(
         await following.brings([b"privileged", b"plain"])
 
 
-def test_tasks_write_and_read(broker: KafkaBroker, tls: Tls, topic_prefix: str) -> None:
-    topic = Topic.at(broker.tls_bootstrap, f"{topic_prefix}topic", tls.client_settings())
+def test_tasks_write_and_read(mortal_broker: KafkaBroker, tls: Tls, topic_prefix: str) -> None:
+    topic = Topic.at(mortal_broker.tls_bootstrap, f"{topic_prefix}topic", tls.client_settings())
     topic.write({"value": [b"1", b"2"]}, partition_count=2, spread_keyless=True)
     assert sorted(topic.values(0, 1)) == [b"1", b"2"]
 
 
-async def test_a_log_is_told_that_it_is_not_let_in(
-    broker: KafkaBroker, topic_prefix: str, refused: dict[str, str]
-) -> None:
-    client = KafkaClient(storage_on(broker.tls_bootstrap, topic_prefix, refused))
+async def test_a_log_is_told_that_it_is_not_let_in(refused: Refused, topic_prefix: str) -> None:
+    storage = storage_on(refused.bootstrap, topic_prefix, refused.settings)
+    client = KafkaClient(storage, timeout_s=HEARD_S)
 
     async def is_told() -> bool:
         with pytest.raises(DroverError) as caught:
             await client.describe_topic("any")
-        return says_why(caught.value)
+        return refused.is_told(caught.value)
 
     try:
         await wait_until_async(is_told)
@@ -102,10 +120,15 @@ async def test_a_log_is_told_that_it_is_not_let_in(
         await client.close()
 
 
-def test_tasks_are_told_that_they_are_not_let_in(
-    broker: KafkaBroker, topic_prefix: str, refused: dict[str, str]
-) -> None:
-    topic = Topic.at(broker.tls_bootstrap, f"{topic_prefix}topic", refused)
+def test_tasks_are_told_that_they_are_not_let_in(refused: Refused, topic_prefix: str) -> None:
+    topic = Topic.at(refused.bootstrap, f"{topic_prefix}topic", refused.settings)
+    shared_client(topic.storage).timeout_s = HEARD_S
+
+    def is_told(use: Callable[[], object]) -> bool:
+        with pytest.raises(DroverError) as caught:
+            use()
+        return refused.is_told(caught.value)
+
     for use in (
         lambda: topic.plane.partition_counts([topic.name]),
         lambda: topic.plane.end_offsets([(topic.name, 0)]),
@@ -114,40 +137,31 @@ def test_tasks_are_told_that_they_are_not_let_in(
         wait_until(partial(is_told, use))
 
 
-def is_told(use: Callable[[], object]) -> bool:
-    with pytest.raises(DroverError) as caught:
-        use()
-    return says_why(caught.value)
-
-
-def says_why(error: DroverError) -> bool:
-    """Not so where a busy machine heard of the refusal after the call had been given up."""
-    if error.reason is Reason.STORAGE_UNAVAILABLE:
-        return False
-    assert error.reason is Reason.STORAGE_MISCONFIGURED, error
-    assert "DROVER_KAFKA_CONFIG" in error.message
-    assert "certificate" in error.message
-    return True
-
-
-@pytest.mark.parametrize("service", ["config-store", "coordinator"])
+@pytest.mark.parametrize(
+    ("service", "refused"),
+    list(zip(("config-store", "coordinator", "status-store"), REFUSALS, strict=True)),
+    indirect=["refused"],
+)
 async def test_a_service_that_is_not_let_in_ends_and_says_why(
-    broker: KafkaBroker, topic_prefix: str, tmp_path: Path, refused: dict[str, str], service: str
+    topic_prefix: str, tmp_path: Path, refused: Refused, service: str
 ) -> None:
-    where = OnKafka(bootstrap=broker.tls_bootstrap, prefix=topic_prefix)
-    environment = {**where.environment(), **as_variable(refused)}
+    where = OnKafka(bootstrap=refused.bootstrap, prefix=topic_prefix)
+    environment = {**where.environment(), **as_variable(refused.settings)}
     done = await run_to_its_end(service, tmp_path, environment)
-    assert_one_clear_line(done, service, broker.tls_bootstrap, "DROVER_KAFKA_CONFIG", "certificate")
+    words = (refused.bootstrap, "DROVER_KAFKA_CONFIG", refused.word)
+    assert_one_clear_line(done, service, *words)
+    assert "guessed" not in done.err
 
 
+@pytest.mark.faults("kafka")
 async def test_a_store_is_unhealthy_while_its_broker_has_a_certificate_that_it_does_not_trust(
-    broker: KafkaBroker,
+    mortal_broker: KafkaBroker,
     tls: Tls,
-    certificates: dict[str, Certificate],
+    another: Certificate,
     topic_prefix: str,
     tmp_path: Path,
 ) -> None:
-    where = OnKafka(bootstrap=broker.tls_bootstrap, prefix=topic_prefix)
+    where = OnKafka(bootstrap=mortal_broker.tls_bootstrap, prefix=topic_prefix)
     store = StoreProcess("config-store", where, tmp_path, **as_variable(tls.client_settings()))
     good = tls.broker.keystore.read_bytes()
     try:
@@ -156,17 +170,17 @@ async def test_a_store_is_unhealthy_while_its_broker_has_a_certificate_that_it_d
             leader = Leader(client)
             await leader.write("before")
             store.wait_for_storage(serving=True)
-            await asyncio.to_thread(broker.stop)
-            shutil.copy(certificates["another"].keystore, tls.broker.keystore)
-            await asyncio.to_thread(broker.start)
+            await asyncio.to_thread(mortal_broker.stop)
+            shutil.copy(another.keystore, tls.broker.keystore)
+            await asyncio.to_thread(mortal_broker.start)
             wait_until(lambda: "certificate verify failed" in store.process.log(), timeout_s=60)
             store.wait_for_storage(serving=False)
             assert store.health()
             with raises_reason(Reason.STORAGE_MISCONFIGURED, "DROVER_KAFKA_CONFIG", "certificate"):
                 await leader.write("meanwhile")
-            await asyncio.to_thread(broker.stop)
+            await asyncio.to_thread(mortal_broker.stop)
             tls.broker.keystore.write_bytes(good)
-            await asyncio.to_thread(broker.start)
+            await asyncio.to_thread(mortal_broker.start)
             await asyncio.to_thread(store.wait_for_storage, serving=True)
             await leader.write("after")
         assert_told_in_turn(store.process.log(), "the storage is away", "the storage is back")
@@ -174,4 +188,5 @@ async def test_a_store_is_unhealthy_while_its_broker_has_a_certificate_that_it_d
         store.assert_unharmed()
     finally:
         store.process.stop()
+        mortal_broker.stop()
         tls.broker.keystore.write_bytes(good)

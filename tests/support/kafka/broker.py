@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from drover.cli.ports import is_free
+from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
 from tests.support.kafka.clients import answers
 from tests.support.kafka.jars import KafkaJars
-from tests.support.kafka.ports import LOOPBACK, free_ports, is_free
 from tests.support.kafka.properties import write_properties
 from tests.support.kafka.tls import Tls
 
@@ -120,7 +121,7 @@ class KafkaBroker:
     @property
     def bootstrap(self) -> str:
         """Where clients without a password connect."""
-        return f"{LOOPBACK}:{self.port}"
+        return f"{HOST}:{self.port}"
 
     @property
     def port(self) -> int:
@@ -130,19 +131,19 @@ class KafkaBroker:
     @property
     def controller(self) -> str:
         """What others join."""
-        return self.options.controller or f"{LOOPBACK}:{self._controller_port}"
+        return self.options.controller or f"{HOST}:{self._controller_port}"
 
     @property
     def sasl_bootstrap(self) -> str:
         """Where the users of ``SaslUsers`` connect."""
         assert self.options.users is not None, "this broker was started without users"
-        return f"{LOOPBACK}:{self._sasl_port}"
+        return f"{HOST}:{self._sasl_port}"
 
     @property
     def tls_bootstrap(self) -> str:
         """Where the client of ``Tls`` connects."""
         assert self.options.tls is not None, "this broker was started without certificates"
-        return f"{LOOPBACK}:{self._tls_port}"
+        return f"{HOST}:{self._tls_port}"
 
     @property
     def log_path(self) -> Path:
@@ -152,7 +153,7 @@ class KafkaBroker:
     def start(self) -> None:
         """Returns once it serves; the first time its storage is formatted."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        if not is_free(self._port):
+        if not is_free(HOST, self._port):
             raise OSError(f"port {self._port} is in use: stop what listens there, or name another")
         write_properties(self._properties, self._settings())
         if not (self._data / "meta.properties").exists():
@@ -175,10 +176,12 @@ class KafkaBroker:
         """SIGCONT: it goes on, late."""
         self.process.thaw()
 
-    def restart(self) -> None:
-        """Stop it if it runs, and start it on the same folder and ports."""
-        self.stop()
-        self.start()
+    def revive(self) -> None:
+        """It runs after this, whatever was done to it."""
+        if self.process.is_alive:
+            self.thaw()
+        else:
+            self.start()
 
     @property
     def _data(self) -> Path:
@@ -206,14 +209,14 @@ class KafkaBroker:
 
     def _settings(self) -> dict[str, object]:
         joins = bool(self.options.controller)
-        listeners = {"PLAINTEXT": f"PLAINTEXT://{LOOPBACK}:{self._port}"}
+        listeners = {"PLAINTEXT": f"PLAINTEXT://{HOST}:{self._port}"}
         if not joins:
             listeners["CONTROLLER"] = f"CONTROLLER://{self.controller}"
         users, tls = self.options.users, self.options.tls
         if tls is not None:
             listeners["TLS"] = f"TLS://{self.tls_bootstrap}"
         if users is not None:
-            listeners["SASL"] = f"SASL://{LOOPBACK}:{self._sasl_port}"
+            listeners["SASL"] = f"SASL://{HOST}:{self._sasl_port}"
         return {
             **QUICK_SETTINGS,
             "process.roles": "broker" if joins else "broker,controller",

@@ -1,5 +1,6 @@
 """What tests do with a broker: make topics, write records, and read all that a topic holds."""
 
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.kafka.ports import is_listening
+from tests.support.addresses import HOST
 from tests.support.waiting import wait_until
 
 ANSWER_TIMEOUT_S = 5
@@ -31,12 +32,21 @@ class Record:
 def answers(bootstrap: str) -> bool:
     """Whether a broker serves there now; one that does not is not waited for."""
     host, _, port = bootstrap.partition(",")[0].rpartition(":")
-    if host == "127.0.0.1" and not is_listening(int(port)):
+    if host == HOST and not is_listening(int(port)):
         return False
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     try:
         return bool(admin.list_topics(timeout=ANSWER_TIMEOUT_S).brokers)
     except KafkaException:
+        return False
+
+
+def is_listening(port: int) -> bool:
+    """Whether somebody accepts connections there."""
+    try:
+        with socket.create_connection((HOST, port), timeout=1):
+            return True
+    except OSError:
         return False
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
 from tests.support.kafka.connect_rest import ConnectRest
 from tests.support.kafka.jars import KafkaJars
-from tests.support.kafka.ports import LOOPBACK, free_ports
 from tests.support.kafka.properties import write_properties
 
 HEAP_MIB = 256
@@ -67,7 +67,7 @@ class KafkaConnect:
         (self._port,) = free_ports(1)
         self._bootstrap = bootstrap
         self._properties = directory / "connect.properties"
-        self.rest = ConnectRest(f"http://{LOOPBACK}:{self._port}")
+        self.rest = ConnectRest(f"http://{HOST}:{self._port}")
         self.process = ChildProcess(
             "Kafka Connect",
             jars.command(
@@ -107,8 +107,8 @@ class KafkaConnect:
             **_SETTINGS,
             "bootstrap.servers": self._bootstrap,
             "group.id": options.group_id,
-            "listeners": f"http://{LOOPBACK}:{self._port}",
-            "rest.advertised.host.name": LOOPBACK,
+            "listeners": f"http://{HOST}:{self._port}",
+            "rest.advertised.host.name": HOST,
             "config.storage.topic": options.config_topic,
             "offset.storage.topic": options.offset_topic,
             "status.storage.topic": options.status_topic,

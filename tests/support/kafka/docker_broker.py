@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tests.support.addresses import HOST, free_ports
 from tests.support.kafka.broker import QUICK_SETTINGS
 from tests.support.kafka.clients import answers
 from tests.support.kafka.missing import KafkaMissingError
-from tests.support.kafka.ports import LOOPBACK, free_ports
 from tests.support.waiting import wait_until
 
 START_TIMEOUT_S = 120
@@ -54,10 +54,10 @@ class DockerImage:
             image_name(self.version),
             detach=True,
             auto_remove=True,
-            ports={"9092/tcp": (LOOPBACK, port)},
+            ports={"9092/tcp": (HOST, port)},
             environment=container_environment(port),
         )
-        broker = DockerBroker(container, f"{LOOPBACK}:{port}")
+        broker = DockerBroker(container, f"{HOST}:{port}")
         try:
             wait_until(
                 lambda: answers(broker.bootstrap), timeout_s=START_TIMEOUT_S, describe=broker.log
@@ -90,7 +90,7 @@ def container_environment(port: int) -> dict[str, str]:
         **QUICK_SETTINGS,
         "controller.quorum.voters": "1@localhost:9093",
         "listeners": "PLAINTEXT://:9092,CONTROLLER://:9093",
-        "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "auto.create.topics.enable": "false",
     }

@@ -2,16 +2,12 @@
 
 import asyncio
 import json
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
-
-import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drover.client import (
     ConfigStoreClient,
@@ -23,15 +19,14 @@ from drover.client import (
 from drover.model.config import ConfigSnapshot
 from drover.model.offsets import CommittedOffset
 from drover.model.status import StatusSnapshot
-from tests.support.child_process import ChildProcess
+from tests.support.addresses import free_addresses
 from tests.support.kafka.connect import ConnectOptions
-from tests.support.kafka.ports import LOOPBACK, free_ports
+from tests.support.service_process import ServiceProcess
 
 T = TypeVar("T")
 
 CONFIG_STORE, STATUS_STORE, COORDINATOR = "config-store", "status-store", "coordinator"
 ALL_SERVICES = (CONFIG_STORE, STATUS_STORE, COORDINATOR)
-_HEALTH_TIMEOUT_S = 30
 
 
 def kafka_environment(
@@ -80,51 +75,35 @@ class DroverServices:
         directory: Path,
         *,
         services: Sequence[str] = ALL_SERVICES,
-        environment: Mapping[str, str] | None = None,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        ports = dict(zip(ALL_SERVICES, free_ports(len(ALL_SERVICES)), strict=True))
-        self.addresses = {name: f"{LOOPBACK}:{port}" for name, port in ports.items()}
         self.options = options
-        self.processes = {
-            name: ChildProcess(
-                f"Drover's {name}",
-                [sys.executable, "-m", f"drover_{name.replace('-', '_')}"],
-                log_path=directory / f"{name}.log",
-                environment={
-                    **kafka_environment(bootstrap, options),
-                    f"DROVER_{name.upper().replace('-', '_')}_LISTEN": self.addresses[name],
-                    **(environment or {}),
-                },
-            )
+        environment = kafka_environment(bootstrap, options)
+        addresses = zip(ALL_SERVICES, free_addresses(len(ALL_SERVICES)), strict=True)
+        self._addresses = dict(addresses)
+        self._services = {
+            name: ServiceProcess(name, directory, environment, address=self._addresses[name])
             for name in services
         }
 
     def start(self) -> None:
-        """Returns once all serve."""
+        """Returns once all serve; they have read their topics then."""
         with ThreadPoolExecutor() as at_once:
-            list(at_once.map(self.start_one, self.processes))
-
-    def start_one(self, name: str) -> None:
-        """Returns once it serves; it has read its topics then."""
-        self.processes[name].start(ready=lambda: self.health(name) == "SERVING")
+            list(at_once.map(ServiceProcess.start, self._services.values()))
 
     def stop(self) -> None:
         """In good order; those that do not run are left alone."""
-        for process in self.processes.values():
-            process.stop()
+        for each in self._services.values():
+            each.process.stop()
 
-    def health(self, name: str, service: str = "") -> str:
-        """What the health service says of the process, or of a part of it; "" without an answer."""
-        with grpc.insecure_channel(self.addresses[name]) as connection:
-            stub: Any = health_pb2_grpc.HealthStub(connection)
-            try:
-                answer = stub.Check(
-                    health_pb2.HealthCheckRequest(service=service), timeout=_HEALTH_TIMEOUT_S
-                )
-            except grpc.RpcError:
-                return ""
-        return str(health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status))
+    def restart(self, name: str, *, kill: bool = False) -> None:
+        """Stop or kill one; returns once it serves again."""
+        process = self._services[name].process
+        if kill:
+            process.kill()
+        else:
+            process.stop()
+        self._services[name].start()
 
     def call(self, use: Callable[[Clients], Awaitable[T]]) -> T:
         """Run calls to the services in an event loop of their own."""
@@ -132,11 +111,11 @@ class DroverServices:
         async def run() -> T:
             async with AsyncExitStack() as stack:
                 connect = [
-                    await stack.enter_async_context(channel(self.addresses[name]))
+                    await stack.enter_async_context(channel(self._addresses[name]))
                     for name in (CONFIG_STORE, STATUS_STORE)
                 ]
                 # one that has lost its lease for a moment is asked again
-                coordinator = CoordinatorsClient([self.addresses[COORDINATOR]])
+                coordinator = CoordinatorsClient([self._addresses[COORDINATOR]])
                 await stack.enter_async_context(coordinator)
                 return await use(
                     Clients(
@@ -168,7 +147,7 @@ class DroverServices:
     def events(self, name: str, event: str = "") -> list[dict[str, Any]]:
         """What a service has logged, or all that it has logged about one thing."""
         found = []
-        for line in self.processes[name].log().splitlines():
+        for line in self._services[name].process.log().splitlines():
             with suppress(ValueError):
                 logged = json.loads(line)
                 if isinstance(logged, dict) and event in ("", logged.get("event")):
@@ -177,8 +156,5 @@ class DroverServices:
 
     def assert_unharmed(self) -> None:
         """All run and have met no defect."""
-        for process in self.processes.values():
-            assert process.is_alive, process.shown_log()
-            log = process.log()
-            for sign in ("Traceback", "defect", '"level": "error"', '"level":"error"'):
-                assert sign not in log, log[max(0, log.find(sign) - 500) :][:3_000]
+        for each in self._services.values():
+            each.assert_unharmed()

@@ -13,13 +13,17 @@ from uuid import uuid4
 
 import pytest
 
-from tests.support.kafka.broker import BrokerOptions, KafkaBroker
+from tests.support.kafka.broker import BrokerOptions, KafkaBroker, SaslUsers
 from tests.support.kafka.choice import Choice, Kafka, choose, give_up, start_chosen
 from tests.support.kafka.connect import ConnectOptions, KafkaConnect
 from tests.support.kafka.jars import KafkaJars, find_jars
 from tests.support.kafka.missing import KafkaMissingError
+from tests.support.kafka.tls import Tls, make_certificate
 
 _NAME_CHARACTERS = 40
+#: Those of the mortal broker: the two first may do what ACLs allow, and the client with TLS all.
+USERS = SaslUsers({"drover": "secret-1", "eve": "secret-2"}, super_user="CN=client")
+_MORTAL_SETTINGS = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "200"}
 
 
 @dataclass(slots=True)
@@ -29,6 +33,7 @@ class _Session:
     choice: Choice | KafkaMissingError | None = None
     jars: KafkaJars | KafkaMissingError | None = None
     kafka: Kafka | None = None
+    mortal: KafkaBroker | None = None
 
 
 _SESSION = pytest.StashKey[_Session]()
@@ -74,20 +79,24 @@ def topic_prefix(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def own_broker(kafka_jars: KafkaJars, tmp_path: Path) -> Iterator[Callable[..., KafkaBroker]]:
-    """Starts brokers that a test may kill: ``own_broker(settings={...}, users=SaslUsers(...))``."""
-    with ExitStack() as stack:
-        count = 0
+def mortal_broker(
+    pytestconfig: pytest.Config, kafka_jars: KafkaJars, tmp_path_factory: pytest.TempPathFactory
+) -> KafkaBroker:
+    """A second broker that tests share: they may kill, freeze or stop it; each finds it running.
 
-        def start(**options: Any) -> KafkaBroker:
-            nonlocal count
-            count += 1
-            broker = KafkaBroker(kafka_jars, tmp_path / f"broker-{count}", BrokerOptions(**options))
-            stack.callback(broker.stop)
-            broker.start()
-            return broker
-
-        yield start
+    It has the users ``USERS`` and a listener with TLS, and soon ends transactions of the dead.
+    """
+    session = _session(pytestconfig)
+    if session.mortal is None:
+        directory = tmp_path_factory.mktemp("mortal")
+        broker, client = (
+            make_certificate(kafka_jars, directory, name) for name in ("broker", "client")
+        )
+        options = BrokerOptions(users=USERS, tls=Tls(broker, client), settings=_MORTAL_SETTINGS)
+        session.mortal = KafkaBroker(kafka_jars, directory / "data", options)
+        pytestconfig.add_cleanup(session.mortal.stop)
+    session.mortal.revive()
+    return session.mortal
 
 
 @pytest.fixture

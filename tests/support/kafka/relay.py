@@ -9,7 +9,7 @@ from enum import Enum, auto
 from random import Random
 from typing import Final
 
-from tests.support.kafka.ports import LOOPBACK
+from tests.support.addresses import HOST
 
 #: Numbers of Kafka's requests.
 PRODUCE: Final = 0
@@ -77,10 +77,10 @@ class Relay:
     """
 
     def __init__(self, port: int, broker_port: int) -> None:
-        self.bootstrap = f"{LOOPBACK}:{port}"
+        self.bootstrap = f"{HOST}:{port}"
         self.fate_of: Callable[[int], Fate] = all_answered
         self._broker_port = broker_port
-        self._server = socket.create_server((LOOPBACK, port))
+        self._server = socket.create_server((HOST, port))
         self._connections: set[_Connection] = set()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._accept, name="relay", daemon=True)
@@ -115,7 +115,7 @@ class Relay:
             except OSError:
                 return
             try:
-                broker = socket.create_connection((LOOPBACK, self._broker_port))
+                broker = socket.create_connection((HOST, self._broker_port))
             except OSError:
                 client.close()
                 continue

@@ -4,8 +4,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.addresses import HOST
 from tests.support.kafka.jars import KafkaJars
-from tests.support.kafka.ports import LOOPBACK
 
 _PASSWORD = "not-so-secret"
 _KEYTOOL_TIMEOUT_S = 60
@@ -55,7 +55,7 @@ def make_certificate(jars: KafkaJars, directory: Path, name: str) -> Certificate
     _keytool(
         jars,
         *("-genkeypair", *store, "-storetype", "PKCS12", "-keyalg", "EC", "-groupname"),
-        *("secp256r1", "-validity", "2", "-dname", f"CN={name}", "-ext", f"SAN=ip:{LOOPBACK}"),
+        *("secp256r1", "-validity", "2", "-dname", f"CN={name}", "-ext", f"SAN=ip:{HOST}"),
     )
     _keytool(jars, "-exportcert", "-rfc", *store, "-file", str(made.pem))
     return made

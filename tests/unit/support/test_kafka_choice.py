@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.addresses import free_ports
 from tests.support.kafka.choice import NamedKafka, choose, give_up, start_chosen
 from tests.support.kafka.docker_broker import DockerImage
 from tests.support.kafka.jars import KafkaJars, kafka_version
 from tests.support.kafka.missing import KafkaMissingError
-from tests.support.kafka.ports import free_ports
 
 JARS = KafkaJars("1.2.3", Path("jars"), Path("java"))
 IMAGE = DockerImage(None, "1.2.3")
