@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from drover.machine import CancelTimer, SetTimer
 from drover.model.status import RunState, Status, StatusKey, StatusWrite
+from drover_worker.core.causes import Cause
 from drover_worker.core.config_view import ConfigView
 from drover_worker.core.events import HerderEvent
 from drover_worker.core.instructions import HerderInstruction, WriteStatus
@@ -75,9 +76,9 @@ class Context:
         self._last_id += 1
         return self._last_id
 
-    def next_cause(self, what: str) -> str:
-        """A name for a call whose completion will be told apart by it."""
-        return f"{what}-{self.next_id()}"
+    def next_cause(self, cause: Cause) -> str:
+        """A new cause id; the completion of the call carries it back to the part that called."""
+        return cause.new_id(self.next_id())
 
     def set_timer(self, key: str, delay_ms: int, event: HerderEvent) -> None:
         """Have ``event`` come back after ``delay_ms``, in place of an earlier timer ``key``."""

@@ -7,9 +7,10 @@ connectors into task configs, Writer and PendingRequests write what callers ask 
 Nothing here waits: whatever can take time is an instruction whose completion is an event.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
+from drover.errors import DroverError
 from drover.model.config import (
     ConfigChange,
     ConnectorConfigRemoved,
@@ -21,6 +22,7 @@ from drover.model.config import (
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey, TopicEvent
 from drover_worker.core import events
+from drover_worker.core.causes import Cause, cause_of
 from drover_worker.core.connector_lifecycle import ConnectorLifecycle
 from drover_worker.core.context import Context, HerderSettings
 from drover_worker.core.healing import Healing
@@ -48,6 +50,20 @@ _WORKLESS = frozenset(
 )
 
 
+class Caller(Protocol):
+    """A part of the herder that makes calls to other services."""
+
+    def call_failed(self, cause_id: str, error: DroverError) -> None:
+        """A call of this part failed; ignored when the part no longer waits for it."""
+
+
+class ConfigWriter(Protocol):
+    """A part of the herder that writes to the config log."""
+
+    def config_written(self, event: events.ConfigWritten) -> None:
+        """A write of this part is durable; ignored when the part no longer waits for it."""
+
+
 class Herder:
     """One worker's decisions."""
 
@@ -73,6 +89,24 @@ class Herder:
         self.healing = Healing(self.context, self.work, self.reconfigurer)
         self.stopped = StoppedConnectors(self.context, self.writer)
         self.topics = UsedTopics(self.context, self.membership)
+        self._callers: Mapping[Cause, Caller] = {
+            Cause.JOIN: self.membership,
+            Cause.SYNC: self.membership,
+            Cause.READ_CONFIGS: self.membership,
+            Cause.HEARTBEAT: self.membership,
+            Cause.LEAVE: self.membership,
+            Cause.CLAIM_WRITER: self.writer,
+            Cause.REQUEST: self.pending,
+            Cause.EMPTY_STOPPED: self.stopped,
+            Cause.TASK_CONFIGS: self.reconfigurer,
+            Cause.TELL_TOPICS: self.topics,
+            Cause.FORGET_TOPICS: self.topics,
+        }
+        self._config_writers: Mapping[Cause, ConfigWriter] = {
+            Cause.REQUEST: self.pending,
+            Cause.EMPTY_STOPPED: self.stopped,
+            Cause.TASK_CONFIGS: self.reconfigurer,
+        }
         self._restarts: dict[str, RestartRequest] = {}
         self._removing: set[StatusKey] = set()
         self._checks_statuses = False
@@ -277,17 +311,14 @@ class Herder:
     # Calls
 
     def _config_written(self, event: events.ConfigWritten) -> None:
-        if not self.pending.written(event) and not self.stopped.written(event.cause_id):
-            self.reconfigurer.written(event.cause_id)
+        cause = cause_of(event.cause_id)
+        if cause is not None:
+            self._config_writers[cause].config_written(event)
 
     def _call_failed(self, event: events.CallFailed) -> None:
-        parts = (
-            *(self.membership, self.writer, self.pending, self.stopped),
-            *(self.reconfigurer, self.topics),
-        )
-        for part in parts:
-            if part.call_failed(event.cause_id, event.error):
-                return
+        cause = cause_of(event.cause_id)
+        if cause is not None:
+            self._callers[cause].call_failed(event.cause_id, event.error)
 
     # Connectors
 
@@ -391,7 +422,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.ReadToEnd: lambda h, e: h.membership.read_to_end(e.cause_id),
     events.WriterClaimed: lambda h, e: h.writer.claimed(e.cause_id, e.writer_epoch, e.end_offset),
     events.ConfigWritten: Herder._config_written,
-    events.TaskConfigsSubmitted: lambda h, e: h.reconfigurer.written(e.cause_id),
+    events.TaskConfigsSubmitted: lambda h, e: h.reconfigurer.submitted(e.cause_id),
     events.HistoryRead: lambda h, e: h.pending.history_read(e),
     events.ConfigValidated: lambda h, e: h.pending.validated(e),
     events.CallFailed: Herder._call_failed,

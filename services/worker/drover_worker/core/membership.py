@@ -11,7 +11,9 @@ from drover.model.group import (
     RetryJoin,
     SyncOutcome,
 )
+from drover.model.status import StatusKey
 from drover_worker.core.assignor import perform_assignment
+from drover_worker.core.causes import Cause
 from drover_worker.core.context import Context
 from drover_worker.core.events import HeartbeatDue, JoinDue, RejoinDue, SessionElapsed
 from drover_worker.core.instructions import (
@@ -79,6 +81,7 @@ class Membership:
         self.assignment: Assignment | None = None
         #: Leader only: the assignment of each worker, by worker url.
         self.assignments: dict[str, Assignment] = {}
+        self._owners: dict[StatusKey, str] = {}
         #: Grows each time the worker settles.
         self.settled_count = 0
         self._call_id = ""
@@ -114,6 +117,10 @@ class Membership:
     def leader_url(self) -> str:
         """The leader of the settled generation; empty while unknown."""
         return self.assignment.leader_url if self.settled and self.assignment else ""
+
+    def owner(self, key: StatusKey) -> str:
+        """Leader only: the worker that runs a connector or task; empty when it is unassigned."""
+        return self._owners.get(key, "")
 
     # What may happen
 
@@ -228,14 +235,14 @@ class Membership:
         else:
             self._settle()
 
-    def call_failed(self, cause_id: str, error: DroverError) -> bool:
-        """One of the membership's calls failed; False when it was none of them."""
+    def call_failed(self, cause_id: str, error: DroverError) -> None:
+        """One of the membership's calls failed."""
         if cause_id == self._heartbeat_id:
             self._heartbeat_id = ""
             self.refused(error)
-            return True
-        if cause_id != self._call_id or not cause_id:
-            return False
+            return
+        if cause_id != self._call_id:
+            return
         self._call_id = ""
         settings = self._context.settings
         if self.stage is Stage.LEAVING:
@@ -244,7 +251,7 @@ class Membership:
             # a member that cannot read the log would hold up every rebalance: step out for a while
             member_id = self._context.member_id
             self._context.emit(
-                LeaveGroup(self._context.next_cause("leave"), member_id, "cannot read the log")
+                LeaveGroup(self._context.next_cause(Cause.LEAVE), member_id, "cannot read the log")
             )
             self._forget_member()
             self._back_off(settings.catch_up_backoff_ms, f"config log: {error.message}")
@@ -254,7 +261,6 @@ class Membership:
             if error.reason in (Reason.UNKNOWN_MEMBER_ID, Reason.FENCED_INSTANCE_ID):
                 self._forget_member()
             self._back_off(settings.join_backoff_ms, error.message)
-        return True
 
     def join_due(self) -> None:
         """The back-off is over."""
@@ -272,7 +278,7 @@ class Membership:
         """Give a sign of life, unless the last one is still on its way."""
         if self.stage in _BEATING and self._context.member_id:
             if not self._heartbeat_id:
-                self._heartbeat_id = self._context.next_cause("heartbeat")
+                self._heartbeat_id = self._context.next_cause(Cause.HEARTBEAT)
                 self._heartbeat_sent_ms = self._context.now_ms
                 self._context.emit(
                     Heartbeat(self._heartbeat_id, self._context.member_id, self._context.generation)
@@ -313,7 +319,7 @@ class Membership:
             self._watched_member_id = joined.member_id
             context.emit(WatchGroup(joined.member_id))
         assignments: dict[str, bytes] = {}
-        self.assignments = {}
+        self._forget_assignments()
         if joined.leader_id == joined.member_id:
             try:
                 assignments = self._assign(joined)
@@ -321,7 +327,7 @@ class Membership:
                 self._back_off(context.settings.join_backoff_ms, error.message)
                 return
         self._enter(Stage.SYNCING, f"joined generation {joined.generation}")
-        self._call_id = context.next_cause("sync")
+        self._call_id = context.next_cause(Cause.SYNC)
         context.emit(SyncGroup(self._call_id, joined.member_id, joined.generation, assignments))
 
     def _assign(self, joined: Joined) -> dict[str, bytes]:
@@ -333,6 +339,9 @@ class Membership:
             config_offset=self._context.view.offset,
         )
         self.assignments = {members[member].worker_url: part for member, part in assigned.items()}
+        self._owners = {
+            key: worker_url for worker_url, part in self.assignments.items() for key in part.keys
+        }
         return {member_id: encode_assignment(part) for member_id, part in assigned.items()}
 
     def _assigned(self, assignment: Assignment) -> None:
@@ -364,7 +373,7 @@ class Membership:
 
     def _catch_up(self) -> None:
         self._enter(Stage.CATCHING_UP, "the leader has read more of the config log")
-        self._call_id = self._context.next_cause("read")
+        self._call_id = self._context.next_cause(Cause.READ_CONFIGS)
         self._context.emit(ReadConfigsToEnd(self._call_id))
 
     def _stop_work(self, reason: str) -> None:
@@ -378,7 +387,7 @@ class Membership:
         # should the answer be of that generation still, then a coordinator that restarted has
         # forgotten that it was to end
         self._ended_generation = -1
-        self._call_id = context.next_cause("join")
+        self._call_id = context.next_cause(Cause.JOIN)
         metadata = MemberMetadata(context.settings.worker_id, context.view.offset)
         context.emit(JoinGroup(self._call_id, context.member_id, encode_metadata(metadata), reason))
 
@@ -390,7 +399,7 @@ class Membership:
         if not self._context.member_id:
             self._end()
             return
-        self._call_id = self._context.next_cause("leave")
+        self._call_id = self._context.next_cause(Cause.LEAVE)
         self._context.emit(
             LeaveGroup(self._call_id, self._context.member_id, "the worker is shutting down")
         )
@@ -407,10 +416,14 @@ class Membership:
         self._context.generation = -1
         self._ended_generation = -1
         self.assignment = None
-        self.assignments = {}
+        self._forget_assignments()
         if self._watched_member_id:
             self._watched_member_id = ""
             self._context.emit(WatchGroup(""))
+
+    def _forget_assignments(self) -> None:
+        self.assignments = {}
+        self._owners = {}
 
     def _heard_at(self, heard_ms: int) -> None:
         settings = self._context.settings

@@ -164,26 +164,25 @@ class PendingRequests:
             pending.step = Step.WAITING
             self._go_on(pending)
 
-    def written(self, event: ConfigWritten) -> bool:
-        """A write is durable; False when it was nobody's here."""
+    def config_written(self, event: ConfigWritten) -> None:
+        """A write is durable."""
         pending = self._calls.end(event.cause_id)
         if pending is None:
-            return False
+            return
         if _is_stop(pending) and not pending.emptied:
             pending.emptied = True
             pending.step = Step.WAITING
             self._go_on(pending)
-            return True
+            return
         if isinstance(pending.response, requests.ConfigStored):
             pending.response = requests.ConfigStored(event.revision, pending.response.created)
         self._calls.wait_for_offset(pending, event.end_offset)
-        return True
 
-    def call_failed(self, cause_id: str, error: DroverError) -> bool:
-        """A validation or write failed; False when it was nobody's here."""
+    def call_failed(self, cause_id: str, error: DroverError) -> None:
+        """A call that was made for a request failed."""
         pending = self._calls.end(cause_id)
         if pending is None:
-            return False
+            return
         if error.reason is Reason.STALE_WRITER_EPOCH and pending.epoch is not None:
             self._writer.lost(pending.epoch)
             pending.step = Step.WAITING
@@ -200,7 +199,6 @@ class PendingRequests:
             self._calls.fail(pending, pending.refusal or error)
         else:
             self._calls.fail(pending, error)
-        return True
 
     def pump(self) -> None:
         """Go on with all that waited, when the ground they wait for has changed."""
@@ -386,7 +384,7 @@ class PendingRequests:
             self._work.touch(key)
         elif self._membership.leads:
             # its own when it waits for the next assignment: then so does this
-            owner = self._calls.owner(key)
+            owner = self._membership.owner(key)
             if owner and owner != self._context.settings.worker_id:
                 self._calls.carry(pending, owner, Reason.NOT_OWNER)
         else:

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from drover.errors import DroverError, FailedPreconditionError, Reason
 from drover.machine import Complete, Fail
-from drover.model.ids import TaskId
-from drover.model.status import StatusKey
 from drover_worker.core import requests
+from drover_worker.core.causes import Cause
 from drover_worker.core.checks import connector_not_found
 from drover_worker.core.context import Context
 from drover_worker.core.events import RequestExpired, RequestReceived
@@ -53,7 +52,7 @@ class PendingCalls:
     def begin(self, pending: Pending, step: Step) -> None:
         """Something is asked for it, under ``pending.cause_id``."""
         pending.step = step
-        pending.cause_id = self._context.next_cause("request")
+        pending.cause_id = self._context.next_cause(Cause.REQUEST)
         self._by_cause[pending.cause_id] = pending
 
     def end(self, cause_id: str) -> Pending | None:
@@ -93,14 +92,6 @@ class PendingCalls:
             return True
         self.fail(pending, connector_not_found(name))
         return False
-
-    def owner(self, key: StatusKey) -> str:
-        """The worker that a connector or task was assigned to; empty when none was."""
-        for worker_url, assignment in self._membership.assignments.items():
-            part = assignment.tasks if isinstance(key, TaskId) else assignment.connectors
-            if key in part:
-                return worker_url
-        return ""
 
     # Ends
 

@@ -11,6 +11,7 @@ from enum import IntEnum
 
 from drover.errors import InvalidArgumentError, Reason
 from drover.model.ids import TaskId
+from drover.model.status import StatusKey
 
 #: The kind of group that workers form.
 PROTOCOL_TYPE = "connect"
@@ -56,6 +57,11 @@ class Assignment:
     config_offset: int
     connectors: Sequence[str] = ()
     tasks: Sequence[TaskId] = ()
+
+    @property
+    def keys(self) -> tuple[StatusKey, ...]:
+        """Its connectors and tasks."""
+        return (*self.connectors, *self.tasks)
 
 
 def encode_metadata(metadata: MemberMetadata) -> bytes:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from drover.errors import DroverError, Reason
 from drover.model.config import ConfigMap, TargetState
+from drover_worker.core.causes import Cause
 from drover_worker.core.connector_lifecycle import ConnectorLifecycle
 from drover_worker.core.context import Context
-from drover_worker.core.events import ReconfigureDue
+from drover_worker.core.events import ConfigWritten, ReconfigureDue
 from drover_worker.core.instructions import (
     GenerateTaskConfigs,
     SubmitToLeader,
@@ -54,6 +55,8 @@ class Reconfigurer:
         self._writer = writer
         self._is_stopping = is_stopping
         self._under_way: dict[str, _Reconfiguration] = {}
+        #: Connectors whose task configs are being written, by the cause id of the write.
+        self._names_by_cause: dict[str, str] = {}
 
     @property
     def writing(self) -> bool:
@@ -73,6 +76,8 @@ class Reconfigurer:
             return
         known = self._under_way.get(name)
         if known is None or known.run_id != connector.run_id:
+            if known is not None:
+                self._names_by_cause.pop(known.cause_id, None)
             known = self._under_way[name] = _Reconfiguration(connector.run_id)
         if known.busy or known.waiting is not None:
             known.again = True
@@ -113,23 +118,23 @@ class Reconfigurer:
             connector.note_trouble(self._context, run_id, trace)
             self._retry_later(name, known, self._context.backoff_ms(known.attempt))
 
-    def written(self, cause_id: str) -> bool:
-        """The task configs are durable; False when it was another write."""
-        for name, known in self._under_way.items():
-            if known.cause_id == cause_id:
-                self._finish(name, known)
-                return True
-        return False
+    def config_written(self, event: ConfigWritten) -> None:
+        """The task configs that this leader wrote are durable."""
+        self._written(event.cause_id)
 
-    def call_failed(self, cause_id: str, error: DroverError) -> bool:
-        """The task configs could not be written or handed over; False for another call."""
-        for name, known in self._under_way.items():
-            if known.cause_id == cause_id:
-                if error.reason is Reason.STALE_WRITER_EPOCH and known.epoch is not None:
-                    self._writer.lost(known.epoch)
-                self._retry_later(name, known, self._context.call_backoff_ms(known.attempt))
-                return True
-        return False
+    def submitted(self, cause_id: str) -> None:
+        """The task configs that were sent to the leader are durable."""
+        self._written(cause_id)
+
+    def call_failed(self, cause_id: str, error: DroverError) -> None:
+        """The task configs could not be written or sent to the leader."""
+        name = self._names_by_cause.get(cause_id)
+        if name is None:
+            return
+        known = self._under_way[name]
+        if error.reason is Reason.STALE_WRITER_EPOCH and known.epoch is not None:
+            self._writer.lost(known.epoch)
+        self._retry_later(name, known, self._context.call_backoff_ms(known.attempt))
 
     def due(self, name: str, run_id: int) -> None:
         """The back-off is over: ask the connector anew."""
@@ -145,7 +150,9 @@ class Reconfigurer:
 
     def forget(self, name: str) -> None:
         """The run is over."""
-        if self._under_way.pop(name, None) is not None:
+        known = self._under_way.pop(name, None)
+        if known is not None:
+            self._names_by_cause.pop(known.cause_id, None)
             self._context.cancel_timer(f"reconfigure:{name}")
 
     def forget_stale(self, connector: ConnectorLifecycle) -> None:
@@ -153,6 +160,11 @@ class Reconfigurer:
         known = self._under_way.get(connector.name)
         if known is not None and (known.run_id != connector.run_id or not connector.running):
             self.forget(connector.name)
+
+    def _written(self, cause_id: str) -> None:
+        name = self._names_by_cause.get(cause_id)
+        if name is not None:
+            self._finish(name, self._under_way[name])
 
     def _submit(self, name: str, known: _Reconfiguration) -> None:
         configs = known.waiting
@@ -162,7 +174,8 @@ class Reconfigurer:
             return
         known.waiting = None
         known.busy = True
-        known.cause_id = self._context.next_cause("task-configs")
+        known.cause_id = self._context.next_cause(Cause.TASK_CONFIGS)
+        self._names_by_cause[known.cause_id] = name
         if self._membership.leads and self._writer.epoch is not None:
             known.epoch = self._writer.epoch
             self._context.emit(
@@ -190,6 +203,7 @@ class Reconfigurer:
     def _retry_later(self, name: str, known: _Reconfiguration, delay_ms: int) -> None:
         known.busy = False
         known.again = False
+        self._names_by_cause.pop(known.cause_id, None)
         known.cause_id = ""
         known.waiting = None
         known.attempt += 1

@@ -7,8 +7,9 @@ after them.
 
 from drover.errors import DroverError, Reason
 from drover.model.config import TargetState
+from drover_worker.core.causes import Cause
 from drover_worker.core.context import Context
-from drover_worker.core.events import EmptyStoppedDue
+from drover_worker.core.events import ConfigWritten, EmptyStoppedDue
 from drover_worker.core.instructions import WriteTaskConfigs
 from drover_worker.core.writer import Writer
 
@@ -45,18 +46,16 @@ class StoppedConnectors:
             if self._has_tasks(name):
                 self._empty(name)
 
-    def written(self, cause_id: str) -> bool:
-        """The write is durable; False when it was another one."""
-        if self._writing.pop(cause_id, None) is None:
-            return False
-        self._attempt = 0
-        return True
+    def config_written(self, event: ConfigWritten) -> None:
+        """The write is durable."""
+        if self._writing.pop(event.cause_id, None) is not None:
+            self._attempt = 0
 
-    def call_failed(self, cause_id: str, error: DroverError) -> bool:
-        """The write failed: again later; False for another call."""
+    def call_failed(self, cause_id: str, error: DroverError) -> None:
+        """The write failed: retry it after a back-off."""
         write = self._writing.pop(cause_id, None)
         if write is None:
-            return False
+            return
         name, epoch = write
         if error.reason is Reason.STALE_WRITER_EPOCH:
             self._writer.lost(epoch)
@@ -64,7 +63,6 @@ class StoppedConnectors:
         delay_ms = self._context.call_backoff_ms(self._attempt)
         self._attempt += 1
         self._context.set_timer("empty-stopped", delay_ms, EmptyStoppedDue())
-        return True
 
     def due(self) -> None:
         """The back-off is over."""
@@ -80,7 +78,7 @@ class StoppedConnectors:
         epoch = self._writer.epoch
         if epoch is None:
             return
-        cause_id = self._context.next_cause("empty-stopped")
+        cause_id = self._context.next_cause(Cause.EMPTY_STOPPED)
         self._writing[cause_id] = name, epoch
         request_id = f"{self._context.member_id}/{self._context.next_id()}"
         self._context.emit(WriteTaskConfigs(cause_id, name, (), epoch, request_id))

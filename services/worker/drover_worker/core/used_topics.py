@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover.model.status import TopicEvent, TopicKey, TopicStatus
+from drover_worker.core.causes import Cause
 from drover_worker.core.context import Context
 from drover_worker.core.events import TopicsDue
 from drover_worker.core.instructions import ForgetTopics, TellTopics
@@ -68,7 +69,7 @@ class UsedTopics:
         under_way = {topic for known, told in calls for topic in told if known.connector == name}
         fresh = sorted({*topics} - self._topics.get(name, set()) - under_way)
         if fresh:
-            cause_id = self._context.next_cause("tell-topics")
+            cause_id = self._context.next_cause(Cause.TELL_TOPICS)
             self._telling[cause_id] = task, fresh
             self._context.emit(TellTopics(cause_id, task, fresh))
 
@@ -100,7 +101,7 @@ class UsedTopics:
         for name in suspects:
             is_gone = name in self._topics and name not in self._context.view.connectors
             if is_gone and name not in self._forgetting.values():
-                cause_id = self._context.next_cause("forget-topics")
+                cause_id = self._context.next_cause(Cause.FORGET_TOPICS)
                 self._forgetting[cause_id] = name
                 self._context.emit(ForgetTopics(cause_id, name))
 
@@ -110,8 +111,8 @@ class UsedTopics:
         self._telling.pop(cause_id, None)
         self._forgetting.pop(cause_id, None)
 
-    def call_failed(self, cause_id: str, error: DroverError) -> bool:
-        """It was not told, or not forgotten; False for another call."""
+    def call_failed(self, cause_id: str, error: DroverError) -> None:
+        """A call failed: retry it after a back-off."""
         told = self._telling.pop(cause_id, None)
         name = self._forgetting.pop(cause_id, None)
         if told is not None:
@@ -119,8 +120,7 @@ class UsedTopics:
         elif name is not None:
             self._failed[name] = None
         else:
-            return False
+            return
         delay_ms = self._context.call_backoff_ms(self._attempt)
         self._attempt += 1
         self._context.set_timer("topics", delay_ms, TopicsDue())
-        return True

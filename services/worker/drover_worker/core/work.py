@@ -1,6 +1,6 @@
 """Everything that this worker runs: the connectors and tasks of its assignment."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
@@ -19,6 +19,7 @@ class Work:
         self._context = context
         self.connectors: dict[str, ConnectorLifecycle] = {}
         self.tasks: dict[TaskId, TaskLifecycle] = {}
+        self._tasks_by_connector: dict[str, dict[TaskId, TaskLifecycle]] = {}
         #: In the order in which they changed.
         self._touched: dict[StatusKey, None] = {}
 
@@ -35,6 +36,10 @@ class Work:
     def find(self, key: StatusKey) -> Lifecycle | None:
         """The lifecycle of a connector (by name) or task; None when it is not ours."""
         return self.tasks.get(key) if isinstance(key, TaskId) else self.connectors.get(key)
+
+    def tasks_of(self, name: str) -> Mapping[TaskId, TaskLifecycle]:
+        """The tasks of a connector that are here, in the order in which they were assigned."""
+        return self._tasks_by_connector.get(name, {})
 
     def all(self) -> list[Lifecycle]:
         """Every lifecycle: connectors, then tasks."""
@@ -54,7 +59,8 @@ class Work:
         for task in assignment.tasks:
             is_later = view.tasks_offset(task.connector) > assignment.config_offset
             if view.has_task(task) and not is_later:
-                self.tasks[task] = TaskLifecycle(task)
+                item = self.tasks[task] = TaskLifecycle(task)
+                self._tasks_by_connector.setdefault(task.connector, {})[task] = item
                 self.touch(task)
 
     def revoke_connector(self, name: str) -> None:
@@ -67,10 +73,9 @@ class Work:
 
     def revoke_tasks(self, name: str) -> None:
         """A connector's tasks are others now: stop those that are here."""
-        for task, item in self.tasks.items():
-            if task.connector == name:
-                item.revoke()
-                self.touch(task)
+        for task, item in self.tasks_of(name).items():
+            item.revoke()
+            self.touch(task)
 
     def revoke_all(self) -> None:
         """Stop everything; ``idle`` tells when it is done."""
@@ -97,9 +102,8 @@ class Work:
     def touch_connector(self, name: str) -> None:
         """Have ``advance`` look at a connector and those of its tasks that are here."""
         self.touch(name)
-        for task in self.tasks:
-            if task.connector == name:
-                self.touch(task)
+        for task in self.tasks_of(name):
+            self.touch(task)
 
     def advance(self, on_change: Callable[[Lifecycle], None]) -> None:
         """Ask for the next step of everything that changed; ``on_change`` sees each of them."""
@@ -116,11 +120,10 @@ class Work:
     def plan_restart(self, request: RestartRequest) -> RestartPlan:
         """What a restart request restarts on this worker."""
         connector = self.connectors.get(request.name)
-        tasks = {task: item for task, item in self.tasks.items() if task.connector == request.name}
         plan = plan_restart(
             request,
             connector_state=connector.state if connector else RunState.UNASSIGNED,
-            task_states={task: item.state for task, item in tasks.items()},
+            task_states={task: item.state for task, item in self.tasks_of(request.name).items()},
         )
         return RestartPlan(
             request.name, plan.restart_connector and connector is not None, plan.tasks
@@ -137,6 +140,8 @@ class Work:
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
+        indexed = {task for tasks in self._tasks_by_connector.values() for task in tasks}
+        assert indexed == set(self.tasks), "the index of tasks by connector is wrong"
         for item in self.all():
             assert not item.gone, f"{item.key} is gone but not forgotten"
             if item.phase in IN_ENGINE:
@@ -146,5 +151,9 @@ class Work:
     def _forget(self, key: StatusKey) -> None:
         if isinstance(key, TaskId):
             del self.tasks[key]
+            siblings = self._tasks_by_connector[key.connector]
+            del siblings[key]
+            if not siblings:
+                del self._tasks_by_connector[key.connector]
         else:
             del self.connectors[key]

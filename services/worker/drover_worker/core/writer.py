@@ -2,6 +2,7 @@
 
 from drover.errors import DroverError, Reason
 from drover.model.ids import Term
+from drover_worker.core.causes import Cause
 from drover_worker.core.context import Context
 from drover_worker.core.events import ClaimWriterDue
 from drover_worker.core.instructions import ClaimWriter
@@ -55,10 +56,10 @@ class Writer:
                 self.epoch = epoch
                 self._end_offset = end_offset
 
-    def call_failed(self, cause_id: str, error: DroverError) -> bool:
-        """The claim was refused or could not be made; False when it was another call."""
-        if not cause_id or cause_id != self._cause_id:
-            return False
+    def call_failed(self, cause_id: str, error: DroverError) -> None:
+        """The claim was refused or could not be made."""
+        if cause_id != self._cause_id:
+            return
         self._cause_id = ""
         if error.reason is Reason.STALE_TERM:
             self._membership.refused(error)
@@ -67,7 +68,6 @@ class Writer:
             "claim-writer", self._context.call_backoff_ms(self._attempt), ClaimWriterDue()
         )
         self._attempt += 1
-        return True
 
     def claim_due(self) -> None:
         """The back-off is over."""
@@ -88,5 +88,5 @@ class Writer:
         if generation != self._generation:
             self._generation, self._sequence = generation, 0
         self._sequence += 1
-        self._cause_id = self._context.next_cause("claim-writer")
+        self._cause_id = self._context.next_cause(Cause.CLAIM_WRITER)
         self._context.emit(ClaimWriter(self._cause_id, Term(generation, self._sequence)))
