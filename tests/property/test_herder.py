@@ -19,7 +19,7 @@ from drover.model.ids import TaskId, Term
 from drover.model.status import RunState, StatusSnapshot
 from drover_worker.core import events, instructions, requests
 from drover_worker.core.instructions import HerderInstruction
-from drover_worker.core.protocol import (
+from drover_worker.core.rebalance.protocol import (
     AssignmentError,
     MemberMetadata,
     encode_assignment,

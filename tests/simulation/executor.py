@@ -30,7 +30,7 @@ from drover_config_store.core.events import (
 from drover_coordinator.core.events import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from drover_worker.core import events, instructions, requests
 from drover_worker.core.instructions import HerderInstruction
-from drover_worker.core.protocol import PROTOCOL_TYPE, decode_assignment
+from drover_worker.core.rebalance.protocol import PROTOCOL_TYPE, decode_assignment
 from tests.simulation.coordinator import ClaimTask, FetchOffsets
 from tests.simulation.stores import ClaimWriter, GetEndOffset
 from tests.simulation.world import BrokenRuleError

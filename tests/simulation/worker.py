@@ -24,7 +24,7 @@ from drover_worker.core import events, requests
 from drover_worker.core.context import HerderSettings
 from drover_worker.core.herder import Herder
 from drover_worker.core.instructions import Halt, HerderInstruction
-from drover_worker.core.membership import Stage
+from drover_worker.core.rebalance.membership import Stage
 from tests.simulation.coordinator import WatchGroup
 from tests.simulation.data_store import DataStore
 from tests.simulation.engine import Engine

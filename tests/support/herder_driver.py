@@ -26,7 +26,7 @@ from drover_worker.core import events, instructions, requests
 from drover_worker.core.context import HerderSettings
 from drover_worker.core.herder import Herder
 from drover_worker.core.instructions import HerderInstruction
-from drover_worker.core.protocol import (
+from drover_worker.core.rebalance.protocol import (
     Assignment,
     AssignmentError,
     MemberMetadata,

@@ -15,14 +15,14 @@ from drover.model.names import connector_name_violations
 from drover.model.status import RunState
 from drover_worker.carrier import CarriedMethod
 from drover_worker.core import requests
-from drover_worker.core.checks import (
+from drover_worker.core.config.checks import (
     CONFIG_MAX_BYTES,
     config_error,
     config_name_violations,
     config_size_bytes,
     connector_not_found,
 )
-from drover_worker.core.restart_plan import RestartPlan
+from drover_worker.core.lifecycle.restart_plan import RestartPlan
 from drover_worker.presenter import MASK, Presenter
 
 #: Every fault the plugin finds in a config.

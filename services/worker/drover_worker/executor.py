@@ -23,7 +23,7 @@ from drover.errors import (
 from drover.model.group import LeavingMember, MemberAssignment, OfferedProtocol
 from drover_worker.core import events, instructions
 from drover_worker.core.instructions import HerderInstruction
-from drover_worker.core.protocol import EAGER_PROTOCOL, PROTOCOL_TYPE
+from drover_worker.core.rebalance.protocol import EAGER_PROTOCOL, PROTOCOL_TYPE
 from drover_worker.engine_link import EngineLink, Handler, engine_handlers
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.settings import WorkerSettings

@@ -24,8 +24,12 @@ from drover_worker.admin_calls import CarriedCalls
 from drover_worker.author import author_of
 from drover_worker.carrier import Carrier
 from drover_worker.changes import Changed, ChangeHub
-from drover_worker.core.checks import CONFIG_MAX_BYTES, config_size_bytes, connector_not_found
-from drover_worker.core.protocol import EAGER_PROTOCOL
+from drover_worker.core.config.checks import (
+    CONFIG_MAX_BYTES,
+    config_size_bytes,
+    connector_not_found,
+)
+from drover_worker.core.rebalance.protocol import EAGER_PROTOCOL
 from drover_worker.engine_link import EngineLink
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.history import class_names, present_history

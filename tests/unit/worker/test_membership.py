@@ -13,7 +13,7 @@ from drover.model.config import TargetState
 from drover.model.group import MemberIdRequired, RebalanceInProgress, RetryJoin
 from drover.model.ids import TaskId
 from drover_worker.core import events, instructions, requests
-from drover_worker.core.protocol import (
+from drover_worker.core.rebalance.protocol import (
     AssignmentError,
     MemberMetadata,
     decode_assignment,

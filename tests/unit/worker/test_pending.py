@@ -20,8 +20,8 @@ from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from drover_worker.core import events, instructions, requests
 from drover_worker.core.context import HerderSettings
-from drover_worker.core.protocol import MemberMetadata
-from drover_worker.core.restart_plan import RestartPlan
+from drover_worker.core.lifecycle.restart_plan import RestartPlan
+from drover_worker.core.rebalance.protocol import MemberMetadata
 from tests.support.herder_driver import (
     ME,
     OTHER,

@@ -18,7 +18,7 @@ from drover.model.config import (
     TargetState,
 )
 from drover_worker.core import events, instructions, requests
-from drover_worker.core.protocol import MemberMetadata
+from drover_worker.core.rebalance.protocol import MemberMetadata
 from tests.support.herder_driver import OTHER, HerderDriver, connector_config, entry
 
 OLD = connector_config("c", age="old")

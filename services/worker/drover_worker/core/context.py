@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from drover.machine import CancelTimer, SetTimer
 from drover.model.status import RunState, Status, StatusKey, StatusWrite
 from drover_worker.core.causes import Cause
-from drover_worker.core.config_view import ConfigView
+from drover_worker.core.config.view import ConfigView
 from drover_worker.core.events import HerderEvent
 from drover_worker.core.instructions import HerderInstruction, WriteStatus
 

@@ -13,7 +13,7 @@ from drover.model.group import JoinOutcome, SyncOutcome
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.model.status import StatusChange, StatusSnapshot
-from drover_worker.core.requests import Request
+from drover_worker.core.requests.messages import Request
 
 
 @dataclass(frozen=True, slots=True)

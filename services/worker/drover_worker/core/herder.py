@@ -23,19 +23,19 @@ from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey, TopicEvent
 from drover_worker.core import events
 from drover_worker.core.causes import Cause, cause_of
-from drover_worker.core.connector_lifecycle import ConnectorLifecycle
+from drover_worker.core.config.healing import Healing
+from drover_worker.core.config.lease import Writer
+from drover_worker.core.config.reconfigurer import Reconfigurer
 from drover_worker.core.context import Context, HerderSettings
-from drover_worker.core.healing import Healing
 from drover_worker.core.instructions import HerderInstruction
-from drover_worker.core.lifecycle import Lifecycle
-from drover_worker.core.membership import Membership, Stage
-from drover_worker.core.pending import PendingRequests
-from drover_worker.core.reconfigurer import Reconfigurer
-from drover_worker.core.restart_plan import RestartRequest, preserve_highest_impact
-from drover_worker.core.stopped import StoppedConnectors
-from drover_worker.core.used_topics import UsedTopics
-from drover_worker.core.work import Work
-from drover_worker.core.writer import Writer
+from drover_worker.core.lifecycle.connector import ConnectorLifecycle
+from drover_worker.core.lifecycle.lifecycle import Lifecycle
+from drover_worker.core.lifecycle.restart_plan import RestartRequest, preserve_highest_impact
+from drover_worker.core.lifecycle.stopped import StoppedConnectors
+from drover_worker.core.lifecycle.work import Work
+from drover_worker.core.rebalance.membership import Membership, Stage
+from drover_worker.core.requests.pending import PendingRequests
+from drover_worker.core.status.used_topics import UsedTopics
 
 #: Nothing may be left of the work in these stages: others may run it.
 _WORKLESS = frozenset(

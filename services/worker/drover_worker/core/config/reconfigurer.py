@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from drover.errors import DroverError, Reason
 from drover.model.config import ConfigMap, TargetState
 from drover_worker.core.causes import Cause
-from drover_worker.core.connector_lifecycle import ConnectorLifecycle
+from drover_worker.core.config.lease import Writer
 from drover_worker.core.context import Context
 from drover_worker.core.events import ConfigWritten, ReconfigureDue
 from drover_worker.core.instructions import (
@@ -14,9 +14,9 @@ from drover_worker.core.instructions import (
     SubmitToLeader,
     WriteTaskConfigs,
 )
-from drover_worker.core.membership import Membership
-from drover_worker.core.work import Work
-from drover_worker.core.writer import Writer
+from drover_worker.core.lifecycle.connector import ConnectorLifecycle
+from drover_worker.core.lifecycle.work import Work
+from drover_worker.core.rebalance.membership import Membership
 
 
 @dataclass(slots=True)

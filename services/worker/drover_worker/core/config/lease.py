@@ -6,7 +6,7 @@ from drover_worker.core.causes import Cause
 from drover_worker.core.context import Context
 from drover_worker.core.events import ClaimWriterDue
 from drover_worker.core.instructions import ClaimWriter
-from drover_worker.core.membership import Membership
+from drover_worker.core.rebalance.membership import Membership
 
 
 class Writer:

@@ -22,7 +22,7 @@ from drover_worker.core.instructions import (
     StartTask,
     StopTask,
 )
-from drover_worker.core.lifecycle import Lifecycle, Phase
+from drover_worker.core.lifecycle.lifecycle import Lifecycle, Phase
 
 #: Every sink has one of them, as in Kafka Connect.
 TOPICS_KEYS = frozenset({"topics", "topics.regex"})

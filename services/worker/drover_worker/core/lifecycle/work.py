@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
-from drover_worker.core.connector_lifecycle import ConnectorLifecycle
 from drover_worker.core.context import Context
-from drover_worker.core.lifecycle import IN_ENGINE, STARTING, Lifecycle
-from drover_worker.core.protocol import Assignment
-from drover_worker.core.restart_plan import RestartPlan, RestartRequest, plan_restart
-from drover_worker.core.task_lifecycle import TaskLifecycle
+from drover_worker.core.lifecycle.connector import ConnectorLifecycle
+from drover_worker.core.lifecycle.lifecycle import IN_ENGINE, STARTING, Lifecycle
+from drover_worker.core.lifecycle.restart_plan import RestartPlan, RestartRequest, plan_restart
+from drover_worker.core.lifecycle.task import TaskLifecycle
+from drover_worker.core.rebalance.protocol import Assignment
 
 
 class Work:

@@ -7,11 +7,11 @@ connector runs, and nothing that is in the log will ever change that.
 
 from dataclasses import dataclass
 
-from drover_worker.core.connector_lifecycle import ConnectorLifecycle
+from drover_worker.core.config.reconfigurer import Reconfigurer
 from drover_worker.core.context import Context
 from drover_worker.core.events import HealDue
-from drover_worker.core.reconfigurer import Reconfigurer
-from drover_worker.core.work import Work
+from drover_worker.core.lifecycle.connector import ConnectorLifecycle
+from drover_worker.core.lifecycle.work import Work
 
 _STILL_NOT_WHOLE = (
     "the commit marker of its task configs names tasks that the config log does not have: they were"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from drover.errors import DroverError, NotFoundError, Reason
 from drover.model.config import ConfigVersion, HistoryEntry
-from drover_worker.core.checks import connector_not_found
-from drover_worker.core.requests import PutConnectorConfig, RollbackConnector
+from drover_worker.core.config.checks import connector_not_found
+from drover_worker.core.requests.messages import PutConnectorConfig, RollbackConnector
 
 #: No config has it: a write that expects this revision is refused.
 _NEVER_REVISION = 1 << 62

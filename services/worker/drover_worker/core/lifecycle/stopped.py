@@ -8,10 +8,10 @@ after them.
 from drover.errors import DroverError, Reason
 from drover.model.config import TargetState
 from drover_worker.core.causes import Cause
+from drover_worker.core.config.lease import Writer
 from drover_worker.core.context import Context
 from drover_worker.core.events import ConfigWritten, EmptyStoppedDue
 from drover_worker.core.instructions import WriteTaskConfigs
-from drover_worker.core.writer import Writer
 
 
 class StoppedConnectors:

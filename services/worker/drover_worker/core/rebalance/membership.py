@@ -12,7 +12,6 @@ from drover.model.group import (
     SyncOutcome,
 )
 from drover.model.status import StatusKey
-from drover_worker.core.assignor import perform_assignment
 from drover_worker.core.causes import Cause
 from drover_worker.core.context import Context
 from drover_worker.core.events import HeartbeatDue, JoinDue, RejoinDue, SessionElapsed
@@ -25,7 +24,9 @@ from drover_worker.core.instructions import (
     SyncGroup,
     WatchGroup,
 )
-from drover_worker.core.protocol import (
+from drover_worker.core.lifecycle.work import Work
+from drover_worker.core.rebalance.assignor import perform_assignment
+from drover_worker.core.rebalance.protocol import (
     Assignment,
     AssignmentError,
     MemberMetadata,
@@ -34,7 +35,6 @@ from drover_worker.core.protocol import (
     encode_assignment,
     encode_metadata,
 )
-from drover_worker.core.work import Work
 
 
 class Stage(StrEnum):

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from drover.errors import DroverError
 from drover.model.status import StatusKey
-from drover_worker.core import requests
+from drover_worker.core.requests import messages as requests
 
 
 class Step(StrEnum):

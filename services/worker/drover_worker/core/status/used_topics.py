@@ -13,7 +13,7 @@ from drover_worker.core.causes import Cause
 from drover_worker.core.context import Context
 from drover_worker.core.events import TopicsDue
 from drover_worker.core.instructions import ForgetTopics, TellTopics
-from drover_worker.core.membership import Membership
+from drover_worker.core.rebalance.membership import Membership
 
 
 class UsedTopics:

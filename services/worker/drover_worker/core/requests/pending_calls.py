@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 from drover.errors import DroverError, FailedPreconditionError, Reason
 from drover.machine import Complete, Fail
-from drover_worker.core import requests
 from drover_worker.core.causes import Cause
-from drover_worker.core.checks import connector_not_found
+from drover_worker.core.config.checks import connector_not_found
+from drover_worker.core.config.lease import Writer
 from drover_worker.core.context import Context
 from drover_worker.core.events import RequestExpired, RequestReceived
-from drover_worker.core.membership import Membership
-from drover_worker.core.pending_request import Pending, Step
-from drover_worker.core.writer import Writer
+from drover_worker.core.rebalance.membership import Membership
+from drover_worker.core.requests import messages as requests
+from drover_worker.core.requests.pending_request import Pending, Step
 
 #: How often a call may be carried from worker to worker.
 HOP_COUNT_MAX = 2

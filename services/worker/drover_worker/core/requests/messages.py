@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from drover.model.config import ConfigMap, TargetState
 from drover.model.ids import TaskId
-from drover_worker.core.restart_plan import RestartPlan
+from drover_worker.core.lifecycle.restart_plan import RestartPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from drover.model.ids import TaskId
-from drover_worker.core.protocol import Assignment, AssignmentError, MemberMetadata
+from drover_worker.core.rebalance.protocol import Assignment, AssignmentError, MemberMetadata
 
 
 @dataclass(slots=True)

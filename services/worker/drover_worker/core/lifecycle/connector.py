@@ -4,7 +4,7 @@ from drover.model.config import ConfigMap, TargetState
 from drover.model.status import RunState
 from drover_worker.core.context import Context
 from drover_worker.core.instructions import StartConnector, StopConnector
-from drover_worker.core.lifecycle import Lifecycle, Phase
+from drover_worker.core.lifecycle.lifecycle import Lifecycle, Phase
 
 
 class ConnectorLifecycle(Lifecycle):

@@ -21,8 +21,9 @@ from drover.machine import Fail
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
-from drover_worker.core import requests
-from drover_worker.core.checks import config_error, sink_group_violations
+from drover_worker.core.config.checks import config_error, sink_group_violations
+from drover_worker.core.config.lease import Writer
+from drover_worker.core.config.rollback import rollback_to
 from drover_worker.core.context import Context
 from drover_worker.core.events import (
     ConfigValidated,
@@ -40,15 +41,14 @@ from drover_worker.core.instructions import (
     WriteTargetState,
     WriteTaskConfigs,
 )
-from drover_worker.core.lifecycle import Lifecycle
-from drover_worker.core.membership import Membership
-from drover_worker.core.pending_calls import PendingCalls
-from drover_worker.core.pending_request import Pending, Step
-from drover_worker.core.restart_plan import RestartPlan, RestartRequest, plan_restart
-from drover_worker.core.rollback import rollback_to
-from drover_worker.core.task_lifecycle import RETRIED_ERRORS
-from drover_worker.core.work import Work
-from drover_worker.core.writer import Writer
+from drover_worker.core.lifecycle.lifecycle import Lifecycle
+from drover_worker.core.lifecycle.restart_plan import RestartPlan, RestartRequest, plan_restart
+from drover_worker.core.lifecycle.task import RETRIED_ERRORS
+from drover_worker.core.lifecycle.work import Work
+from drover_worker.core.rebalance.membership import Membership
+from drover_worker.core.requests import messages as requests
+from drover_worker.core.requests.pending_calls import PendingCalls
+from drover_worker.core.requests.pending_request import Pending, Step
 
 
 class PendingRequests:

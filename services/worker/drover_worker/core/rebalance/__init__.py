@@ -1,0 +1,1 @@
+"""This worker in the group: membership, and the strategy by which work is dealt out anew."""
