@@ -284,7 +284,9 @@ class World:
                 leader_id=member_id if leads else "other",
                 protocol_type="connect",
                 protocol_name="default",
-                members=[JoinedMember(member_id, call.metadata), other] if leads else (),
+                members=[JoinedMember(member_id, call.protocols[0].metadata), other]
+                if leads
+                else (),
             ),
         )
 

@@ -88,6 +88,7 @@ def _failure(instruction: HerderInstruction, error: DroverError) -> events.Herde
 
 
 def _join(worker: "Worker", call: instructions.JoinGroup) -> None:
+    metadata = call.protocols[0].metadata
     event = JoinGroup(
         call_id="",
         group_id=worker.group_id,
@@ -98,13 +99,12 @@ def _join(worker: "Worker", call: instructions.JoinGroup) -> None:
         session_timeout_ms=worker.network.mix.session_timeout_ms,
         rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
         protocol_type=PROTOCOL_TYPE,
-        protocols=tuple(OfferedProtocol(name, call.metadata) for name in worker.protocols),
+        protocols=tuple(OfferedProtocol(name, metadata) for name in worker.protocols),
         parked_until_ms=0,
     )
 
     def joined(outcome: Any) -> events.HerderEvent:
         if isinstance(outcome, Joined):
-            worker.protocol_name = outcome.protocol_name
             worker.rules.generation_seen(worker, "join", worker.group_id, outcome.generation)
         return events.JoinAnswered(call.cause_id, outcome)
 
@@ -123,7 +123,7 @@ def _sync(worker: "Worker", call: instructions.SyncGroup) -> None:
         member_id=call.member_id,
         generation=call.generation,
         protocol_type=PROTOCOL_TYPE,
-        protocol_name=worker.protocol_name,
+        protocol_name=call.protocol_name,
         assignments=tuple(MemberAssignment(m, data) for m, data in call.assignments.items()),
     )
 

@@ -24,7 +24,7 @@ from drover_worker.core import events, requests
 from drover_worker.core.context import HerderSettings
 from drover_worker.core.herder import Herder
 from drover_worker.core.instructions import Halt, HerderInstruction
-from drover_worker.core.rebalance.membership import Stage
+from drover_worker.core.rebalance.stage import Stage
 from tests.simulation.coordinator import WatchGroup
 from tests.simulation.data_store import DataStore
 from tests.simulation.engine import Engine
@@ -90,7 +90,6 @@ class Worker(Process):
         self.group_id = GROUP
         self.protocols = protocols
         self._coordinators = coordinators
-        self.protocol_name = ""
         self.engine = Engine(network, f"{name}/engine", self, data, rules)
         self._settings = HerderSettings(
             worker_id=name,

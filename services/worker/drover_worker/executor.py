@@ -20,10 +20,10 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
-from drover.model.group import LeavingMember, MemberAssignment, OfferedProtocol
+from drover.model.group import LeavingMember, MemberAssignment
 from drover_worker.core import events, instructions
 from drover_worker.core.instructions import HerderInstruction
-from drover_worker.core.rebalance.protocol import EAGER_PROTOCOL, PROTOCOL_TYPE
+from drover_worker.core.rebalance.protocol import PROTOCOL_TYPE
 from drover_worker.engine_link import EngineLink, Handler, engine_handlers
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.settings import WorkerSettings
@@ -143,7 +143,7 @@ class Executor:
             session_timeout_ms=settings.session_timeout_ms,
             rebalance_timeout_ms=settings.rebalance_timeout_ms,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[OfferedProtocol(EAGER_PROTOCOL, call.metadata)],
+            protocols=call.protocols,
             reason=call.reason,
             timeout_s=self._parked_timeout_s(),
         )
@@ -155,7 +155,7 @@ class Executor:
             member_id=call.member_id,
             generation=call.generation,
             protocol_type=PROTOCOL_TYPE,
-            protocol_name=EAGER_PROTOCOL,
+            protocol_name=call.protocol_name,
             assignments=[MemberAssignment(m, data) for m, data in call.assignments.items()],
             timeout_s=self._parked_timeout_s(),
         )

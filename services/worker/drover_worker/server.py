@@ -29,7 +29,6 @@ from drover_worker.core.config.checks import (
     config_size_bytes,
     connector_not_found,
 )
-from drover_worker.core.rebalance.protocol import EAGER_PROTOCOL
 from drover_worker.engine_link import EngineLink
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.history import class_names, present_history
@@ -124,7 +123,7 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
             worker_id=self._worker_id,
             leader_worker_id=membership.leader_url,
             generation=max(herder.context.generation, 0),
-            protocol_name=EAGER_PROTOCOL,
+            protocol_name=membership.protocol_name,
             stage=herder.describe_stage(),
             storage_url=self._settings.storage_url,
             spark_version=self._engine.spark_version,

@@ -33,21 +33,11 @@ from drover_worker.core.lifecycle.lifecycle import Lifecycle
 from drover_worker.core.lifecycle.restart_plan import RestartRequest, preserve_highest_impact
 from drover_worker.core.lifecycle.stopped import StoppedConnectors
 from drover_worker.core.lifecycle.work import Work
-from drover_worker.core.rebalance.membership import Membership, Stage
+from drover_worker.core.rebalance.membership import Membership
+from drover_worker.core.rebalance.stage import Stage
+from drover_worker.core.rebalance.strategies import new_strategy
 from drover_worker.core.requests.pending import PendingRequests
 from drover_worker.core.status.used_topics import UsedTopics
-
-#: Nothing may be left of the work in these stages: others may run it.
-_WORKLESS = frozenset(
-    {
-        Stage.STARTING,
-        Stage.JOINING,
-        Stage.SYNCING,
-        Stage.CATCHING_UP,
-        Stage.BACKING_OFF,
-        Stage.ENDED,
-    }
-)
 
 
 class Caller(Protocol):
@@ -70,7 +60,7 @@ class Herder:
     def __init__(self, settings: HerderSettings) -> None:
         self.context = Context(settings)
         self.work = Work(self.context)
-        self.membership = Membership(self.context, self.work)
+        self.membership = Membership(self.context, self.work, new_strategy(self.work))
         self.writer = Writer(self.context, self.membership)
         self.pending = PendingRequests(
             self.context,
@@ -129,11 +119,10 @@ class Herder:
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
         self.work.validate()
+        self.membership.validate()
         self.writer.validate()
         self.pending.validate()
         stage = self.membership.stage
-        if stage in _WORKLESS:
-            assert self.work.idle, f"work goes on while the worker is {stage}"
         assignment = self.membership.assignment
         if stage is Stage.SETTLED and assignment is not None:
             assert set(self.work.connectors) <= set(assignment.connectors)
@@ -161,9 +150,7 @@ class Herder:
         self.work.advance(self._work_changed)
 
     def _begin_work(self) -> None:
-        assignment = self.membership.assignment
-        if assignment is not None:
-            self.work.assign(assignment)
+        self.membership.start_assigned_work()
         self._clean_up(self.context.statuses)
         self.topics.look_at_all()
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from drover.machine import CancelTimer, Complete, Fail, SetTimer
 from drover.model.config import ConfigMap, TargetState
+from drover.model.group import OfferedProtocol
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.model.status import StatusWrite
@@ -16,7 +17,7 @@ class JoinGroup:
 
     cause_id: str
     member_id: str
-    metadata: bytes
+    protocols: Sequence[OfferedProtocol]
     reason: str
 
 
@@ -27,6 +28,7 @@ class SyncGroup:
     cause_id: str
     member_id: str
     generation: int
+    protocol_name: str
     assignments: Mapping[str, bytes]
 
 

@@ -1,6 +1,6 @@
 """Everything that this worker runs: the connectors and tasks of its assignment."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
@@ -9,7 +9,6 @@ from drover_worker.core.lifecycle.connector import ConnectorLifecycle
 from drover_worker.core.lifecycle.lifecycle import IN_ENGINE, STARTING, Lifecycle
 from drover_worker.core.lifecycle.restart_plan import RestartPlan, RestartRequest, plan_restart
 from drover_worker.core.lifecycle.task import TaskLifecycle
-from drover_worker.core.rebalance.protocol import Assignment
 
 
 class Work:
@@ -45,19 +44,22 @@ class Work:
         """Every lifecycle: connectors, then tasks."""
         return [*self.connectors.values(), *self.tasks.values()]
 
-    def assign(self, assignment: Assignment) -> None:
-        """Start what was assigned and is still there; everything earlier has been stopped.
+    def start(
+        self, connectors: Iterable[str], tasks: Iterable[TaskId], *, config_offset: int
+    ) -> None:
+        """Start connectors and tasks that are assigned and still exist.
 
-        Tasks whose configs are later than the assignment wait for the next one: another worker
-        may still start the earlier ones, and the two sets can share work.
+        ``config_offset`` is how far the leader had read the config log when it assigned them.
+        Tasks whose configs are later wait for the next assignment: another worker may still start
+        the earlier configs, and the two sets can share work.
         """
         view = self._context.view
-        for name in assignment.connectors:
+        for name in connectors:
             if name in view.connectors:
                 self.connectors[name] = ConnectorLifecycle(name)
                 self.touch(name)
-        for task in assignment.tasks:
-            is_later = view.tasks_offset(task.connector) > assignment.config_offset
+        for task in tasks:
+            is_later = view.tasks_offset(task.connector) > config_offset
             if view.has_task(task) and not is_later:
                 item = self.tasks[task] = TaskLifecycle(task)
                 self._tasks_by_connector.setdefault(task.connector, {})[task] = item

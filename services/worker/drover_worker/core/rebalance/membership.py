@@ -1,6 +1,6 @@
 """This worker as a member of the group: joins, catches up, settles, keeps alive, leaves."""
 
-from enum import StrEnum
+from collections.abc import Mapping
 
 from drover.errors import DroverError, InvalidArgumentError, Reason
 from drover.model.group import (
@@ -25,62 +25,31 @@ from drover_worker.core.instructions import (
     WatchGroup,
 )
 from drover_worker.core.lifecycle.work import Work
-from drover_worker.core.rebalance.assignor import perform_assignment
-from drover_worker.core.rebalance.protocol import (
-    Assignment,
-    AssignmentError,
-    MemberMetadata,
-    decode_assignment,
-    decode_metadata,
-    encode_assignment,
-    encode_metadata,
-)
-
-
-class Stage(StrEnum):
-    """Where the worker is on its way to settled work; the value is what callers are told.
-
-    STARTING → JOINING → SYNCING → (CATCHING_UP →) SETTLED → STOPPING_WORK → JOINING …, with
-    BACKING_OFF before a join that follows a failure, and LEAVING → ENDED at the end.
-    """
-
-    #: Not ready to take work.
-    STARTING = "waiting for the engine and the config log"
-    #: A rebalance began, or the membership was lost: nothing may run when the next join is sent.
-    STOPPING_WORK = "stopping its work for a rebalance"
-    #: JoinGroup is under way.
-    JOINING = "joining the group"
-    #: SyncGroup is under way.
-    SYNCING = "waiting for its assignment"
-    #: The assignment was made by someone who has read more of the config log.
-    CATCHING_UP = "reading the config log to its end"
-    #: Something failed; the next join is due later.
-    BACKING_OFF = "waiting to join the group again"
-    #: It has its assignment and works on it.
-    SETTLED = "running its assignment"
-    #: The worker ends: work is being stopped, then the group is left.
-    LEAVING = "shutting down"
-    #: The group is left.
-    ENDED = "shut down"
-
+from drover_worker.core.rebalance.protocol import Assignment, AssignmentError, MemberMetadata
+from drover_worker.core.rebalance.stage import Stage
+from drover_worker.core.rebalance.strategy import RebalanceStrategy
 
 #: The member is in a generation and must be heard of.
 _BEATING = frozenset({Stage.STOPPING_WORK, Stage.SYNCING, Stage.CATCHING_UP, Stage.SETTLED})
 
 
 class Membership:
-    """Speaks the eager protocol with the coordinator: nothing runs while the group rebalances."""
+    """Keeps this worker a member of the group: joins, syncs, sends heartbeats, leaves.
 
-    def __init__(self, context: Context, work: Work) -> None:
+    The strategy decides what runs while the group rebalances, and what each member is assigned.
+    """
+
+    def __init__(self, context: Context, work: Work, strategy: RebalanceStrategy) -> None:
         self._context = context
         self._work = work
+        self._strategy = strategy
         self.stage = Stage.STARTING
         #: Why the stage was entered; for callers who wait.
         self.reason = ""
         #: The last assignment; None without a membership.
         self.assignment: Assignment | None = None
         #: Leader only: the assignment of each worker, by worker url.
-        self.assignments: dict[str, Assignment] = {}
+        self.assignments: Mapping[str, Assignment] = {}
         self._owners: dict[StatusKey, str] = {}
         #: Grows each time the worker settles.
         self.settled_count = 0
@@ -118,6 +87,11 @@ class Membership:
         """The leader of the settled generation; empty while unknown."""
         return self.assignment.leader_url if self.settled and self.assignment else ""
 
+    @property
+    def protocol_name(self) -> str:
+        """The rebalance protocol that this worker prefers, as JoinGroup names it."""
+        return self._strategy.protocol_name
+
     def owner(self, key: StatusKey) -> str:
         """Leader only: the worker that runs a connector or task; empty when it is unassigned."""
         return self._owners.get(key, "")
@@ -137,7 +111,7 @@ class Membership:
     def request_rejoin(self, reason: str) -> None:
         """Take part in a new generation; work stops first. Heard only while there is work."""
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
-            self._stop_work(reason)
+            self._stop_work(reason, membership_lost=False)
 
     def structure_changed(self) -> None:
         """Connectors or tasks may have changed: rejoin when that comes to rest, or in due time.
@@ -166,7 +140,7 @@ class Membership:
         """The coordinator does not know this member any more: join as a new one."""
         self._forget_member()
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
-            self._stop_work(reason)
+            self._stop_work(reason, membership_lost=True)
         elif self.stage is Stage.SYNCING:
             self._back_off(self._context.settings.join_backoff_ms, reason)
 
@@ -182,7 +156,7 @@ class Membership:
 
     def pump(self) -> None:
         """Go on once the work has stopped."""
-        if self.stage is Stage.STOPPING_WORK and self._work.idle:
+        if self.stage is Stage.STOPPING_WORK and self._strategy.may_join():
             self._join(self.reason)
         elif self.stage is Stage.LEAVING and self._work.idle and not self._call_id:
             self._leave()
@@ -194,6 +168,16 @@ class Membership:
         self._call_id = ""
         self._enter(Stage.LEAVING, "the worker is shutting down")
         self._work.revoke_all()
+
+    def start_assigned_work(self) -> None:
+        """Start what the assignment of the settled generation gives to this worker."""
+        if self.assignment is not None:
+            self._strategy.start_assigned(self.assignment)
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        if self.stage in self._strategy.stages_without_work:
+            assert self._work.idle, f"work goes on while the worker is {self.stage}"
 
     # Join and sync
 
@@ -218,7 +202,7 @@ class Membership:
             self._join("another rebalance began")
             return
         try:
-            self.assignment = decode_assignment(outcome.assignment)
+            self.assignment = self._strategy.decode_assignment(outcome.assignment)
         except InvalidArgumentError as error:
             self._back_off(self._context.settings.join_backoff_ms, error.message)
             return
@@ -305,7 +289,8 @@ class Membership:
     def session_elapsed(self) -> None:
         """Unheard for a session timeout: others may have this worker's tasks by now."""
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
-            self._stop_work("the coordinator was out of reach for a session timeout")
+            reason = "the coordinator was out of reach for a session timeout"
+            self._stop_work(reason, membership_lost=True)
 
     # How it happens
 
@@ -318,7 +303,7 @@ class Membership:
         if self._watched_member_id != joined.member_id:
             self._watched_member_id = joined.member_id
             context.emit(WatchGroup(joined.member_id))
-        assignments: dict[str, bytes] = {}
+        assignments: Mapping[str, bytes] = {}
         self._forget_assignments()
         if joined.leader_id == joined.member_id:
             try:
@@ -328,21 +313,27 @@ class Membership:
                 return
         self._enter(Stage.SYNCING, f"joined generation {joined.generation}")
         self._call_id = context.next_cause(Cause.SYNC)
-        context.emit(SyncGroup(self._call_id, joined.member_id, joined.generation, assignments))
+        context.emit(
+            SyncGroup(
+                cause_id=self._call_id,
+                member_id=joined.member_id,
+                generation=joined.generation,
+                protocol_name=joined.protocol_name,
+                assignments=assignments,
+            )
+        )
 
-    def _assign(self, joined: Joined) -> dict[str, bytes]:
-        members = {m.member_id: decode_metadata(m.metadata) for m in joined.members}
-        assigned = perform_assignment(
-            members=members,
-            leader_id=joined.leader_id,
+    def _assign(self, joined: Joined) -> Mapping[str, bytes]:
+        computed = self._strategy.compute_assignments(
+            joined,
             task_counts=self._context.view.task_counts(),
             config_offset=self._context.view.offset,
         )
-        self.assignments = {members[member].worker_url: part for member, part in assigned.items()}
+        self.assignments = computed.by_worker_url
         self._owners = {
             key: worker_url for worker_url, part in self.assignments.items() for key in part.keys
         }
-        return {member_id: encode_assignment(part) for member_id, part in assigned.items()}
+        return computed.encoded
 
     def _assigned(self, assignment: Assignment) -> None:
         context = self._context
@@ -376,10 +367,13 @@ class Membership:
         self._call_id = self._context.next_cause(Cause.READ_CONFIGS)
         self._context.emit(ReadConfigsToEnd(self._call_id))
 
-    def _stop_work(self, reason: str) -> None:
+    def _stop_work(self, reason: str, *, membership_lost: bool) -> None:
         self._call_id = ""
         self._enter(Stage.STOPPING_WORK, reason)
-        self._work.revoke_all()
+        if membership_lost:
+            self._work.revoke_all()
+        else:
+            self._strategy.revoke_before_join()
 
     def _join(self, reason: str) -> None:
         context = self._context
@@ -389,7 +383,8 @@ class Membership:
         self._ended_generation = -1
         self._call_id = context.next_cause(Cause.JOIN)
         metadata = MemberMetadata(context.settings.worker_id, context.view.offset)
-        context.emit(JoinGroup(self._call_id, context.member_id, encode_metadata(metadata), reason))
+        protocols = self._strategy.supported_protocols(metadata)
+        context.emit(JoinGroup(self._call_id, context.member_id, protocols, reason))
 
     def _back_off(self, delay_ms: int, reason: str) -> None:
         self._enter(Stage.BACKING_OFF, reason)

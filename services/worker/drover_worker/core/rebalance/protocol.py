@@ -15,8 +15,6 @@ from drover.model.status import StatusKey
 
 #: The kind of group that workers form.
 PROTOCOL_TYPE = "connect"
-#: The eager protocol's name in JoinGroup; Kafka Connect calls it so.
-EAGER_PROTOCOL = "default"
 
 _VERSION = 0
 #: Stands for the connector object among a connector's task indexes.
