@@ -7,7 +7,7 @@ connectors into task configs, Writer and PendingRequests write what callers ask 
 Nothing here waits: whatever can take time is an instruction whose completion is an event.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from drover.errors import DroverError
@@ -19,8 +19,7 @@ from drover.model.config import (
     TargetStateChanged,
     TaskConfigsUpdated,
 )
-from drover.model.ids import TaskId
-from drover.model.status import RunState, StatusKey, TopicEvent
+from drover.model.status import StatusKey, TopicEvent
 from drover_worker.core import events
 from drover_worker.core.causes import Cause, cause_of
 from drover_worker.core.config.healing import Healing
@@ -37,6 +36,8 @@ from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.rebalance.stage import Stage
 from drover_worker.core.rebalance.strategies import new_strategy
 from drover_worker.core.requests.pending import PendingRequests
+from drover_worker.core.status.clean_up import StatusCleanUp
+from drover_worker.core.status.correction import StatusCorrection
 from drover_worker.core.status.used_topics import UsedTopics
 
 
@@ -79,6 +80,8 @@ class Herder:
         self.healing = Healing(self.context, self.work, self.reconfigurer)
         self.stopped = StoppedConnectors(self.context, self.writer)
         self.topics = UsedTopics(self.context, self.membership)
+        self.status_clean_up = StatusCleanUp(self.context, self.membership)
+        self.status_correction = StatusCorrection(self.context, self.work)
         self._callers: Mapping[Cause, Caller] = {
             Cause.JOIN: self.membership,
             Cause.SYNC: self.membership,
@@ -98,8 +101,6 @@ class Herder:
             Cause.TASK_CONFIGS: self.reconfigurer,
         }
         self._restarts: dict[str, RestartRequest] = {}
-        self._removing: set[StatusKey] = set()
-        self._checks_statuses = False
         self._settled_count = 0
 
     def describe_stage(self) -> str:
@@ -151,7 +152,7 @@ class Herder:
 
     def _begin_work(self) -> None:
         self.membership.start_assigned_work()
-        self._clean_up(self.context.statuses)
+        self.status_clean_up.check_all()
         self.topics.look_at_all()
 
     def _work_changed(self, item: Lifecycle) -> None:
@@ -163,27 +164,6 @@ class Herder:
         restarts, self._restarts = self._restarts, {}
         for request in restarts.values():
             self.work.restart(self.work.plan_restart(request))
-
-    def _clean_up(self, keys: Iterable[StatusKey]) -> None:
-        """Leader: remove the statuses of connectors and tasks that are no more.
-
-        Looked at again until they are gone: what their last owner, maybe this very worker, still
-        has to say of them can come after the removal, or in its place.
-        """
-        if not self.membership.leads:
-            return
-        view = self.context.view
-        for key in list(keys):
-            exists = view.has_task(key) if isinstance(key, TaskId) else key in view.connectors
-            if not exists and key in self.context.statuses and key not in self._removing:
-                self._removing.add(key)
-                self.context.report(key, RunState.DESTROYED)
-                delay_ms = self.context.settings.status_check_ms
-                self.context.set_timer("clean-up", delay_ms, events.CleanUpDue())
-
-    def _clean_up_due(self, event: events.CleanUpDue) -> None:
-        self._removing.clear()
-        self._clean_up(self.context.statuses)
 
     # Views
 
@@ -238,9 +218,8 @@ class Herder:
     def _statuses_loaded(self, event: events.StatusesLoaded) -> None:
         self.context.statuses = dict(event.snapshot.statuses)
         self.topics.load(event.snapshot.topics)
-        self._removing.clear()
-        self._clean_up(self.context.statuses)
-        self._look_for_contradiction(item.key for item in self.work.all())
+        self.status_clean_up.loaded()
+        self.status_correction.loaded()
 
     def _statuses_changed(self, event: events.StatusesChanged) -> None:
         keys: list[StatusKey] = []
@@ -249,32 +228,12 @@ class Herder:
                 self.topics.changed(change)
                 continue
             keys.append(change.key)
-            self._removing.discard(change.key)
             if change.status is None:
                 self.context.statuses.pop(change.key, None)
             else:
                 self.context.statuses[change.key] = change.status
-        self._clean_up(keys)
-        self._look_for_contradiction(keys)
-
-    def _look_for_contradiction(self, keys: Iterable[StatusKey]) -> None:
-        """A former owner's last words may come late, over those of the present one.
-
-        Not answered at once: the store may yet have to hear what was said here.
-        """
-        if self._checks_statuses:
-            return
-        items = map(self.work.find, keys)
-        if any(item is not None and item.is_contradicted(self.context) for item in items):
-            self._checks_statuses = True
-            delay_ms = self.context.settings.status_check_ms
-            self.context.set_timer("status-check", delay_ms, events.StatusCheckDue())
-
-    def _status_check_due(self, event: events.StatusCheckDue) -> None:
-        self._checks_statuses = False
-        for item in self.work.all():
-            if item.is_contradicted(self.context):
-                item.report_again(self.context)
+        self.status_clean_up.changed(keys)
+        self.status_correction.changed(keys)
 
     def _topics_used(self, event: events.TopicsUsed) -> None:
         item = self.work.tasks.get(event.task)
@@ -439,8 +398,8 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.ClaimWriterDue: lambda h, e: h.writer.claim_due(),
     events.EmptyStoppedDue: lambda h, e: h.stopped.due(),
     events.HealDue: lambda h, e: h.healing.due(e.name),
-    events.CleanUpDue: Herder._clean_up_due,
-    events.StatusCheckDue: Herder._status_check_due,
+    events.CleanUpDue: lambda h, e: h.status_clean_up.due(),
+    events.StatusCheckDue: lambda h, e: h.status_correction.due(),
     events.RequestRetryDue: lambda h, e: h.pending.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.pending.expire(e.call_id),
     events.TaskRetryDue: Herder._task_retry_due,
