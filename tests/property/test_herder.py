@@ -358,7 +358,7 @@ def test_whatever_happens_nothing_runs_twice_or_unassigned_and_everyone_is_answe
     # every caller hears something by its deadline, whatever else happens
     world.driver.advance(25_000)
     assert set(world.driver.answers) == world.asked
-    assert len(world.driver.herder.pending) == 0
+    assert len(world.driver.herder.requests) == 0
 
 
 @given(seed=st.integers(0, 2**32), length=st.integers(1, 150))

@@ -24,7 +24,7 @@ from drover.errors import (
     UnavailableError,
 )
 from drover_worker.core import requests
-from drover_worker.core.requests.pending_calls import HOP_COUNT_MAX
+from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.herder_loop import HerderLoop
 
 _RETRY_FIRST_S = 0.1

@@ -13,7 +13,7 @@ from drover.rpc.interceptors import remaining_s
 from drover.rpc.parts import PartsInProgress
 from drover_worker.carrier import Carrier
 from drover_worker.core import requests
-from drover_worker.core.requests.pending_calls import HOP_COUNT_MAX
+from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.herder_loop import HerderLoop
 
 RpcContext = grpc.aio.ServicerContext[Any, Any]

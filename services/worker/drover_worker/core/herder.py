@@ -2,7 +2,7 @@
 
 A volatile machine: ``step`` takes an event and returns what the shell has to do. Its parts share
 one Context: Membership speaks with the group, Work holds what is assigned, Reconfigurer turns
-connectors into task configs, Writer and PendingRequests write what callers ask for.
+connectors into task configs, Writer and RequestHandler write what callers ask for.
 
 Nothing here waits: whatever can take time is an instruction whose completion is an event.
 """
@@ -35,7 +35,7 @@ from drover_worker.core.lifecycle.work import Work
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.rebalance.stage import Stage
 from drover_worker.core.rebalance.strategies import new_strategy
-from drover_worker.core.requests.pending import PendingRequests
+from drover_worker.core.requests.handler import RequestHandler
 from drover_worker.core.status.clean_up import StatusCleanUp
 from drover_worker.core.status.correction import StatusCorrection
 from drover_worker.core.status.used_topics import UsedTopics
@@ -63,7 +63,7 @@ class Herder:
         self.work = Work(self.context)
         self.membership = Membership(self.context, self.work, new_strategy(self.work))
         self.writer = Writer(self.context, self.membership)
-        self.pending = PendingRequests(
+        self.requests = RequestHandler(
             self.context,
             self.work,
             self.membership,
@@ -75,7 +75,7 @@ class Herder:
             self.work,
             self.membership,
             self.writer,
-            is_stopping=self.pending.is_stopping,
+            is_stopping=self.requests.is_stopping,
         )
         self.healing = Healing(self.context, self.work, self.reconfigurer)
         self.stopped = StoppedConnectors(self.context, self.writer)
@@ -89,14 +89,14 @@ class Herder:
             Cause.HEARTBEAT: self.membership,
             Cause.LEAVE: self.membership,
             Cause.CLAIM_WRITER: self.writer,
-            Cause.REQUEST: self.pending,
+            Cause.REQUEST: self.requests,
             Cause.EMPTY_STOPPED: self.stopped,
             Cause.TASK_CONFIGS: self.reconfigurer,
             Cause.TELL_TOPICS: self.topics,
             Cause.FORGET_TOPICS: self.topics,
         }
         self._config_writers: Mapping[Cause, ConfigWriter] = {
-            Cause.REQUEST: self.pending,
+            Cause.REQUEST: self.requests,
             Cause.EMPTY_STOPPED: self.stopped,
             Cause.TASK_CONFIGS: self.reconfigurer,
         }
@@ -122,7 +122,7 @@ class Herder:
         self.work.validate()
         self.membership.validate()
         self.writer.validate()
-        self.pending.validate()
+        self.requests.validate()
         stage = self.membership.stage
         assignment = self.membership.assignment
         if stage is Stage.SETTLED and assignment is not None:
@@ -141,7 +141,7 @@ class Herder:
             self._settled_count = self.membership.settled_count
             self._begin_work()
         self.writer.pump()
-        self.pending.pump()
+        self.requests.pump()
         self.reconfigurer.pump()
         self.healing.pump()
         self.stopped.pump()
@@ -158,7 +158,7 @@ class Herder:
     def _work_changed(self, item: Lifecycle) -> None:
         if isinstance(item, ConnectorLifecycle):
             self.reconfigurer.forget_stale(item)
-        self.pending.work_changed(item)
+        self.requests.work_changed(item)
 
     def _run_restarts(self) -> None:
         restarts, self._restarts = self._restarts, {}
@@ -212,7 +212,7 @@ class Herder:
         self.membership.rejoin_due(
             more_expected=self.work.starting
             or self.reconfigurer.writing
-            or self.pending.writing_task_configs
+            or self.requests.writing_task_configs
         )
 
     def _statuses_loaded(self, event: events.StatusesLoaded) -> None:
@@ -342,7 +342,7 @@ class Herder:
             item.retry_due(self.context, event.run_id)
 
     def _stop_requested(self, event: events.StopRequested) -> None:
-        self.pending.fail_all()
+        self.requests.fail_all()
         self.membership.stop()
 
 
@@ -369,8 +369,8 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.WriterClaimed: lambda h, e: h.writer.claimed(e.cause_id, e.writer_epoch, e.end_offset),
     events.ConfigWritten: Herder._config_written,
     events.TaskConfigsSubmitted: lambda h, e: h.reconfigurer.submitted(e.cause_id),
-    events.HistoryRead: lambda h, e: h.pending.history_read(e),
-    events.ConfigValidated: lambda h, e: h.pending.validated(e),
+    events.HistoryRead: lambda h, e: h.requests.history_read(e),
+    events.ConfigValidated: lambda h, e: h.requests.validated(e),
     events.CallFailed: Herder._call_failed,
     events.ConnectorStarted: Herder._connector_started,
     events.ConnectorFailed: Herder._connector_failed,
@@ -388,8 +388,8 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.TaskFenced: Herder._task_fenced,
     events.TaskPauseSet: Herder._task_pause_set,
     events.TaskStopped: Herder._task_stopped,
-    events.RequestReceived: lambda h, e: h.pending.receive(e),
-    events.RequestCancelled: lambda h, e: h.pending.cancel(e.call_id),
+    events.RequestReceived: lambda h, e: h.requests.receive(e),
+    events.RequestCancelled: lambda h, e: h.requests.cancel(e.call_id),
     events.StopRequested: Herder._stop_requested,
     events.HeartbeatDue: lambda h, e: h.membership.heartbeat_due(),
     events.SessionElapsed: lambda h, e: h.membership.session_elapsed(),
@@ -400,8 +400,8 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.HealDue: lambda h, e: h.healing.due(e.name),
     events.CleanUpDue: lambda h, e: h.status_clean_up.due(),
     events.StatusCheckDue: lambda h, e: h.status_correction.due(),
-    events.RequestRetryDue: lambda h, e: h.pending.retry_due(e.call_id),
-    events.RequestExpired: lambda h, e: h.pending.expire(e.call_id),
+    events.RequestRetryDue: lambda h, e: h.requests.retry_due(e.call_id),
+    events.RequestExpired: lambda h, e: h.requests.expire(e.call_id),
     events.TaskRetryDue: Herder._task_retry_due,
     events.ReconfigureDue: lambda h, e: h.reconfigurer.due(e.name, e.run_id),
 }

@@ -103,6 +103,17 @@ Request = (
 )
 
 
+def connector_of(request: Request) -> str:
+    """The name of the connector that a request is about."""
+    match request:
+        case RestartTask(task):
+            return task.connector
+        case SubmitTaskConfigs(connector):
+            return connector
+        case _:
+            return request.name
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigStored:
     """The config is durable under ``revision``, and this worker has read it back."""
