@@ -160,7 +160,7 @@ class Carrier:
         answer = await self._loop.request(
             method.to_request(message), timeout_s=timeout_s, hop_count=hop_count, author=author
         )
-        if not isinstance(answer, requests.CarryTo):
+        if not isinstance(answer, requests.ForwardTo):
             return method.to_response(message, answer)
         left_s = deadline - asyncio.get_running_loop().time() - _HOP_MARGIN_S
         if left_s <= 0:

@@ -1,7 +1,7 @@
 """Drives the herder: feeds it events one at a time and has its instructions executed.
 
 The herder itself runs inside ``post``, on the event loop, and never waits; what it wants done goes
-to the ``Executor``, whose completions come back through ``post``.
+to the ``InstructionRunner``, whose completions come back through ``post``.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from drover_worker.core.herder import Herder
 from drover_worker.core.instructions import Halt, HerderInstruction
 
 #: Carries out an instruction in the background; must not block.
-Execute = Callable[[HerderInstruction], None]
+RunInstruction = Callable[[HerderInstruction], None]
 Observer = Callable[[events.HerderEvent], None]
 
 _log = structlog.get_logger("drover.worker")
@@ -33,7 +33,7 @@ class HerderLoop:
     def __init__(self, herder: Herder, clock: Clock) -> None:
         self.herder = herder
         self._clock = clock
-        self._execute: Execute | None = None
+        self._run_instruction: RunInstruction | None = None
         self._queue: deque[events.HerderEvent] = deque()
         self._stepping = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -46,9 +46,9 @@ class HerderLoop:
         #: Set when the herder itself failed: the worker has to end, its state cannot be trusted.
         self.defect: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
-    def start(self, execute: Execute) -> None:
-        """Have instructions executed by ``execute`` from now on; before the first event."""
-        self._execute = execute
+    def start(self, run_instruction: RunInstruction) -> None:
+        """Have instructions run by ``run_instruction`` from now on; before the first event."""
+        self._run_instruction = run_instruction
 
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` after each event that the herder took."""
@@ -165,9 +165,9 @@ class HerderLoop:
             case Halt():
                 self.halted.set()
             case _:
-                if self._execute is None:
+                if self._run_instruction is None:
                     raise InternalError("the herder loop was not started")
-                self._execute(instruction)
+                self._run_instruction(instruction)
 
     def _set_timer(self, timer: SetTimer) -> None:
         self._cancel_timer(timer.key)

@@ -15,8 +15,8 @@ class Cause(StrEnum):
     REQUEST = "request"
     EMPTY_STOPPED = "empty-stopped"
     TASK_CONFIGS = "task-configs"
-    TELL_TOPICS = "tell-topics"
-    FORGET_TOPICS = "forget-topics"
+    PUT_TOPICS = "put-topics"
+    DELETE_TOPICS = "delete-topics"
 
     def new_id(self, number: int) -> str:
         """The cause id of one call; ``number`` must not have been used before."""

@@ -67,7 +67,7 @@ class TopicsUsed:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsNoted:
+class TopicStatusesWritten:
     """The status store has noted, or forgotten, topics of a connector."""
 
     cause_id: str
@@ -407,7 +407,7 @@ HerderEvent = (
     | StatusesLoaded
     | StatusesChanged
     | TopicsUsed
-    | TopicsNoted
+    | TopicStatusesWritten
     | JoinAnswered
     | SyncAnswered
     | HeartbeatAnswered

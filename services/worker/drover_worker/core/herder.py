@@ -2,7 +2,7 @@
 
 A volatile machine: ``step`` takes an event and returns what the shell has to do. Its parts share
 one Context: Membership speaks with the group, Work holds what is assigned, Reconfigurer turns
-connectors into task configs, Writer and RequestHandler write what callers ask for.
+connectors into task configs, ConfigLogLease and RequestHandler write what callers ask for.
 
 Nothing here waits: whatever can take time is an instruction whose completion is an event.
 """
@@ -23,7 +23,7 @@ from drover.model.status import StatusKey, TopicEvent
 from drover_worker.core import events
 from drover_worker.core.causes import Cause, cause_of
 from drover_worker.core.config.healing import Healing
-from drover_worker.core.config.lease import Writer
+from drover_worker.core.config.lease import ConfigLogLease
 from drover_worker.core.config.reconfigurer import Reconfigurer
 from drover_worker.core.context import Context, HerderSettings
 from drover_worker.core.instructions import HerderInstruction
@@ -36,9 +36,9 @@ from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.rebalance.stage import Stage
 from drover_worker.core.rebalance.strategies import new_strategy
 from drover_worker.core.requests.handler import RequestHandler
+from drover_worker.core.status.active_topics import ActiveTopics
 from drover_worker.core.status.clean_up import StatusCleanUp
 from drover_worker.core.status.correction import StatusCorrection
-from drover_worker.core.status.used_topics import UsedTopics
 
 
 class Caller(Protocol):
@@ -62,24 +62,24 @@ class Herder:
         self.context = Context(settings)
         self.work = Work(self.context)
         self.membership = Membership(self.context, self.work, new_strategy(self.work))
-        self.writer = Writer(self.context, self.membership)
+        self.lease = ConfigLogLease(self.context, self.membership)
         self.requests = RequestHandler(
             self.context,
             self.work,
             self.membership,
-            self.writer,
+            self.lease,
             describe_stage=self.describe_stage,
         )
         self.reconfigurer = Reconfigurer(
             self.context,
             self.work,
             self.membership,
-            self.writer,
+            self.lease,
             is_stopping=self.requests.is_stopping,
         )
         self.healing = Healing(self.context, self.work, self.reconfigurer)
-        self.stopped = StoppedConnectors(self.context, self.writer)
-        self.topics = UsedTopics(self.context, self.membership)
+        self.stopped = StoppedConnectors(self.context, self.lease)
+        self.topics = ActiveTopics(self.context, self.membership)
         self.status_clean_up = StatusCleanUp(self.context, self.membership)
         self.status_correction = StatusCorrection(self.context, self.work)
         self._callers: Mapping[Cause, Caller] = {
@@ -88,12 +88,12 @@ class Herder:
             Cause.READ_CONFIGS: self.membership,
             Cause.HEARTBEAT: self.membership,
             Cause.LEAVE: self.membership,
-            Cause.CLAIM_WRITER: self.writer,
+            Cause.CLAIM_WRITER: self.lease,
             Cause.REQUEST: self.requests,
             Cause.EMPTY_STOPPED: self.stopped,
             Cause.TASK_CONFIGS: self.reconfigurer,
-            Cause.TELL_TOPICS: self.topics,
-            Cause.FORGET_TOPICS: self.topics,
+            Cause.PUT_TOPICS: self.topics,
+            Cause.DELETE_TOPICS: self.topics,
         }
         self._config_writers: Mapping[Cause, ConfigWriter] = {
             Cause.REQUEST: self.requests,
@@ -121,7 +121,7 @@ class Herder:
         """Raise AssertionError when an invariant is broken."""
         self.work.validate()
         self.membership.validate()
-        self.writer.validate()
+        self.lease.validate()
         self.requests.validate()
         stage = self.membership.stage
         assignment = self.membership.assignment
@@ -140,7 +140,7 @@ class Herder:
         if self.membership.settled_count != self._settled_count:
             self._settled_count = self.membership.settled_count
             self._begin_work()
-        self.writer.pump()
+        self.lease.pump()
         self.requests.pump()
         self.reconfigurer.pump()
         self.healing.pump()
@@ -354,7 +354,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.StatusesLoaded: Herder._statuses_loaded,
     events.StatusesChanged: Herder._statuses_changed,
     events.TopicsUsed: Herder._topics_used,
-    events.TopicsNoted: lambda h, e: h.topics.done(e.cause_id),
+    events.TopicStatusesWritten: lambda h, e: h.topics.done(e.cause_id),
     events.TopicsDue: lambda h, e: h.topics.due(),
     events.JoinAnswered: lambda h, e: h.membership.join_answered(e.cause_id, e.outcome),
     events.SyncAnswered: lambda h, e: h.membership.sync_answered(e.cause_id, e.outcome),
@@ -366,7 +366,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
         e.member_id, e.generation, e.rejoin_needed
     ),
     events.ReadToEnd: lambda h, e: h.membership.read_to_end(e.cause_id),
-    events.WriterClaimed: lambda h, e: h.writer.claimed(e.cause_id, e.writer_epoch, e.end_offset),
+    events.WriterClaimed: lambda h, e: h.lease.claimed(e.cause_id, e.writer_epoch, e.end_offset),
     events.ConfigWritten: Herder._config_written,
     events.TaskConfigsSubmitted: lambda h, e: h.reconfigurer.submitted(e.cause_id),
     events.HistoryRead: lambda h, e: h.requests.history_read(e),
@@ -395,7 +395,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.SessionElapsed: lambda h, e: h.membership.session_elapsed(),
     events.JoinDue: lambda h, e: h.membership.join_due(),
     events.RejoinDue: Herder._rejoin_due,
-    events.ClaimWriterDue: lambda h, e: h.writer.claim_due(),
+    events.ClaimWriterDue: lambda h, e: h.lease.claim_due(),
     events.EmptyStoppedDue: lambda h, e: h.stopped.due(),
     events.HealDue: lambda h, e: h.healing.due(e.name),
     events.CleanUpDue: lambda h, e: h.status_clean_up.due(),

@@ -170,8 +170,8 @@ class WriteStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class TellTopics:
-    """Say that a task uses topics: TopicsNoted or CallFailed."""
+class PutTopicStatuses:
+    """Say that a task uses topics: TopicStatusesWritten or CallFailed."""
 
     cause_id: str
     task: TaskId
@@ -179,8 +179,8 @@ class TellTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetTopics:
-    """Have a connector's topics forgotten: TopicsNoted or CallFailed."""
+class DeleteTopicStatuses:
+    """Have a connector's topics forgotten: TopicStatusesWritten or CallFailed."""
 
     cause_id: str
     connector: str
@@ -288,8 +288,8 @@ HerderInstruction = (
     | SubmitToLeader
     | ValidateConfig
     | WriteStatus
-    | TellTopics
-    | ForgetTopics
+    | PutTopicStatuses
+    | DeleteTopicStatuses
     | StartConnector
     | StopConnector
     | GenerateTaskConfigs

@@ -9,7 +9,7 @@ from drover_worker.core.instructions import ClaimWriter
 from drover_worker.core.rebalance.membership import Membership
 
 
-class Writer:
+class ConfigLogLease:
     """Claims the config log when this worker comes to lead, and again when another claim beat it.
 
     ``epoch`` goes with every privileged write. Before the first write the leader reads to where

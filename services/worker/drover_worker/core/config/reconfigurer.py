@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from drover.errors import DroverError, Reason
 from drover.model.config import ConfigMap, TargetState
 from drover_worker.core.causes import Cause
-from drover_worker.core.config.lease import Writer
+from drover_worker.core.config.lease import ConfigLogLease
 from drover_worker.core.context import Context
 from drover_worker.core.events import ConfigWritten, ReconfigureDue
 from drover_worker.core.instructions import (
@@ -44,7 +44,7 @@ class Reconfigurer:
         context: Context,
         work: Work,
         membership: Membership,
-        writer: Writer,
+        lease: ConfigLogLease,
         *,
         is_stopping: Callable[[str], bool],
     ) -> None:
@@ -52,7 +52,7 @@ class Reconfigurer:
         self._context = context
         self._work = work
         self._membership = membership
-        self._writer = writer
+        self._lease = lease
         self._is_stopping = is_stopping
         self._under_way: dict[str, _Reconfiguration] = {}
         #: Connectors whose task configs are being written, by the cause id of the write.
@@ -133,7 +133,7 @@ class Reconfigurer:
             return
         known = self._under_way[name]
         if error.reason is Reason.STALE_WRITER_EPOCH and known.epoch is not None:
-            self._writer.lost(known.epoch)
+            self._lease.lost(known.epoch)
         self._retry_later(name, known, self._context.call_backoff_ms(known.attempt))
 
     def due(self, name: str, run_id: int) -> None:
@@ -170,14 +170,14 @@ class Reconfigurer:
         configs = known.waiting
         if configs is None or not self._membership.settled:
             return
-        if self._membership.leads and not self._writer.ready:
+        if self._membership.leads and not self._lease.ready:
             return
         known.waiting = None
         known.busy = True
         known.cause_id = self._context.next_cause(Cause.TASK_CONFIGS)
         self._names_by_cause[known.cause_id] = name
-        if self._membership.leads and self._writer.epoch is not None:
-            known.epoch = self._writer.epoch
+        if self._membership.leads and self._lease.epoch is not None:
+            known.epoch = self._lease.epoch
             self._context.emit(
                 WriteTaskConfigs(known.cause_id, name, configs, known.epoch, known.request_id)
             )

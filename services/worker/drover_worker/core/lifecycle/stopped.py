@@ -8,7 +8,7 @@ after them.
 from drover.errors import DroverError, Reason
 from drover.model.config import TargetState
 from drover_worker.core.causes import Cause
-from drover_worker.core.config.lease import Writer
+from drover_worker.core.config.lease import ConfigLogLease
 from drover_worker.core.context import Context
 from drover_worker.core.events import ConfigWritten, EmptyStoppedDue
 from drover_worker.core.instructions import WriteTaskConfigs
@@ -17,9 +17,9 @@ from drover_worker.core.instructions import WriteTaskConfigs
 class StoppedConnectors:
     """Looks at connectors that changed, and at all when this worker comes to lead."""
 
-    def __init__(self, context: Context, writer: Writer) -> None:
+    def __init__(self, context: Context, lease: ConfigLogLease) -> None:
         self._context = context
-        self._writer = writer
+        self._lease = lease
         #: To be looked at, in order.
         self._names: dict[str, None] = {}
         #: Names by the cause of their write under way, and the epoch of it.
@@ -35,7 +35,7 @@ class StoppedConnectors:
 
     def pump(self) -> None:
         """Write what is to be written, if this worker may."""
-        if not self._writer.ready:
+        if not self._lease.ready:
             self._ready = False
             return
         if not self._ready:
@@ -58,7 +58,7 @@ class StoppedConnectors:
             return
         name, epoch = write
         if error.reason is Reason.STALE_WRITER_EPOCH:
-            self._writer.lost(epoch)
+            self._lease.lost(epoch)
         self._failed[name] = None
         delay_ms = self._context.call_backoff_ms(self._attempt)
         self._attempt += 1
@@ -75,7 +75,7 @@ class StoppedConnectors:
         return stopped and bool(self._context.view.tasks(name))
 
     def _empty(self, name: str) -> None:
-        epoch = self._writer.epoch
+        epoch = self._lease.epoch
         if epoch is None:
             return
         cause_id = self._context.next_cause(Cause.EMPTY_STOPPED)

@@ -2,10 +2,10 @@
 
 from drover_worker.core.requests.messages import (
     Accomplished,
-    CarryTo,
     ConfigStored,
     CreateConnector,
     DeleteConnector,
+    ForwardTo,
     PutConnectorConfig,
     Request,
     Response,
@@ -19,10 +19,10 @@ from drover_worker.core.requests.messages import (
 
 __all__ = [
     "Accomplished",
-    "CarryTo",
     "ConfigStored",
     "CreateConnector",
     "DeleteConnector",
+    "ForwardTo",
     "PutConnectorConfig",
     "Request",
     "Response",

@@ -14,7 +14,7 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.machine import Fail
-from drover_worker.core.config.lease import Writer
+from drover_worker.core.config.lease import ConfigLogLease
 from drover_worker.core.context import Context
 from drover_worker.core.events import (
     ConfigValidated,
@@ -42,16 +42,16 @@ class RequestHandler:
         context: Context,
         work: Work,
         membership: Membership,
-        writer: Writer,
+        lease: ConfigLogLease,
         *,
         describe_stage: Callable[[], str],
     ) -> None:
         """``describe_stage`` says what the worker is doing, for errors at the deadline."""
         self._context = context
         self._membership = membership
-        self._writer = writer
+        self._lease = lease
         self._describe_stage = describe_stage
-        self._pending = PendingRequests(context, membership, writer)
+        self._pending = PendingRequests(context, membership, lease)
         self._configs = ConfigRequests(context, self._pending)
         self._target_states = TargetStateRequests(context, membership, self._pending)
         self._restarts = RestartRequests(context, work, membership, self._pending)
@@ -141,7 +141,7 @@ class RequestHandler:
         if pending is None:
             return
         if error.reason is Reason.STALE_WRITER_EPOCH and pending.epoch is not None:
-            self._writer.lost(pending.epoch)
+            self._lease.lost(pending.epoch)
             pending.step = Step.WAITING
             self._go_on(pending)
         elif error.reason is Reason.REVISION_MISMATCH:
@@ -173,7 +173,7 @@ class RequestHandler:
         conditions = (
             membership.stage,
             membership.settled_count,
-            self._writer.ready,
+            self._lease.ready,
             self._context.view.loaded,
         )
         if conditions != self._conditions:

@@ -135,10 +135,10 @@ class RestartPlanned:
 
 
 @dataclass(frozen=True, slots=True)
-class CarryTo:
+class ForwardTo:
     """Another worker has to answer: carry the call there."""
 
     worker_url: str
 
 
-Response = ConfigStored | Accomplished | RestartPlanned | CarryTo
+Response = ConfigStored | Accomplished | RestartPlanned | ForwardTo

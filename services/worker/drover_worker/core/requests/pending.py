@@ -9,7 +9,7 @@ from drover.machine import Complete, Fail
 from drover.model.status import StatusKey
 from drover_worker.core.causes import Cause
 from drover_worker.core.config.checks import connector_not_found
-from drover_worker.core.config.lease import Writer
+from drover_worker.core.config.lease import ConfigLogLease
 from drover_worker.core.context import Context
 from drover_worker.core.events import RequestExpired, RequestReceived
 from drover_worker.core.rebalance.membership import Membership
@@ -82,10 +82,10 @@ class Pending:
 class PendingRequests:
     """Finds requests by the caller's call, by connector, and by the call made for them."""
 
-    def __init__(self, context: Context, membership: Membership, writer: Writer) -> None:
+    def __init__(self, context: Context, membership: Membership, lease: ConfigLogLease) -> None:
         self._context = context
         self._membership = membership
-        self._writer = writer
+        self._lease = lease
         self._pending: dict[str, Pending] = {}
         self._by_connector: dict[str, dict[str, Pending]] = {}
         self._by_cause: dict[str, Pending] = {}
@@ -152,7 +152,7 @@ class PendingRequests:
 
     def may_write(self, pending: Pending) -> bool:
         """Whether this worker may write; if so, ``pending.epoch`` is set."""
-        pending.epoch = self._writer.epoch if self._writer.ready else None
+        pending.epoch = self._lease.epoch if self._lease.ready else None
         return pending.epoch is not None
 
     def known(self, pending: Pending, name: str) -> bool:
@@ -167,7 +167,7 @@ class PendingRequests:
     def forward(self, pending: Pending, worker_url: str, reason: Reason) -> None:
         """Have another worker answer it; fails it when it was forwarded too often."""
         if pending.hop_count < HOP_COUNT_MAX:
-            self.complete(pending, requests.CarryTo(worker_url))
+            self.complete(pending, requests.ForwardTo(worker_url))
         else:
             text = (
                 f"the call was carried {pending.hop_count} times and found no worker to answer it"

@@ -1,4 +1,4 @@
-"""Carries out a herder's instructions, as ``services/worker/drover_worker/executor.py`` does."""
+"""Runs a herder's instructions, as ``instruction_runner.py`` of the worker does."""
 
 from collections.abc import Callable
 from functools import partial

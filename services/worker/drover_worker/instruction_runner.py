@@ -1,4 +1,4 @@
-"""Carries out the herder's instructions: calls whose completions become events."""
+"""Runs the herder's instructions: each is a call whose outcome becomes an event."""
 
 import asyncio
 import random
@@ -46,7 +46,7 @@ class WorkerClients(Protocol):
         """The client for the worker at host:port."""
 
 
-class Executor:
+class InstructionRunner:
     """Runs each instruction as a task of its own; ``close`` cancels what is under way."""
 
     def __init__(
@@ -87,21 +87,21 @@ class Executor:
             instructions.WriteRestartRequest: self._write_restart_request,
             instructions.ReadHistory: self._read_history,
             instructions.SubmitToLeader: self._submit_to_leader,
-            instructions.TellTopics: self._tell_topics,
-            instructions.ForgetTopics: self._forget_topics,
+            instructions.PutTopicStatuses: self._put_topic_statuses,
+            instructions.DeleteTopicStatuses: self._delete_topic_statuses,
             instructions.ClaimTask: self._claim_task,
             instructions.FetchOffsets: self._fetch_offsets,
         }
 
-    def execute(self, instruction: HerderInstruction) -> None:
-        """Carry out an instruction in the background."""
+    def run(self, instruction: HerderInstruction) -> None:
+        """Run an instruction in the background."""
         match instruction:
             case instructions.WriteStatus(write):
                 self._statuses.write(write)
             case instructions.WatchGroup(member_id):
                 self._watch_group(member_id)
             case _:
-                self._spawn(self._carry_out(instruction), type(instruction).__name__)
+                self._spawn(self._run_to_event(instruction), type(instruction).__name__)
 
     async def close(self) -> None:
         """Cancel everything under way."""
@@ -118,7 +118,7 @@ class Executor:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _carry_out(self, instruction: HerderInstruction) -> None:
+    async def _run_to_event(self, instruction: HerderInstruction) -> None:
         kind = type(instruction).__name__
         try:
             event = await self._handlers[type(instruction)](instruction)
@@ -314,15 +314,19 @@ class Executor:
 
     # Topics
 
-    async def _tell_topics(self, call: instructions.TellTopics) -> events.HerderEvent | None:
+    async def _put_topic_statuses(
+        self, call: instructions.PutTopicStatuses
+    ) -> events.HerderEvent | None:
         await self._status_store.put_topic_statuses(
             call.task.connector, call.topics, task=call.task.task
         )
-        return events.TopicsNoted(call.cause_id)
+        return events.TopicStatusesWritten(call.cause_id)
 
-    async def _forget_topics(self, call: instructions.ForgetTopics) -> events.HerderEvent | None:
+    async def _delete_topic_statuses(
+        self, call: instructions.DeleteTopicStatuses
+    ) -> events.HerderEvent | None:
         await self._status_store.delete_topic_statuses(call.connector)
-        return events.TopicsNoted(call.cause_id)
+        return events.TopicStatusesWritten(call.cause_id)
 
     # Tasks
 

@@ -12,11 +12,11 @@ from drover.model.status import TopicEvent, TopicKey, TopicStatus
 from drover_worker.core.causes import Cause
 from drover_worker.core.context import Context
 from drover_worker.core.events import TopicsDue
-from drover_worker.core.instructions import ForgetTopics, TellTopics
+from drover_worker.core.instructions import DeleteTopicStatuses, PutTopicStatuses
 from drover_worker.core.rebalance.membership import Membership
 
 
-class UsedTopics:
+class ActiveTopics:
     """The view of topics, and what this worker has to say of them.
 
     What could not be told, or not be forgotten, is tried again after a back-off.
@@ -69,9 +69,9 @@ class UsedTopics:
         under_way = {topic for known, told in calls for topic in told if known.connector == name}
         fresh = sorted({*topics} - self._topics.get(name, set()) - under_way)
         if fresh:
-            cause_id = self._context.next_cause(Cause.TELL_TOPICS)
+            cause_id = self._context.next_cause(Cause.PUT_TOPICS)
             self._telling[cause_id] = task, fresh
-            self._context.emit(TellTopics(cause_id, task, fresh))
+            self._context.emit(PutTopicStatuses(cause_id, task, fresh))
 
     def look_at(self, name: str) -> None:
         """A connector may be gone while topics of it are known."""
@@ -101,9 +101,9 @@ class UsedTopics:
         for name in suspects:
             is_gone = name in self._topics and name not in self._context.view.connectors
             if is_gone and name not in self._forgetting.values():
-                cause_id = self._context.next_cause(Cause.FORGET_TOPICS)
+                cause_id = self._context.next_cause(Cause.DELETE_TOPICS)
                 self._forgetting[cause_id] = name
-                self._context.emit(ForgetTopics(cause_id, name))
+                self._context.emit(DeleteTopicStatuses(cause_id, name))
 
     def done(self, cause_id: str) -> None:
         """It is durable; the view follows."""
