@@ -40,18 +40,18 @@ def test_everything_stops_before_the_join(herder: HerderDriver, strategy: EagerS
     assert all(item.revoked for item in herder.herder.work.all())
 
 
-def test_the_leader_knows_the_whole_work_of_each_worker(strategy: EagerStrategy) -> None:
+def test_the_leader_knows_the_whole_work_of_each_member(strategy: EagerStrategy) -> None:
     computed = strategy.compute_assignments(
         joined(strategy, ME, OTHER), task_counts={"c": 2}, config_offset=3
     )
 
-    assert {url: part.keys for url, part in computed.by_worker_url.items()} == {
-        ME: ("c", TaskId("c", 1)),
-        OTHER: (TaskId("c", 0),),
+    assert {member: part.keys for member, part in computed.assignments.items()} == {
+        "m0": ("c", TaskId("c", 1)),
+        "m1": (TaskId("c", 0),),
     }
+    assert [member.worker_url for member in computed.members.values()] == [ME, OTHER]
     decoded = {member: decode_assignment(data) for member, data in computed.encoded.items()}
-    assert decoded["m0"] == computed.by_worker_url[ME]
-    assert decoded["m1"] == computed.by_worker_url[OTHER]
+    assert decoded == computed.assignments
 
 
 def test_malformed_metadata_is_refused(strategy: EagerStrategy) -> None:

@@ -55,8 +55,9 @@ class EagerStrategy(RebalanceStrategy):
             config_offset=config_offset,
         )
         return ComputedAssignments(
+            members=members,
+            assignments=assigned,
             encoded={member_id: encode_assignment(part) for member_id, part in assigned.items()},
-            by_worker_url={members[m].worker_url: part for m, part in assigned.items()},
         )
 
     def decode_assignment(self, data: bytes) -> Assignment:

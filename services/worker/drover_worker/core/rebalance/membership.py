@@ -49,7 +49,7 @@ class Membership:
         #: The last assignment; None without a membership.
         self.assignment: Assignment | None = None
         #: Leader only: the assignment of each worker, by worker url.
-        self.assignments: Mapping[str, Assignment] = {}
+        self.assignments: dict[str, Assignment] = {}
         self._owners: dict[StatusKey, str] = {}
         #: Grows each time the worker settles.
         self.settled_count = 0
@@ -329,7 +329,10 @@ class Membership:
             task_counts=self._context.view.task_counts(),
             config_offset=self._context.view.offset,
         )
-        self.assignments = computed.by_worker_url
+        self.assignments = {
+            computed.members[member_id].worker_url: assignment
+            for member_id, assignment in computed.assignments.items()
+        }
         self._owners = {
             key: worker_url for worker_url, part in self.assignments.items() for key in part.keys
         }

@@ -12,15 +12,17 @@ from drover_worker.core.rebalance.stage import Stage
 
 @dataclass(frozen=True, slots=True)
 class ComputedAssignments:
-    """What the leader assigned in one generation.
+    """What the leader assigned in one generation; each mapping is by member id.
 
     Attributes:
-        encoded: The bytes that SyncGroup hands to each member, by member id.
-        by_worker_url: What each worker runs under the assignment, by worker url.
+        members: The members' decoded metadata.
+        assignments: Everything that each member runs once the generation has settled.
+        encoded: The bytes that SyncGroup hands to each member.
     """
 
+    members: Mapping[str, MemberMetadata]
+    assignments: Mapping[str, Assignment]
     encoded: Mapping[str, bytes]
-    by_worker_url: Mapping[str, Assignment]
 
 
 class RebalanceStrategy(ABC):
