@@ -29,10 +29,10 @@ from drover_worker.herder_loop import HerderLoop
 from drover_worker.settings import WorkerSettings
 from drover_worker.status_writer import StatusWriter
 
-#: How long the config log may take to be read to its end before a worker steps out of the group.
+#: How long reading the config log to its end may take before the worker leaves the group.
 SYNC_TIMEOUT_S = 3.0
 LEAVE_TIMEOUT_S = 2.0
-#: Over the rebalance timeout: for the coordinator to answer shortly before.
+#: Added to the rebalance timeout, so that the coordinator answers before the call times out.
 _PARKED_MARGIN_S = 5.0
 _WATCH_BACKOFF_S = (0.1, 0.5)
 
@@ -47,7 +47,7 @@ class WorkerClients(Protocol):
 
 
 class InstructionRunner:
-    """Runs each instruction as a task of its own; ``close`` cancels what is under way."""
+    """Runs each instruction as an asyncio task; ``close`` cancels those under way."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class InstructionRunner:
             event = _failure(instruction, error)
             if isinstance(event, events.TaskNotPrepared):
                 _log.warning("a task is not prepared", task=str(event.task), why=error.message)
-        except Exception as defect:  # noqa: BLE001 - the herder must hear of every end
+        except Exception as defect:  # noqa: BLE001 - every instruction needs an outcome
             _log.error("an instruction failed by a defect", instruction=kind, exc_info=defect)
             event = _failure(instruction, InternalError(f"{kind} failed by a defect: {defect}"))
         if event is not None:
@@ -190,7 +190,7 @@ class InstructionRunner:
             )
 
     async def _follow_group(self, member_id: str) -> None:
-        """Watch until cancelled; a broken watch is taken up again before the grace is over."""
+        """Watch until cancelled; restarts a broken watch within the disconnect grace."""
         while True:
             try:
                 watch = self._coordinator.watch_group(
@@ -202,10 +202,10 @@ class InstructionRunner:
                             events.GroupPushed(member_id, change.generation, change.rejoin_needed)
                         )
             except NotFoundError:
-                return  # no longer a member; the next heartbeat says so with its generation
+                return  # no longer a member: the next heartbeat reports it
             except DroverError as error:
                 _log.debug("the group's watch broke", why=error.message)
-            except Exception as defect:  # noqa: BLE001 - unwatched, this member would be given up
+            except Exception as defect:  # noqa: BLE001 - without a watch the coordinator drops the member
                 _log.error("the group's watch broke by a defect", exc_info=defect)
             await asyncio.sleep(random.uniform(*_WATCH_BACKOFF_S))
 
@@ -221,7 +221,7 @@ class InstructionRunner:
         return events.ReadToEnd(call.cause_id)
 
     async def read_configs_to_end(self, timeout_s: float) -> None:
-        """Bring the view to the log's present end.
+        """Wait until the view has reached the log's current end.
 
         Raises:
             DroverError: The log's end is not known, or the view is not there in time.
@@ -351,7 +351,7 @@ class InstructionRunner:
 
 
 def _failure(instruction: HerderInstruction, error: DroverError) -> events.HerderEvent | None:
-    """What the herder hears of an instruction that raised."""
+    """The event for an instruction that raised; None if another event reports it."""
     match instruction:
         case instructions.ClaimTask(task, run_id) | instructions.FetchOffsets(task, run_id):
             return events.TaskNotPrepared(task, run_id, error)
@@ -373,5 +373,5 @@ def _failure(instruction: HerderInstruction, error: DroverError) -> events.Herde
 
 
 def _engine_ended(error: DroverError) -> bool:
-    """Whether something failed with its engine: then EngineLost tells it."""
+    """Whether the engine ended: then EngineLost reports the failure."""
     return isinstance(error, UnavailableError)

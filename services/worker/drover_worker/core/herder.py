@@ -1,10 +1,10 @@
-"""The herder: decides what this worker runs, and leads the cluster when it is its turn.
+"""The herder: decides what this worker runs, and what every worker runs while it leads.
 
-A volatile machine: ``step`` takes an event and returns what the shell has to do. Its parts share
-one Context: Membership speaks with the group, Work holds what is assigned, Reconfigurer turns
-connectors into task configs, ConfigLogLease and RequestHandler write what callers ask for.
+A volatile machine: ``step`` takes an event and returns instructions for the shell. Its parts share
+one Context: Membership joins the group, Work holds what is assigned, Reconfigurer generates task
+configs, RequestHandler serves callers, ConfigLogLease is the leader's right to write.
 
-Nothing here waits: whatever can take time is an instruction whose completion is an event.
+Nothing here waits: whatever takes time is an instruction whose outcome is an event.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -110,7 +110,7 @@ class Herder:
         return f"the worker is {membership.stage}{because}"
 
     def step(self, event: events.HerderEvent, now_ms: int) -> Sequence[HerderInstruction]:
-        """Take an event; return what the shell has to do, in order."""
+        """Handle an event; returns the instructions that it causes, in order."""
         self.context.now_ms = now_ms
         self.context.out = []
         _HANDLERS[type(event)](self, event)
@@ -196,7 +196,7 @@ class Herder:
                 self.work.revoke_tasks(connector.name)
                 self.stopped.changed(connector.name)
                 if not connector.inconsistent and not self.context.view.tasks(connector.name):
-                    # a stop that was overtaken by a start must not leave it without tasks
+                    # a stop that a start overtook must not leave the connector without tasks
                     self.reconfigurer.request(connector.name)
             case TargetStateChanged(name):
                 self.work.touch_connector(name)
@@ -208,7 +208,8 @@ class Herder:
                 self._restarts = preserve_highest_impact(self._restarts, request)
 
     def _rejoin_due(self, event: events.RejoinDue) -> None:
-        # to stop what is just being started costs as much as it, and its task configs are not far
+        # delay the rejoin while work is starting: stopping it would waste the start, and its task
+        # configs will need another rebalance soon
         self.membership.rejoin_due(
             more_expected=self.work.starting
             or self.reconfigurer.writing

@@ -1,4 +1,4 @@
-"""What can be said of a connector's name and config without looking at its plugin."""
+"""Checks of a connector's name and config that do not need its plugin."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ _SINK_GROUP_KEY = "consumer.override.group.id"
 
 
 def connector_not_found(name: str) -> NotFoundError:
-    """What the caller gets who names a connector that is not there."""
+    """The error for an unknown connector; long names are shortened."""
     shown = name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}…"
     return NotFoundError(Reason.CONNECTOR_NOT_FOUND, f"connector {shown!r} does not exist")
 
 
 def config_name_violations(name: str, config: ConfigMap) -> list[Violation]:
-    """The fault of a config that is another connector's."""
+    """A violation if the config's own ``name`` differs from the connector's."""
     own = config.get("name")
     if own is None or own.strip() == name:
         return []
@@ -28,12 +28,12 @@ def config_name_violations(name: str, config: ConfigMap) -> list[Violation]:
 
 
 def config_size_bytes(config: ConfigMap) -> int:
-    """How large a config is: its keys and values in UTF-8."""
+    """The size of a config: its keys and values in UTF-8."""
     return sum(len(key.encode()) + len(value.encode()) for key, value in config.items())
 
 
 def sink_group_violations(name: str, config: ConfigMap, worker_group: str) -> list[Violation]:
-    """The fault of a sink whose consumer group would be the workers' own group."""
+    """A violation if the sink's consumer group is the workers' own group."""
     override = config.get(_SINK_GROUP_KEY)
     if override is not None:
         field, group = f'config["{_SINK_GROUP_KEY}"]', override
@@ -46,7 +46,7 @@ def sink_group_violations(name: str, config: ConfigMap, worker_group: str) -> li
 
 
 def config_error(name: str, violations: Sequence[Violation]) -> InvalidArgumentError:
-    """What the caller gets for a config with faults: all of them."""
+    """The error for a config with violations; it lists them all."""
     count = "1 fault" if len(violations) == 1 else f"{len(violations)} faults"
     text = f"the config of connector {name!r} has {count}"
     return InvalidArgumentError(Reason.INVALID_CONFIG, text, violations=violations)

@@ -1,8 +1,8 @@
-"""Has connectors make their task configs anew whose set is not whole in the config log.
+"""Regenerates task configs of connectors whose committed set is incomplete.
 
-A commit marker may name tasks that the log does not have: compaction took a record of the set after
-another one had been begun and never finished, or two clusters wrote at a time. Nothing of such a
-connector runs, and nothing that is in the log will ever change that.
+A commit marker may name tasks that the log does not have: compaction removed a record of the set
+after another set was begun and never finished, or two clusters wrote to the log at once. Such a
+connector runs no tasks, and no record of the log will change that.
 """
 
 from dataclasses import dataclass
@@ -22,20 +22,20 @@ _STILL_NOT_WHOLE = (
 
 @dataclass(slots=True)
 class _Attempt:
-    """How often a connector's set was made anew, and where this time has come to."""
+    """The attempts to regenerate one connector's task configs."""
 
     count: int = 0
-    #: It was asked; what comes of it is not done.
+    #: The connector was asked for task configs; the write of them has not finished.
     asked: bool = False
-    #: It was asked before, and is not asked again yet.
+    #: The back-off before the next attempt is running.
     waiting: bool = False
 
 
 class Healing:
-    """Asks running connectors of this worker whose task configs are inconsistent.
+    """Asks this worker's running connectors for new task configs while theirs are inconsistent.
 
-    Once at once, and then again after a back-off that doubles up to a limit: what makes one set
-    unreadable may do so to the next. Counts on over rebalances, until the set is whole.
+    The first attempt is immediate; the next ones follow a back-off that doubles up to a limit,
+    because the cause may damage the next set too. A rebalance does not reset the count of attempts.
     """
 
     def __init__(self, context: Context, work: Work, reconfigurer: Reconfigurer) -> None:
@@ -45,7 +45,7 @@ class Healing:
         self._attempts: dict[str, _Attempt] = {}
 
     def pump(self) -> None:
-        """Ask those that may be asked."""
+        """Start the attempts that are due."""
         inconsistent = self._context.view.inconsistent
         for name in [name for name in self._attempts if name not in inconsistent]:
             self._forget(name)
@@ -65,7 +65,7 @@ class Healing:
         if self._reconfigurer.is_under_way(name):
             attempt.asked = True
         elif attempt.asked:
-            # all is written, as far as its writer knows; this worker may only have to read it
+            # the write succeeded, but this worker may not have read it back yet
             self._wait(connector, attempt)
         elif not attempt.waiting:
             self._reconfigurer.request(name)

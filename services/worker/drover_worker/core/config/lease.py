@@ -10,10 +10,10 @@ from drover_worker.core.rebalance.membership import Membership
 
 
 class ConfigLogLease:
-    """Claims the config log when this worker comes to lead, and again when another claim beat it.
+    """Claims the config log when this worker becomes leader, and again after losing the claim.
 
-    ``epoch`` goes with every privileged write. Before the first write the leader reads to where
-    the log ended when it claimed, so that it decides on all that earlier leaders wrote.
+    ``epoch`` fences every privileged write. Before its first write the leader reads the log to the
+    end that it had at the claim, so its decisions include all writes of earlier leaders.
     """
 
     def __init__(self, context: Context, membership: Membership) -> None:
@@ -41,7 +41,7 @@ class ConfigLogLease:
         return self._waiting or bool(self._cause_id)
 
     def pump(self) -> None:
-        """Claim when that is due; forget the claim when another worker leads."""
+        """Claim if this worker leads without an epoch; drop the epoch if another worker leads."""
         if self._membership.settled and not self._membership.leads:
             self.epoch = None
         elif self._membership.leads and self.epoch is None and not self._busy:
@@ -57,7 +57,7 @@ class ConfigLogLease:
                 self._end_offset = end_offset
 
     def call_failed(self, cause_id: str, error: DroverError) -> None:
-        """The claim was refused or could not be made."""
+        """The claim was refused, or the config store did not answer: retry after a back-off."""
         if cause_id != self._cause_id:
             return
         self._cause_id = ""
@@ -74,7 +74,7 @@ class ConfigLogLease:
         self._waiting = False
 
     def lost(self, epoch: int) -> None:
-        """A write was refused under ``epoch``: claim again if this worker still leads."""
+        """A write under ``epoch`` was fenced: claim again if this worker still leads."""
         if self.epoch == epoch:
             self.epoch = None
 

@@ -1,4 +1,4 @@
-"""Asks running connectors for their task configs, and has changed ones written by the leader."""
+"""Generates the task configs of running connectors; the leader writes those that changed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,23 +21,23 @@ from drover_worker.core.rebalance.membership import Membership
 
 @dataclass(slots=True)
 class _Reconfiguration:
-    """One connector's way from the question to the durable answer."""
+    """One reconfiguration of a connector, from GenerateTaskConfigs to the durable write."""
 
     run_id: int
-    #: The engine was asked, or the configs are on their way to the log.
+    #: The connector is generating task configs, or they are being written.
     busy: bool = False
-    #: It was asked for again meanwhile.
+    #: Another reconfiguration was requested while this one was busy.
     again: bool = False
     attempt: int = 0
     cause_id: str = ""
     request_id: str = ""
     epoch: int | None = None
-    #: Made, and waiting for this leader to be allowed to write.
+    #: Generated task configs that wait until they may be written.
     waiting: Sequence[ConfigMap] | None = None
 
 
 class Reconfigurer:
-    """At most one reconfiguration of each running connector at a time; errors are tried again."""
+    """Runs at most one reconfiguration of each connector at a time; retries failures."""
 
     def __init__(
         self,
@@ -60,17 +60,17 @@ class Reconfigurer:
 
     @property
     def writing(self) -> bool:
-        """Whether task configs that were made here are on their way to the log."""
+        """Whether task configs that were generated here are being written, or wait for it."""
         return any(
             known.cause_id or known.waiting is not None for known in self._under_way.values()
         )
 
     def is_under_way(self, name: str) -> bool:
-        """Whether the connector was asked, and what came of it is not done or is tried again."""
+        """Whether a reconfiguration of the connector has not finished; a retry counts."""
         return name in self._under_way
 
     def request(self, name: str) -> None:
-        """Compare the task configs a connector would make now with those that are applied."""
+        """Generate the connector's task configs; write them if they differ from the applied."""
         connector = self._connector(name)
         if connector is None:
             return
@@ -88,7 +88,7 @@ class Reconfigurer:
         )
 
     def generated(self, name: str, run_id: int, configs: Sequence[ConfigMap]) -> None:
-        """The connector made its task configs."""
+        """The connector generated its task configs."""
         known = self._find(name, run_id)
         connector = self._connector(name)
         if known is None or connector is None:
@@ -103,7 +103,7 @@ class Reconfigurer:
         elif self._unchanged(name, configs):
             self._finish(name, known)
         elif self._is_stopping(name):
-            # should the stop come to nothing, these are wanted after all
+            # if the stop fails, the connector still needs task configs
             self._retry_later(name, known, self._context.call_backoff_ms(known.attempt))
         else:
             known.waiting = configs
@@ -111,7 +111,7 @@ class Reconfigurer:
             self._submit(name, known)
 
     def not_generated(self, name: str, run_id: int, trace: str) -> None:
-        """The connector could not make them: again later; its status shows why."""
+        """The connector raised an error: show it in its status and retry after a back-off."""
         known = self._find(name, run_id)
         connector = self._connector(name)
         if known is not None and connector is not None:
@@ -137,13 +137,13 @@ class Reconfigurer:
         self._retry_later(name, known, self._context.call_backoff_ms(known.attempt))
 
     def due(self, name: str, run_id: int) -> None:
-        """The back-off is over: ask the connector anew."""
+        """The back-off is over: generate again."""
         known = self._find(name, run_id)
         if known is not None and not known.busy:
             self.request(name)
 
     def pump(self) -> None:
-        """Write what waited for the leader to be allowed to."""
+        """Write task configs that waited, if they may be written now."""
         for name, known in list(self._under_way.items()):
             if known.waiting is not None:
                 self._submit(name, known)

@@ -7,17 +7,18 @@ from drover.model.config import ConfigVersion, HistoryEntry
 from drover_worker.core.config.checks import connector_not_found
 from drover_worker.core.requests.messages import PutConnectorConfig, RollbackConnector
 
-#: No config has it: a write that expects this revision is refused.
+#: No config has this revision, so a write that expects it is refused.
 _NEVER_REVISION = 1 << 62
 
 
 def rollback_to(
     request: RollbackConnector, history: Sequence[HistoryEntry]
 ) -> tuple[PutConnectorConfig, DroverError | None]:
-    """What to write, and what the caller is told if the config store refuses its revision.
+    """The write of a rollback, and the caller's error if the store refuses its revision.
 
-    A config that the history does not have may have been pushed out by this very request when it
-    came for the first time. The store knows, so it is asked to write what it can only refuse.
+    A version that is missing from the history may have been evicted by this very request, when it
+    was sent for the first time. Only the store can tell, by the request id; so the write goes out
+    with a revision that the store refuses unless the request is a repeat.
     """
     versions = [entry.change for entry in history if isinstance(entry.change, ConfigVersion)]
     for version in versions:

@@ -1,4 +1,4 @@
-"""The worker's copy of what should run, kept up to date by the config store's watch."""
+"""The worker's copy of the config log's state, updated by the config store's watch."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,8 +25,8 @@ class ConfigView:
     """Connectors and their tasks, as far as this worker has read the config log.
 
     ``offset`` is the log's end as far as it was read. ``structure_offset`` is the end of the log
-    as it was right after the last change that takes another assignment: a connector came or went,
-    or a set of task configs was committed. ``inconsistent`` names the connectors whose last commit
+    right after the last change that needs a new assignment: a connector was created or removed, or
+    a set of task configs was committed. ``inconsistent`` names the connectors whose last commit
     marker names tasks that the log does not have.
     """
 
@@ -53,7 +53,7 @@ class ConfigView:
         return task.task in self._tasks.get(task.connector, {})
 
     def tasks_offset(self, name: str) -> int:
-        """The log's end right after the connector's present task configs; 0 when long ago."""
+        """The log's end right after the connector's task configs; 0 if the snapshot had them."""
         return self._tasks_offsets.get(name, 0)
 
     def task_counts(self) -> dict[str, int]:
@@ -61,14 +61,14 @@ class ConfigView:
         return {name: len(self._tasks.get(name, ())) for name in self.connectors}
 
     def tasks_max(self, name: str) -> int:
-        """How many tasks the connector may have; its config has been validated before."""
+        """The connector's ``tasks.max``; the default if the setting is absent or malformed."""
         text = (self.config(name) or {}).get("tasks.max", "").strip()
         return int(text) if text.isdecimal() and int(text) > 0 else TASKS_MAX_DEFAULT
 
     def load(self, snapshot: ConfigSnapshot) -> list[ConfigChange]:
-        """Take the whole state; returns what changed with it, nothing at the first time.
+        """Replace the state by a snapshot; returns the changes, none for the first snapshot.
 
-        A later snapshot comes when the watch was away for longer than the log's history reaches.
+        A later snapshot follows an interruption of the watch that outlasted the log's history.
         """
         changes = self._differences(snapshot) if self.loaded else []
         known = set(self.connectors)
@@ -96,13 +96,13 @@ class ConfigView:
         return changes
 
     def apply(self, offset: int, change: ConfigChange) -> ConfigChange | None:
-        """Apply one change; returns it when a worker has to act on it.
+        """Apply one change; returns it if a worker has to act on it, else None.
 
-        A config update of a known connector is acted on by its owner alone; the returned
-        ``ConnectorConfigUpdated`` of a new one moves ``structure_offset``.
+        Only its owner acts on a config update of a known connector; that of a new connector moves
+        ``structure_offset``.
         """
         if offset < self.offset:
-            return None  # seen before: a watch that was resumed may repeat
+            return None  # a watch that is resumed may repeat changes
         self.offset = offset + 1
         match change:
             case ConnectorConfigUpdated(connector):
@@ -123,7 +123,7 @@ class ConfigView:
                 self._put(connector)
                 tasks = {task.task: config for task, config in task_configs.items()}
                 if _same_set(known, connector) and tasks == self.tasks(connector.name):
-                    return None  # written again by an owner that had not seen the first write
+                    return None  # the owner repeated a write that it had not read back
                 self._tasks[connector.name] = tasks
                 self._tasks_offsets[connector.name] = self.structure_offset = offset + 1
             case TargetStateChanged(name, target_state):
@@ -135,7 +135,7 @@ class ConfigView:
                 if name not in self.connectors:
                     return None
             case SessionKeyUpdated() | LoggerLevelSet():
-                return None  # nothing of what should run
+                return None  # no effect on connectors and tasks
         return change
 
     def advance_to(self, end_offset: int) -> None:

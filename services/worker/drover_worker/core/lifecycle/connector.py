@@ -1,4 +1,4 @@
-"""The life of a connector object on the worker that owns it."""
+"""The lifecycle of a connector object on the worker that owns it."""
 
 from drover.model.config import ConfigMap, TargetState
 from drover.model.status import RunState
@@ -13,11 +13,11 @@ class ConnectorLifecycle(Lifecycle):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
-        #: The config that the present run was begun with.
+        #: The config of the current run.
         self.config: ConfigMap = {}
 
     def note_trouble(self, context: Context, run_id: int, trace: str) -> None:
-        """Show why a running connector has no (new) tasks; an empty trace clears it."""
+        """Report why a running connector has no new task configs; an empty trace clears it."""
         if self.running and run_id == self.run_id:
             self._report(context, RunState.RUNNING, trace=trace)
 
@@ -27,7 +27,7 @@ class ConnectorLifecycle(Lifecycle):
 
     def _may_run(self, context: Context) -> bool:
         target = self._target(context)
-        # a failed connector stays FAILED when it is paused; only a stop takes that away
+        # a failed connector stays FAILED when it is paused; only a stop clears the failure
         keeps_failure = target is TargetState.PAUSED and self.settled_failure
         return target is TargetState.STARTED or keeps_failure
 

@@ -1,8 +1,7 @@
-"""What the lives of connectors and tasks on this worker have in common.
+"""What the lifecycles of connectors and tasks have in common.
 
-A lifecycle knows what is wanted and where it is, and asks for the one next step towards it; there
-is never more than one step under way. Each start is a run with an id of its own: a report of an
-earlier run finds no match and is ignored.
+A lifecycle compares the desired state with its phase and emits the one next step; never more than
+one step is under way. Each start is a run with its own id; reports of earlier runs are ignored.
 """
 
 from abc import ABC, abstractmethod
@@ -15,38 +14,38 @@ from drover_worker.core.context import Context
 class Phase(StrEnum):
     """Where a connector or task is on this worker.
 
-    Connectors go IDLE → STARTING → RUNNING → STOPPING → IDLE; tasks take CLAIMING and FETCHING
-    before STARTING. An engine that ends leads back to IDLE from anywhere.
+    Connectors: IDLE → STARTING → RUNNING → STOPPING → IDLE. Tasks have CLAIMING and FETCHING before
+    STARTING. The end of the engine leads to IDLE from every phase.
     """
 
-    #: Nothing of it is in the engine.
+    #: It is not in the engine.
     IDLE = "IDLE"
-    #: The coordinator is asked for the claim (or the next try is due later).
+    #: ClaimTask is under way, or its retry is due later.
     CLAIMING = "CLAIMING"
-    #: The coordinator is asked for the offsets (or the next try is due later).
+    #: FetchOffsets is under way, or its retry is due later.
     FETCHING = "FETCHING"
     #: The engine starts it.
     STARTING = "STARTING"
-    #: It is in the engine; it may have failed there, also at its start.
+    #: It is in the engine, running or failed; a failed start ends here too.
     RUNNING = "RUNNING"
     #: The engine stops it.
     STOPPING = "STOPPING"
 
 
-#: Phases in which the engine has something of it.
+#: Phases in which it is in the engine.
 IN_ENGINE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
 #: Phases from the first step of a run to its start.
 STARTING = frozenset({Phase.CLAIMING, Phase.FETCHING, Phase.STARTING})
-#: States that only a worker that has it in its engine can rightly report.
+#: States that only the worker that runs it may report.
 _SAYS_IT_IS_HELD = frozenset({RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING})
 
 
 class Lifecycle(ABC):
     """One connector or task that is assigned to this worker.
 
-    ``version`` counts what is wanted: it grows with each restart and change of config. A run is
-    begun with the version of its time, and is replaced when that is no longer the present one.
-    ``finished_version`` is the version of the last start that ended, well or not.
+    ``version`` is that of the desired run: each restart and change of config increments it. A run
+    keeps the version it was begun with, and is replaced when ``version`` has grown since.
+    ``finished_version`` is the version of the last run whose start succeeded or failed.
     """
 
     def __init__(self, key: StatusKey) -> None:
@@ -69,12 +68,12 @@ class Lifecycle(ABC):
 
     @property
     def state(self) -> RunState:
-        """What this worker last said of it."""
+        """The state that this worker reported last."""
         return self._reported[0] if self._reported else RunState.UNASSIGNED
 
     @property
     def settled_failure(self) -> bool:
-        """Whether it failed and nothing since asked for another run."""
+        """Whether it failed and no other run was requested since."""
         return self.failure is not None and self._begun_version == self.version
 
     @property
@@ -83,9 +82,9 @@ class Lifecycle(ABC):
         return self.phase is Phase.RUNNING and self.failure is None
 
     def is_contradicted(self, context: Context) -> bool:
-        """Whether the status store says otherwise of it than this worker last did.
+        """Whether the status store holds another state than this worker reported last.
 
-        What a later generation says is left alone: then it is this worker that is late.
+        A status of a later generation does not count: then this worker is the late one.
         """
         if self._reported is None or self.revoked or self.state is RunState.UNASSIGNED:
             return False
@@ -96,27 +95,27 @@ class Lifecycle(ABC):
         return not same and known.generation <= context.status_generation
 
     def report_again(self, context: Context) -> None:
-        """Say once more what was said last."""
+        """Repeat the last report."""
         if self._reported is not None:
             state, trace = self._reported
             context.report(self.key, state, trace=trace)
 
     def restart(self) -> int:
-        """Want it anew; returns the version whose start will have been that restart."""
+        """Request a restart; returns the version whose start completes it."""
         self._restarting = True
         return self.renew()
 
     def renew(self) -> int:
-        """Want another run in place of the present one; returns its version."""
+        """Request a new run in place of the current one; returns its version."""
         self.version += 1
         return self.version
 
     def revoke(self) -> None:
-        """Want it stopped and forgotten."""
+        """Stop it, then remove it from this worker."""
         self.revoked = True
 
     def advance(self, context: Context) -> None:
-        """Ask for the next step towards what is wanted, if one is due."""
+        """Emit the next step towards the desired state, if one is due."""
         if self.phase is Phase.STOPPING:
             return
         stale = self.revoked or not self._may_run(context) or self._begun_version != self.version
@@ -128,7 +127,7 @@ class Lifecycle(ABC):
             self._advance_idle(context)
 
     def started(self, context: Context, run_id: int) -> bool:
-        """The engine started it; False when that run is no longer wanted to be known of."""
+        """The engine started it; False if the run is stale."""
         if self.phase is not Phase.STARTING or run_id != self.run_id:
             return False
         self.phase = Phase.RUNNING
@@ -138,12 +137,12 @@ class Lifecycle(ABC):
         return True
 
     def failed(self, context: Context, run_id: int, trace: str) -> bool:
-        """It could not be started, or failed later; False when that run is over."""
+        """It could not be started, or failed later; False if the run is stale."""
         if run_id != self.run_id or self.phase in (Phase.IDLE, Phase.STOPPING):
             return False
         if self.failure is not None:
             return False
-        # what failed is stopped before its next run: a start given up on may still be under way
+        # it is stopped before its next run: the start may still be under way in the engine
         self.phase = Phase.RUNNING if self.phase in IN_ENGINE else Phase.IDLE
         self.finished_version = self._begun_version
         self._restarting = False
@@ -152,14 +151,14 @@ class Lifecycle(ABC):
         return True
 
     def stopped(self, run_id: int) -> bool:
-        """The engine stopped it; False when that was not asked for (any more)."""
+        """The engine stopped it; False if no stop of this run is under way."""
         if self.phase is not Phase.STOPPING or run_id != self.run_id:
             return False
         self.phase = Phase.IDLE
         return True
 
     def lose_engine(self, context: Context, reason: str) -> None:
-        """The engine ended and took the run with it."""
+        """The engine ended, and the run with it: FAILED unless it was being stopped."""
         was_in_engine = self.phase in IN_ENGINE
         stopping = self.phase is Phase.STOPPING
         if self.phase is Phase.IDLE:
@@ -172,7 +171,7 @@ class Lifecycle(ABC):
             self._report(context, RunState.FAILED, trace=reason, safe=True)
 
     def regain_engine(self) -> None:
-        """A new engine is ready: what the old one took with it starts again."""
+        """A new engine is ready: restart it if it failed with the old one."""
         if self._failed_by_engine:
             self._failed_by_engine = False
             self.renew()
@@ -188,7 +187,7 @@ class Lifecycle(ABC):
 
     def _advance_idle(self, context: Context) -> None:
         if self.revoked:
-            # a failure stays to be seen until another run says otherwise
+            # keep FAILED visible until another run reports a state
             if self._reported is not None and self.failure is None:
                 self._report(context, RunState.UNASSIGNED, safe=True)
         elif not self._may_run(context):
@@ -204,7 +203,7 @@ class Lifecycle(ABC):
                 self._begin_run(context)
 
     def _correct_status(self, context: Context) -> None:
-        """Say that nobody runs it yet, when the last word is that of an owner that died."""
+        """Report UNASSIGNED if the last status is that of an owner that died."""
         known = context.statuses.get(self.key)
         if self._reported is None and known is not None and known.state in _SAYS_IT_IS_HELD:
             self._report(context, RunState.UNASSIGNED, safe=True)
@@ -227,24 +226,24 @@ class Lifecycle(ABC):
 
     @abstractmethod
     def _may_run(self, context: Context) -> bool:
-        """Whether its target state lets it be in the engine."""
+        """Whether its target state allows it to be in the engine."""
 
     @abstractmethod
     def _running_state(self, context: Context) -> RunState:
-        """What to report when it was started."""
+        """The state to report after its start."""
 
     @abstractmethod
     def _resting_state(self, context: Context) -> RunState:
-        """What to report while it may not run."""
+        """The state to report while it may not run."""
 
     @abstractmethod
     def _begin(self, context: Context) -> None:
-        """Ask for the first step of a run and enter its phase."""
+        """Emit the first step of a run and enter its phase."""
 
     @abstractmethod
     def _adjust(self, context: Context) -> None:
-        """While it runs: ask for what it needs to follow its target state."""
+        """While it runs: emit what its target state requires."""
 
     @abstractmethod
     def _emit_stop(self, context: Context) -> None:
-        """Ask the engine to stop it."""
+        """Emit the instruction that stops it."""

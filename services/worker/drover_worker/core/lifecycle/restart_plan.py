@@ -9,9 +9,10 @@ from drover.model.status import RunState
 
 @dataclass(frozen=True, slots=True, order=True)
 class RestartRequest:
-    """A restart that was asked for; ordered by impact.
+    """A requested restart; requests are ordered by impact.
 
-    Everything outweighs only what failed, and with tasks outweighs without.
+    Restarting everything has more impact than restarting what failed; including tasks has more
+    impact than leaving them out.
     """
 
     impact: int
@@ -46,7 +47,7 @@ def plan_restart(
     connector_state: RunState,
     task_states: Mapping[TaskId, RunState],
 ) -> RestartPlan:
-    """What the request restarts, given what runs: with ``only_failed`` just that which FAILED."""
+    """What the request restarts, given the states; with ``only_failed`` only what is FAILED."""
     chosen: Iterable[TaskId] = sorted(task_states) if request.include_tasks else ()
     return RestartPlan(
         name=request.name,
@@ -58,7 +59,7 @@ def plan_restart(
 def preserve_highest_impact(
     pending: Mapping[str, RestartRequest], request: RestartRequest
 ) -> dict[str, RestartRequest]:
-    """The pending requests with ``request``: each connector keeps the one of highest impact."""
+    """Add ``request`` to the pending ones; each connector keeps the one of highest impact."""
     known = pending.get(request.name)
     best = request if known is None else max(known, request)
     return {**pending, request.name: best}

@@ -1,8 +1,7 @@
-"""The leader takes away the task configs of connectors that are stopped.
+"""The leader removes the task configs of stopped connectors that still have some.
 
-A stop empties them before it says STOPPED. But a leader that dies in between leaves a connector
-that should run without tasks, its owner makes new ones, and the second write of the stop may come
-after them.
+A stop removes the task configs, then writes STOPPED. If the leader dies between the two writes, the
+connector's owner generates task configs again, and the stop's second write may follow them.
 """
 
 from drover.errors import DroverError, Reason
@@ -15,16 +14,16 @@ from drover_worker.core.instructions import WriteTaskConfigs
 
 
 class StoppedConnectors:
-    """Looks at connectors that changed, and at all when this worker comes to lead."""
+    """Checks connectors that changed, and all of them when this worker becomes leader."""
 
     def __init__(self, context: Context, lease: ConfigLogLease) -> None:
         self._context = context
         self._lease = lease
-        #: To be looked at, in order.
+        #: Connectors to check, in order.
         self._names: dict[str, None] = {}
-        #: Names by the cause of their write under way, and the epoch of it.
+        #: The connector and the writer epoch of each write under way, by its cause id.
         self._writing: dict[str, tuple[str, int]] = {}
-        #: To be tried again.
+        #: Connectors whose write failed; retried after the back-off.
         self._failed: dict[str, None] = {}
         self._attempt = 0
         self._ready = False
@@ -34,7 +33,7 @@ class StoppedConnectors:
         self._names[name] = None
 
     def pump(self) -> None:
-        """Write what is to be written, if this worker may."""
+        """Remove task configs of stopped connectors, if this worker may write."""
         if not self._lease.ready:
             self._ready = False
             return

@@ -1,4 +1,4 @@
-"""The life of a task on the worker that owns it: claim, offsets, start; again when fenced."""
+"""The lifecycle of a task on its owner: claim, fetch offsets, start; again when fenced."""
 
 from collections.abc import Sequence
 
@@ -24,14 +24,14 @@ from drover_worker.core.instructions import (
 )
 from drover_worker.core.lifecycle.lifecycle import Lifecycle, Phase
 
-#: Every sink has one of them, as in Kafka Connect.
+#: Every sink has one of these settings, as in Kafka Connect.
 TOPICS_KEYS = frozenset({"topics", "topics.regex"})
-#: Errors that pass by themselves; they never make a task FAILED.
+#: Transient errors: they are retried, and never make a task FAILED.
 RETRIED_ERRORS = (UnavailableError, DeadlineExceededError, ResourceExhaustedError, AbortedError)
 
 
 class TaskLifecycle(Lifecycle):
-    """A task; while paused it stays in the engine and does nothing."""
+    """A task; while paused it stays in the engine and processes nothing."""
 
     def __init__(self, task: TaskId) -> None:
         super().__init__(task)
@@ -42,7 +42,7 @@ class TaskLifecycle(Lifecycle):
         self._attempt = 0
 
     def claimed(self, context: Context, run_id: int, claim: Term) -> None:
-        """The coordinator granted the claim: read the offsets, which no one else moves now."""
+        """The coordinator granted the claim, so no one else commits: fetch the offsets."""
         if self.phase is Phase.CLAIMING and run_id == self.run_id:
             self.claim = claim
             self.phase = Phase.FETCHING
@@ -68,7 +68,7 @@ class TaskLifecycle(Lifecycle):
         )
 
     def not_prepared(self, context: Context, run_id: int, error: DroverError) -> None:
-        """The claim or the offsets could not be had: again later, or FAILED for good."""
+        """The claim or the offsets failed: retry a transient error, otherwise FAILED."""
         if self.phase not in (Phase.CLAIMING, Phase.FETCHING) or run_id != self.run_id:
             return
         if isinstance(error, RETRIED_ERRORS):
@@ -99,9 +99,9 @@ class TaskLifecycle(Lifecycle):
             self._report(context, self._running_state(context))
 
     def fenced(self, run_id: int) -> None:
-        """A later claim exists though the task is still ours: claim again and restart at once.
+        """A later claim exists, but this worker still owns the task: claim again and restart.
 
-        A task that failed stays so until a user restarts it.
+        A FAILED task stays FAILED until a user restarts it.
         """
         if self.running and run_id == self.run_id:
             self.renew()

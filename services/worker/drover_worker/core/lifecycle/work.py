@@ -1,4 +1,4 @@
-"""Everything that this worker runs: the connectors and tasks of its assignment."""
+"""The connectors and tasks that this worker runs."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -12,7 +12,7 @@ from drover_worker.core.lifecycle.task import TaskLifecycle
 
 
 class Work:
-    """Holds one lifecycle for each assigned connector and task, and moves those that changed."""
+    """One lifecycle for each assigned connector and task; advances those that changed."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -24,20 +24,20 @@ class Work:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is assigned and nothing is left of what was."""
+        """Whether no connector or task is left."""
         return not self.connectors and not self.tasks
 
     @property
     def starting(self) -> bool:
-        """Whether something is on its way into the engine."""
+        """Whether a connector or task is being started."""
         return any(item.phase in STARTING for item in self.all())
 
     def find(self, key: StatusKey) -> Lifecycle | None:
-        """The lifecycle of a connector (by name) or task; None when it is not ours."""
+        """The lifecycle of a connector (by name) or task; None if it is not on this worker."""
         return self.tasks.get(key) if isinstance(key, TaskId) else self.connectors.get(key)
 
     def tasks_of(self, name: str) -> Mapping[TaskId, TaskLifecycle]:
-        """The tasks of a connector that are here, in the order in which they were assigned."""
+        """This worker's tasks of a connector, in the order of their assignment."""
         return self._tasks_by_connector.get(name, {})
 
     def all(self) -> list[Lifecycle]:
@@ -66,7 +66,7 @@ class Work:
                 self.touch(task)
 
     def revoke_connector(self, name: str) -> None:
-        """A connector is gone: stop it and its tasks."""
+        """A connector was removed: stop it and its tasks."""
         connector = self.connectors.get(name)
         if connector is not None:
             connector.revoke()
@@ -74,41 +74,41 @@ class Work:
         self.revoke_tasks(name)
 
     def revoke_tasks(self, name: str) -> None:
-        """A connector's tasks are others now: stop those that are here."""
+        """A connector has new task configs: stop its tasks."""
         for task, item in self.tasks_of(name).items():
             item.revoke()
             self.touch(task)
 
     def revoke_all(self) -> None:
-        """Stop everything; ``idle`` tells when it is done."""
+        """Stop everything; ``idle`` is true when that is done."""
         for item in self.all():
             item.revoke()
             self.touch(item.key)
 
     def lose_engine(self, reason: str) -> None:
-        """The engine ended: what ran in it has FAILED."""
+        """The engine ended: everything in it has FAILED."""
         for item in self.all():
             item.lose_engine(self._context, reason)
             self.touch(item.key)
 
     def regain_engine(self) -> None:
-        """A new engine is ready: start what was lost, and what waited for it."""
+        """A new engine is ready: start what failed with the old one, and what waited for it."""
         for item in self.all():
             item.regain_engine()
             self.touch(item.key)
 
     def touch(self, key: StatusKey) -> None:
-        """Have ``advance`` look at an item."""
+        """Mark a connector or task for ``advance``."""
         self._touched[key] = None
 
     def touch_connector(self, name: str) -> None:
-        """Have ``advance`` look at a connector and those of its tasks that are here."""
+        """Mark a connector and this worker's tasks of it for ``advance``."""
         self.touch(name)
         for task in self.tasks_of(name):
             self.touch(task)
 
     def advance(self, on_change: Callable[[Lifecycle], None]) -> None:
-        """Ask for the next step of everything that changed; ``on_change`` sees each of them."""
+        """Advance every marked lifecycle; ``on_change`` is called with each."""
         touched, self._touched = self._touched, {}
         for key in touched:
             item = self.find(key)

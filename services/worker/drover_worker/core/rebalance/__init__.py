@@ -1,1 +1,1 @@
-"""This worker in the group: membership, and the strategy by which work is dealt out anew."""
+"""This worker in the group: its membership, and the strategy that moves work on a rebalance."""

@@ -1,4 +1,4 @@
-"""Who runs what: the eager round robin, and the leader's rule about config offsets."""
+"""The eager round-robin assignment, and the leader's rule about config offsets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from drover_worker.core.rebalance.protocol import Assignment, AssignmentError, M
 
 @dataclass(slots=True)
 class MemberWork:
-    """What one member shall run."""
+    """The connectors and tasks of one member."""
 
     connectors: list[str] = field(default_factory=list)
     tasks: list[TaskId] = field(default_factory=list)
@@ -19,10 +19,10 @@ class MemberWork:
 def assign_eager(
     member_ids: Iterable[str], task_counts: Mapping[str, int]
 ) -> dict[str, MemberWork]:
-    """Deal out connectors, then tasks, one at a time to the members in turn.
+    """Assign connectors, then tasks, to the members round robin.
 
-    Connectors go by name, members by id, a connector's tasks by index; the tasks go on where the
-    connectors ended. ``task_counts`` names every connector with its number of tasks.
+    The order is by connector name, member id and task index; tasks continue with the member after
+    that of the last connector. ``task_counts`` has the number of tasks of every connector.
     """
     work = {member_id: MemberWork() for member_id in sorted(member_ids)}
     if not work:
@@ -47,8 +47,8 @@ def perform_assignment(
     """The assignment of each member, by member id, as the leader hands it in.
 
     A leader that has read less of the config log (``config_offset``) than some member could assign
-    work that is gone or leave out work that is there: then everyone gets an empty assignment with
-    CONFIG_MISMATCH and the offset to be reached.
+    work that was removed, or miss work that was added. Then every member gets an empty assignment
+    with CONFIG_MISMATCH and the offset to reach.
     """
     leader_url = members[leader_id].worker_url
     offset_max = max(member.config_offset for member in members.values())

@@ -1,4 +1,4 @@
-"""This worker as a member of the group: joins, catches up, settles, keeps alive, leaves."""
+"""This worker as a member of the group: join, catch up, settle, heartbeat, leave."""
 
 from collections.abc import Mapping
 
@@ -29,7 +29,7 @@ from drover_worker.core.rebalance.protocol import Assignment, AssignmentError, M
 from drover_worker.core.rebalance.stage import Stage
 from drover_worker.core.rebalance.strategy import RebalanceStrategy
 
-#: The member is in a generation and must be heard of.
+#: The member belongs to a generation and must send heartbeats.
 _BEATING = frozenset({Stage.STOPPING_WORK, Stage.SYNCING, Stage.CATCHING_UP, Stage.SETTLED})
 
 
@@ -44,22 +44,23 @@ class Membership:
         self._work = work
         self._strategy = strategy
         self.stage = Stage.STARTING
-        #: Why the stage was entered; for callers who wait.
+        #: Why the stage was entered; shown to callers.
         self.reason = ""
         #: The last assignment; None without a membership.
         self.assignment: Assignment | None = None
         #: Leader only: the assignment of each worker, by worker url.
         self.assignments: dict[str, Assignment] = {}
         self._owners: dict[StatusKey, str] = {}
-        #: Grows each time the worker settles.
+        #: How often the worker has settled.
         self.settled_count = 0
         self._call_id = ""
         self._heartbeat_id = ""
         self._heartbeat_sent_ms = 0
         self._watched_member_id = ""
-        #: The last generation that was announced to be over.
+        #: The last generation whose end WatchGroup has announced.
         self._ended_generation = -1
-        #: While changes of the structure are gathered: how far, and when that must end.
+        #: While changes of connectors and tasks are gathered: the end of the last one in the log,
+        #: and the time of the rejoin at the latest.
         self._gathered_offset = 0
         self._rejoin_by_ms: int | None = None
 
@@ -96,7 +97,7 @@ class Membership:
         """Leader only: the worker that runs a connector or task; empty when it is unassigned."""
         return self._owners.get(key, "")
 
-    # What may happen
+    # Events
 
     def ready_changed(self) -> None:
         """The engine or the config log became ready."""
@@ -104,19 +105,19 @@ class Membership:
             self._join("the worker is ready")
 
     def engine_lost(self, reason: str) -> None:
-        """The engine ended; a worker that has not begun says why it waits."""
+        """The engine ended; a worker that has not joined yet shows it as the reason."""
         if self.stage is Stage.STARTING:
             self.reason = f"the engine ended: {reason}"
 
     def request_rejoin(self, reason: str) -> None:
-        """Take part in a new generation; work stops first. Heard only while there is work."""
+        """Rejoin the group if this worker is settled or catching up; what must stop stops first."""
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
             self._stop_work(reason, membership_lost=False)
 
     def structure_changed(self) -> None:
-        """Connectors or tasks may have changed: rejoin when that comes to rest, or in due time.
+        """Connectors or tasks may have changed: rejoin after a quiet time, or at the latest time.
 
-        A rebalance stops the work of every worker, so a burst of changes shall cost few of them.
+        A rebalance interrupts every worker, so a burst of changes should cause few of them.
         """
         offset = self._context.view.structure_offset
         assigned = self.assignment.config_offset if self.assignment else offset
@@ -128,7 +129,7 @@ class Membership:
         self._gather(self._rejoin_by_ms)
 
     def rejoin_due(self, *, more_expected: bool) -> None:
-        """Nothing has changed for a while; ``more_expected`` when that is about to end."""
+        """The quiet time is over; ``more_expected`` if further changes are on their way."""
         if self._rejoin_by_ms is None:
             return
         if more_expected and self._context.now_ms < self._rejoin_by_ms:
@@ -137,7 +138,7 @@ class Membership:
             self.request_rejoin("connectors or tasks changed")
 
     def lose_membership(self, reason: str) -> None:
-        """The coordinator does not know this member any more: join as a new one."""
+        """The coordinator has removed this member: stop all work and join as a new one."""
         self._forget_member()
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
             self._stop_work(reason, membership_lost=True)
@@ -145,7 +146,7 @@ class Membership:
             self._back_off(self._context.settings.join_backoff_ms, reason)
 
     def refused(self, error: DroverError) -> bool:
-        """A call was refused for the membership it was made under; False for other errors."""
+        """Handle an error that fences this member or its generation; False for other errors."""
         if error.reason is Reason.UNKNOWN_MEMBER_ID:
             self.lose_membership("the coordinator does not know this member")
             return True
@@ -155,7 +156,7 @@ class Membership:
         return False
 
     def pump(self) -> None:
-        """Go on once the work has stopped."""
+        """Join or leave once the work has stopped."""
         if self.stage is Stage.STOPPING_WORK and self._strategy.may_join():
             self._join(self.reason)
         elif self.stage is Stage.LEAVING and self._work.idle and not self._call_id:
@@ -209,7 +210,7 @@ class Membership:
         self._assigned(self.assignment)
 
     def read_to_end(self, cause_id: str) -> None:
-        """The config view has reached the log's end."""
+        """The config view has reached the end of the log."""
         if not self._take(cause_id, Stage.CATCHING_UP) or self.assignment is None:
             return
         if self.assignment.error is not AssignmentError.NO_ERROR:
@@ -232,7 +233,7 @@ class Membership:
         if self.stage is Stage.LEAVING:
             self._end()
         elif self.stage is Stage.CATCHING_UP:
-            # a member that cannot read the log would hold up every rebalance: step out for a while
+            # a member that cannot read the log delays every rebalance: leave for a while
             member_id = self._context.member_id
             self._context.emit(
                 LeaveGroup(self._context.next_cause(Cause.LEAVE), member_id, "cannot read the log")
@@ -256,10 +257,10 @@ class Membership:
         if self._take(cause_id, Stage.LEAVING):
             self._end()
 
-    # Signs of life
+    # Heartbeats
 
     def heartbeat_due(self) -> None:
-        """Give a sign of life, unless the last one is still on its way."""
+        """Send a heartbeat, unless one is under way."""
         if self.stage in _BEATING and self._context.member_id:
             if not self._heartbeat_id:
                 self._heartbeat_id = self._context.next_cause(Cause.HEARTBEAT)
@@ -270,7 +271,7 @@ class Membership:
             self._arm_heartbeat()
 
     def heartbeat_answered(self, cause_id: str, rebalance_in_progress: bool) -> None:
-        """The coordinator knows this member to be alive since the heartbeat was sent."""
+        """The heartbeat renewed the session, counted from when it was sent."""
         if cause_id != self._heartbeat_id:
             return
         self._heartbeat_id = ""
@@ -279,20 +280,20 @@ class Membership:
             self.request_rejoin("the group rebalances")
 
     def pushed(self, member_id: str, generation: int, rejoin_needed: bool) -> None:
-        """The coordinator announced a change; an announcement of the past is ignored."""
+        """WatchGroup announced a change; one of an earlier membership is ignored."""
         current = member_id == self._context.member_id and generation >= self._context.generation
         if current and rejoin_needed:
-            # it may overtake the answer to SyncGroup: then settling is where it counts
+            # it may overtake the response to SyncGroup: then settling checks it
             self._ended_generation = generation
             self.request_rejoin("the group rebalances")
 
     def session_elapsed(self) -> None:
-        """Unheard for a session timeout: others may have this worker's tasks by now."""
+        """No heartbeat succeeded for a session timeout: other workers may run these tasks."""
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
             reason = "the coordinator was out of reach for a session timeout"
             self._stop_work(reason, membership_lost=True)
 
-    # How it happens
+    # Steps
 
     def _joined(self, joined: Joined) -> None:
         context = self._context
@@ -357,7 +358,8 @@ class Membership:
             return
         self._enter(Stage.SETTLED, "")
         self.settled_count += 1
-        # under a stream of changes there is always a later one: some work has to be done as well
+        # changes since the assignment lead to the next rebalance only after the gathering delay,
+        # so that work proceeds under a steady stream of changes
         self.structure_changed()
 
     def _gather(self, rejoin_by_ms: int) -> None:
@@ -381,8 +383,8 @@ class Membership:
     def _join(self, reason: str) -> None:
         context = self._context
         self._enter(Stage.JOINING, reason)
-        # should the answer be of that generation still, then a coordinator that restarted has
-        # forgotten that it was to end
+        # a coordinator that restarted has forgotten that the generation was to end; the join may
+        # return the same generation, which is valid then
         self._ended_generation = -1
         self._call_id = context.next_cause(Cause.JOIN)
         metadata = MemberMetadata(context.settings.worker_id, context.view.offset)

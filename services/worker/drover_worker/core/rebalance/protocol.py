@@ -1,7 +1,7 @@
-"""What workers tell each other through the group coordinator, in the eager protocol.
+"""The metadata and assignments that workers exchange through the group coordinator.
 
-The coordinator carries these bytes without reading them: each is compact JSON with a version.
-Decoding ignores fields it does not know, so that a later version may add some.
+They are opaque to the coordinator: compact JSON with a version. Decoding ignores unknown fields, so
+a later version may add some.
 """
 
 import json
@@ -24,15 +24,15 @@ _CONNECTOR_ITSELF = -1
 class AssignmentError(IntEnum):
     """Why an assignment carries no work."""
 
-    #: It does carry work (or there is none to do).
+    #: The assignment is valid, even if it is empty.
     NO_ERROR = 0
-    #: The leader has read less of the config log than some member: read on and join again.
+    #: The leader has read less of the config log than some member: read on, then rejoin.
     CONFIG_MISMATCH = 1
 
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """What a worker offers when it joins.
+    """What a worker sends with its join.
 
     ``config_offset`` is the end of the config log as far as the worker has read it.
     """
@@ -43,7 +43,7 @@ class MemberMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A worker's part of the work in one generation.
+    """The connectors and tasks of one worker in one generation.
 
     ``config_offset`` is how far the leader had read the config log when it assigned (after
     CONFIG_MISMATCH: how far the furthest member had).

@@ -1,4 +1,4 @@
-"""Requests of callers: what they ask (``messages``), and how each comes to its one answer."""
+"""Requests of callers: their types (``messages``), and how each gets its one response."""
 
 from drover_worker.core.requests.messages import (
     Accomplished,

@@ -25,8 +25,8 @@ from drover_worker.core.requests.pending import Pending, PendingRequests, Step
 class ConfigRequests:
     """The leader validates a config in the engine, then writes it; a rollback finds it first.
 
-    A request goes from step to step by ``store``, ``roll_back`` and ``delete``: each makes the next
-    call that it needs, or none while the request has to wait.
+    ``store``, ``roll_back`` and ``delete`` make the next call that a request needs, or none while
+    it has to wait.
     """
 
     def __init__(self, context: Context, pending: PendingRequests) -> None:
@@ -92,7 +92,7 @@ class ConfigRequests:
             )
 
     def history_read(self, event: HistoryRead) -> Pending | None:
-        """The history of a connector was read; returns the request that goes on, if any."""
+        """The history of a connector was read; returns the request that can proceed, if any."""
         pending = self._pending.end(event.cause_id)
         if pending is None or not isinstance(pending.request, RollbackConnector):
             return None
@@ -103,7 +103,7 @@ class ConfigRequests:
         return pending
 
     def validated(self, event: ConfigValidated) -> Pending | None:
-        """The engine validated a config; returns the request that goes on, if any."""
+        """The engine validated a config; returns the request that can proceed, if any."""
         pending = self._pending.end(event.cause_id)
         if pending is None or not isinstance(pending.request, CreateConnector | PutConnectorConfig):
             return None

@@ -1,4 +1,4 @@
-"""What callers ask of the herder, and what they get."""
+"""The requests of callers to the herder, and the responses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class CreateConnector:
 class PutConnectorConfig:
     """Write a connector's whole config; answered by ConfigStored. Leader.
 
-    ``expected_revision`` is what the caller read; 0 for "must not exist", None for "whatever".
+    ``expected_revision`` is the revision that the caller read; 0: must not exist; None: any.
     """
 
     name: str
@@ -33,7 +33,7 @@ class PutConnectorConfig:
 
 @dataclass(frozen=True, slots=True)
 class RollbackConnector:
-    """Write a config that the connector had as its new one; answered by ConfigStored. Leader."""
+    """Write an earlier config of the connector again; answered by ConfigStored. Leader."""
 
     name: str
     revision: int
@@ -50,10 +50,10 @@ class DeleteConnector:
 
 @dataclass(frozen=True, slots=True)
 class SetTargetState:
-    """Say what a connector should be doing; answered by Accomplished.
+    """Write a connector's target state; answered by Accomplished.
 
-    STOPPED belongs to the leader, for it empties the task configs first; the others can be written
-    by any worker.
+    Only the leader writes STOPPED, because it removes the task configs first; any worker writes the
+    other states.
     """
 
     name: str
@@ -84,7 +84,7 @@ class RestartTask:
 
 @dataclass(frozen=True, slots=True)
 class SubmitTaskConfigs:
-    """Write the task configs that an owner's connector made; answered by Accomplished. Leader."""
+    """Write the task configs that an owner generated; answered by Accomplished. Leader."""
 
     connector: str
     configs: Sequence[ConfigMap]
@@ -136,7 +136,7 @@ class RestartPlanned:
 
 @dataclass(frozen=True, slots=True)
 class ForwardTo:
-    """Another worker has to answer: carry the call there."""
+    """Another worker has to answer: forward the call to it."""
 
     worker_url: str
 

@@ -1,7 +1,7 @@
-"""Which topics connectors were seen to use (KIP-558), as the status store knows it.
+"""The topics that connectors use (KIP-558), as the status store holds them.
 
-A worker tells of a topic when a task of it has moved records of it; the leader has the topics of
-connectors forgotten that are no more.
+A worker puts a topic's status when one of its tasks has processed records of the topic; the leader
+deletes the topics of connectors that no longer exist.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,40 +17,40 @@ from drover_worker.core.rebalance.membership import Membership
 
 
 class ActiveTopics:
-    """The view of topics, and what this worker has to say of them.
+    """The view of active topics, and this worker's puts and deletes.
 
-    What could not be told, or not be forgotten, is tried again after a back-off.
+    Failed calls are retried after a back-off.
     """
 
     def __init__(self, context: Context, membership: Membership) -> None:
         self._context = context
         self._membership = membership
         self._topics: dict[str, set[str]] = {}
-        #: What is being told, by the cause of the call: whose task has seen it, and which topics.
-        self._telling: dict[str, tuple[TaskId, Sequence[str]]] = {}
-        self._untold: list[tuple[TaskId, Sequence[str]]] = []
-        #: Connectors to be looked at by the leader, in order.
+        #: Puts under way, by cause id: the task that used the topics, and the topics.
+        self._putting: dict[str, tuple[TaskId, Sequence[str]]] = {}
+        self._failed_puts: list[tuple[TaskId, Sequence[str]]] = []
+        #: Connectors that the leader has to check, in order.
         self._suspects: dict[str, None] = {}
-        #: Whose topics are being forgotten, by the cause of the call.
-        self._forgetting: dict[str, str] = {}
-        self._failed: dict[str, None] = {}
+        #: Connectors whose topics are being deleted, by cause id.
+        self._deleting: dict[str, str] = {}
+        self._failed_deletes: dict[str, None] = {}
         self._attempt = 0
 
     def of(self, connector: str) -> list[str]:
-        """The topics that a connector was seen to use, by name."""
+        """The topics that a connector uses, sorted by name."""
         return sorted(self._topics.get(connector, ()))
 
-    # News
+    # Events
 
     def load(self, topics: Mapping[TopicKey, TopicStatus]) -> None:
-        """The whole of what the status store knows."""
+        """All topics were read."""
         self._topics = {}
         for key in topics:
             self._topics.setdefault(key.connector, set()).add(key.topic)
         self.look_at_all()
 
     def changed(self, event: TopicEvent) -> None:
-        """A topic was seen, or is forgotten."""
+        """A topic was put or deleted."""
         name, topic = event.key.connector, event.key.topic
         if event.status is not None:
             self._topics.setdefault(name, set()).add(topic)
@@ -61,64 +61,66 @@ class ActiveTopics:
                 del self._topics[name]
 
     def used(self, task: TaskId, topics: Iterable[str]) -> None:
-        """A task of this worker has moved records of these topics."""
+        """A task of this worker has processed records of these topics."""
         name = task.connector
         if name not in self._context.view.connectors:
-            return  # it is gone, and its topics with it
-        calls = (*self._telling.values(), *self._untold)
-        under_way = {topic for known, told in calls for topic in told if known.connector == name}
+            return  # the connector was removed, and its topics are deleted
+        calls = (*self._putting.values(), *self._failed_puts)
+        under_way = {
+            topic for known, topics_put in calls for topic in topics_put if known.connector == name
+        }
         fresh = sorted({*topics} - self._topics.get(name, set()) - under_way)
         if fresh:
             cause_id = self._context.next_cause(Cause.PUT_TOPICS)
-            self._telling[cause_id] = task, fresh
+            self._putting[cause_id] = task, fresh
             self._context.emit(PutTopicStatuses(cause_id, task, fresh))
 
     def look_at(self, name: str) -> None:
-        """A connector may be gone while topics of it are known."""
+        """Check whether a connector with known topics still exists."""
         if name in self._topics and name not in self._context.view.connectors:
             self._suspects[name] = None
 
     def look_at_all(self) -> None:
-        """So may any: this worker has come to lead, or has read everything anew."""
+        """Check all connectors: this worker became leader, or a snapshot was read."""
         for name in self._topics:
             self.look_at(name)
 
     def due(self) -> None:
         """The back-off is over."""
-        self._suspects.update(self._failed)
-        self._failed.clear()
-        untold, self._untold = self._untold, []
-        for task, topics in untold:
+        self._suspects.update(self._failed_deletes)
+        self._failed_deletes.clear()
+        failed_puts, self._failed_puts = self._failed_puts, []
+        for task, topics in failed_puts:
             self.used(task, topics)
 
     # Calls
 
     def pump(self) -> None:
-        """Leader: have the topics of connectors forgotten that are no more."""
+        """Leader: delete the topics of connectors that no longer exist."""
         if not self._membership.leads:
             return
         suspects, self._suspects = self._suspects, {}
         for name in suspects:
             is_gone = name in self._topics and name not in self._context.view.connectors
-            if is_gone and name not in self._forgetting.values():
+            if is_gone and name not in self._deleting.values():
                 cause_id = self._context.next_cause(Cause.DELETE_TOPICS)
-                self._forgetting[cause_id] = name
+                self._deleting[cause_id] = name
                 self._context.emit(DeleteTopicStatuses(cause_id, name))
 
     def done(self, cause_id: str) -> None:
-        """It is durable; the view follows."""
+        """A put or delete is durable; the watch updates the view."""
         self._attempt = 0
-        self._telling.pop(cause_id, None)
-        self._forgetting.pop(cause_id, None)
+        self._putting.pop(cause_id, None)
+        self._deleting.pop(cause_id, None)
 
     def call_failed(self, cause_id: str, error: DroverError) -> None:
         """A call failed: retry it after a back-off."""
-        told = self._telling.pop(cause_id, None)
-        name = self._forgetting.pop(cause_id, None)
-        if told is not None:
-            self._untold.append(told)
+        put = self._putting.pop(cause_id, None)
+        name = self._deleting.pop(cause_id, None)
+        if put is not None:
+            self._failed_puts.append(put)
         elif name is not None:
-            self._failed[name] = None
+            self._failed_deletes[name] = None
         else:
             return
         delay_ms = self._context.call_backoff_ms(self._attempt)
