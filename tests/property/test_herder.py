@@ -19,7 +19,7 @@ from drover.model.ids import TaskId, Term
 from drover.model.status import RunState, StatusSnapshot
 from drover_worker.core import events, instructions, requests
 from drover_worker.core.instructions import HerderInstruction
-from drover_worker.core.protocol import (
+from drover_worker.core.rebalance.protocol import (
     AssignmentError,
     MemberMetadata,
     encode_assignment,
@@ -284,7 +284,9 @@ class World:
                 leader_id=member_id if leads else "other",
                 protocol_type="connect",
                 protocol_name="default",
-                members=[JoinedMember(member_id, call.metadata), other] if leads else (),
+                members=[JoinedMember(member_id, call.protocols[0].metadata), other]
+                if leads
+                else (),
             ),
         )
 
@@ -356,7 +358,7 @@ def test_whatever_happens_nothing_runs_twice_or_unassigned_and_everyone_is_answe
     # every caller hears something by its deadline, whatever else happens
     world.driver.advance(25_000)
     assert set(world.driver.answers) == world.asked
-    assert len(world.driver.herder.pending) == 0
+    assert len(world.driver.herder.requests) == 0
 
 
 @given(seed=st.integers(0, 2**32), length=st.integers(1, 150))

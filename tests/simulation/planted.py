@@ -15,8 +15,8 @@ from drover.model.group import Joined
 from drover.model.ids import Term
 from drover_coordinator.core import fencing
 from drover_coordinator.core.group import Group
-from drover_worker.core.membership import Membership
-from drover_worker.core.protocol import Assignment
+from drover_worker.core.rebalance.membership import Membership
+from drover_worker.core.rebalance.protocol import Assignment
 from tests.simulation.service import SimulatedRuntime
 
 
@@ -109,7 +109,7 @@ BUGS: Mapping[str, Bug] = {
     ),
     "no-catching-up": Bug(
         "a worker reads the config log as far as its leader had before it starts work",
-        "drover_worker.core.membership.Membership._assigned",
+        "drover_worker.core.rebalance.membership.Membership._assigned",
         _settle_at_once,
     ),
     "compaction-spares-nothing": Bug(

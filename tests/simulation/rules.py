@@ -14,7 +14,7 @@ from drover.model.offsets import NO_OFFSET, GroupOffset, GroupOffsetPage, TaskOf
 from drover_coordinator.core.events import FetchGroupOffsets, JoinGroup, SyncGroup
 from drover_coordinator.core.values import GroupMetadata, GroupRecord, OffsetRecord
 from drover_coordinator.records import decode_record
-from drover_worker.core.protocol import PROTOCOL_TYPE, decode_assignment
+from drover_worker.core.rebalance.protocol import PROTOCOL_TYPE, decode_assignment
 from tests.simulation.process import Process
 from tests.simulation.reference import ReferenceConfigs
 from tests.simulation.world import BrokenRuleError, World

@@ -24,12 +24,12 @@ from drover_worker.core import events, requests
 from drover_worker.core.context import HerderSettings
 from drover_worker.core.herder import Herder
 from drover_worker.core.instructions import Halt, HerderInstruction
-from drover_worker.core.membership import Stage
+from drover_worker.core.rebalance.stage import Stage
 from tests.simulation.coordinator import WatchGroup
 from tests.simulation.data_store import DataStore
 from tests.simulation.engine import Engine
-from tests.simulation.executor import carry_out
 from tests.simulation.following import Following, LedStream
+from tests.simulation.instruction_runner import carry_out
 from tests.simulation.network import Call, Heard, Network, ServerCall
 from tests.simulation.process import Process, ProcessTimers
 from tests.simulation.rules import Rules
@@ -90,7 +90,6 @@ class Worker(Process):
         self.group_id = GROUP
         self.protocols = protocols
         self._coordinators = coordinators
-        self.protocol_name = ""
         self.engine = Engine(network, f"{name}/engine", self, data, rules)
         self._settings = HerderSettings(
             worker_id=name,
@@ -339,7 +338,7 @@ class Worker(Process):
     ) -> None:
         """Give the herder's answer back, or carry the call to where it says."""
         left_ms = call.since_ms + timeout_ms - self.world.now_ms - HOP_MARGIN_MS
-        if not isinstance(answer, requests.CarryTo):
+        if not isinstance(answer, requests.ForwardTo):
             heard(answer)
         elif left_ms <= 0:
             heard(TOO_LATE)

@@ -26,7 +26,7 @@ from drover_worker.core import events, instructions, requests
 from drover_worker.core.context import HerderSettings
 from drover_worker.core.herder import Herder
 from drover_worker.core.instructions import HerderInstruction
-from drover_worker.core.protocol import (
+from drover_worker.core.rebalance.protocol import (
     Assignment,
     AssignmentError,
     MemberMetadata,
@@ -271,7 +271,7 @@ class HerderDriver:
         call = self.take(instructions.JoinGroup)
         self.member_id = member_id
         members = [
-            JoinedMember(member_id, call.metadata),
+            JoinedMember(member_id, call.protocols[0].metadata),
             *(JoinedMember(m, encode_metadata(data)) for m, data in (others or {}).items()),
         ]
         leader_id = member_id if leader else next(iter(others or {}), "member-b")

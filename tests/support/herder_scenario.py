@@ -29,7 +29,7 @@ from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover_worker.core import events, instructions, requests
 from drover_worker.core.instructions import HerderInstruction
-from drover_worker.core.protocol import AssignmentError, MemberMetadata, decode_assignment
+from drover_worker.core.rebalance.protocol import AssignmentError, MemberMetadata, decode_assignment
 from tests.support.herder_driver import OTHER, HerderDriver, connector_config, entry, task_configs
 from tests.support.scenario import Command
 

@@ -5,7 +5,7 @@ import structlog
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
 from drover_worker.core import events
-from drover_worker.core.work import Work
+from drover_worker.core.lifecycle.work import Work
 from drover_worker.status_writer import shortened
 
 _log = structlog.get_logger("drover.worker")

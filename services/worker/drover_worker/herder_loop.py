@@ -1,7 +1,7 @@
-"""Drives the herder: feeds it events one at a time and has its instructions executed.
+"""Drives the herder: passes events to it one at a time, and its instructions to the runner.
 
-The herder itself runs inside ``post``, on the event loop, and never waits; what it wants done goes
-to the ``Executor``, whose completions come back through ``post``.
+The herder runs inside ``post``, on the event loop, and never waits. Its instructions go to the
+``InstructionRunner``; their outcomes are posted as events.
 """
 
 import asyncio
@@ -17,23 +17,23 @@ from drover_worker.core import events, requests
 from drover_worker.core.herder import Herder
 from drover_worker.core.instructions import Halt, HerderInstruction
 
-#: Carries out an instruction in the background; must not block.
-Execute = Callable[[HerderInstruction], None]
+#: Runs an instruction in the background; must not block.
+RunInstruction = Callable[[HerderInstruction], None]
 Observer = Callable[[events.HerderEvent], None]
 
 _log = structlog.get_logger("drover.worker")
 
-#: Given to the herder beyond the caller's own limit, for its answer to say what the delay is.
+#: Added to the caller's timeout, so that the herder's own error arrives first: it names the cause.
 _ANSWER_MARGIN_S = 0.2
 
 
 class HerderLoop:
-    """The one place where a herder is stepped. For one event loop."""
+    """The only place that calls ``Herder.step``. For one event loop."""
 
     def __init__(self, herder: Herder, clock: Clock) -> None:
         self.herder = herder
         self._clock = clock
-        self._execute: Execute | None = None
+        self._run_instruction: RunInstruction | None = None
         self._queue: deque[events.HerderEvent] = deque()
         self._stepping = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -43,19 +43,19 @@ class HerderLoop:
         self._observers: list[Observer] = []
         self._stage = ""
         self.halted = asyncio.Event()
-        #: Set when the herder itself failed: the worker has to end, its state cannot be trusted.
+        #: Set when the herder raised: its state cannot be trusted, so the worker must end.
         self.defect: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
-    def start(self, execute: Execute) -> None:
-        """Have instructions executed by ``execute`` from now on; before the first event."""
-        self._execute = execute
+    def start(self, run_instruction: RunInstruction) -> None:
+        """Have instructions run by ``run_instruction`` from now on; before the first event."""
+        self._run_instruction = run_instruction
 
     def observe(self, observer: Observer) -> None:
-        """Call ``observer`` after each event that the herder took."""
+        """Call ``observer`` after each event that the herder handled."""
         self._observers.append(observer)
 
     def post(self, event: events.HerderEvent) -> None:
-        """Hand the herder an event; it is taken at once, or right after the one being taken."""
+        """Pass an event to the herder: at once, or right after the one that it is handling."""
         self._queue.append(event)
         if self._stepping:
             return
@@ -74,10 +74,10 @@ class HerderLoop:
         hop_count: int = 0,
         author: str = "",
     ) -> requests.Response:
-        """Ask the herder in ``author``'s name; returns its one answer.
+        """Send a request to the herder on behalf of ``author``; returns its one response.
 
         Raises:
-            DroverError: The herder's, DEADLINE_EXCEEDED with the stage among them.
+            DroverError: The herder's error; DEADLINE_EXCEEDED names the stage.
         """
         self._call_count += 1
         call_id = str(self._call_count)
@@ -120,12 +120,12 @@ class HerderLoop:
             raise self.deadline_error("the call") from None
 
     def deadline_error(self, what: str) -> DeadlineExceededError:
-        """What a caller is told whose time ran out."""
+        """The error for a caller whose deadline has passed."""
         text = f"{what} did not finish in time: {self.herder.describe_stage()}"
         return DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text)
 
     def close(self) -> None:
-        """Forget timers; waiting callers get an error."""
+        """Cancel all timers and the calls that wait."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -165,9 +165,9 @@ class HerderLoop:
             case Halt():
                 self.halted.set()
             case _:
-                if self._execute is None:
+                if self._run_instruction is None:
                     raise InternalError("the herder loop was not started")
-                self._execute(instruction)
+                self._run_instruction(instruction)
 
     def _set_timer(self, timer: SetTimer) -> None:
         self._cancel_timer(timer.key)

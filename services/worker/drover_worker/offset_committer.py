@@ -1,4 +1,4 @@
-"""Brings offsets that tasks commit to the coordinator: batched, tried again while it is away."""
+"""Commits the offsets of tasks to the coordinator: in batches, with retries."""
 
 import asyncio
 import itertools
@@ -24,12 +24,12 @@ _BACKOFF_MAX_S = 2.0
 
 _log = structlog.get_logger("drover.worker")
 
-#: Tells the engine what became of the commit under its call id.
+#: Sends the result of a commit to the engine, by its call id.
 Answer = Callable[[int, CommitResult], Awaitable[None]]
 
 
 class CommitOffsets(Protocol):
-    """What the committer needs of the coordinator."""
+    """The part of the coordinator's client that the committer uses."""
 
     async def commit_offsets(
         self, *, group_id: str, tasks: Sequence[TaskOffsets], timeout_s: float
@@ -38,30 +38,30 @@ class CommitOffsets(Protocol):
 
 
 class OffsetCommitter:
-    """One commit call at a time; what arrives meanwhile goes together in the next one."""
+    """Makes one commit call at a time; offsets that arrive meanwhile form the next batch."""
 
     def __init__(self, coordinator: CommitOffsets, group_id: str, answer: Answer) -> None:
         self._coordinator = coordinator
         self._group_id = group_id
         self._answer = answer
-        #: Bounded by the number of tasks; none may be dropped, for its task waits for the answer.
+        #: Bounded by the number of tasks; no entry may be dropped, because its task waits for it.
         self._waiting: deque[tuple[int, TaskOffsets]] = deque()
         self._wake = asyncio.Event()
         self._engine_life = 0
         self._numbers = itertools.count(1)
 
     def commit(self, call_id: int, offsets: TaskOffsets) -> None:
-        """Have a task's offsets committed soon; the engine has at most one such call a task."""
+        """Queue a task's offsets; the engine has at most one such call for each task."""
         self._waiting.append((call_id, replace(offsets, number=next(self._numbers))))
         self._wake.set()
 
     def forget(self) -> None:
-        """The engine ended: nobody waits for the answers; its tasks go on from what is durable."""
+        """The engine ended: drop the queue; its tasks resume from the durable offsets."""
         self._waiting.clear()
         self._engine_life += 1
 
     async def run(self) -> None:
-        """Commit for ever; cancel it to stop."""
+        """Commit until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()

@@ -1,4 +1,4 @@
-"""Brings statuses to the status store: batched, the last per key, until they are written."""
+"""Writes statuses to the status store: in batches, the latest of each key, with retries."""
 
 import asyncio
 import uuid
@@ -23,7 +23,7 @@ _log = structlog.get_logger("drover.worker")
 
 
 class PutStatuses(Protocol):
-    """What the writer needs of the status store."""
+    """The part of the status store's client that the writer uses."""
 
     async def put_statuses(
         self, writes: Sequence[StatusWrite], *, writer: str, number: int, timeout_s: float
@@ -32,10 +32,10 @@ class PutStatuses(Protocol):
 
 
 class StatusWriter:
-    """Holds at most one waiting write for each key; while the store is away the newest stays.
+    """Queues at most one write for each key; a newer write replaces the queued one.
 
-    One call is made at a time. What a call without an answer may have written is in a later one
-    again, whose higher number makes any copy of the earlier one count for nothing.
+    One call is under way at a time. After a call without a response its writes are sent again with
+    a higher number, and the store ignores late copies of calls with lower numbers.
     """
 
     def __init__(self, store: PutStatuses) -> None:
@@ -48,21 +48,21 @@ class StatusWriter:
         self._idle.set()
 
     def write(self, write: StatusWrite) -> None:
-        """Have a status written soon."""
+        """Queue a status."""
         trace = shortened(write.status.trace)
         write = replace(write, status=replace(write.status, trace=trace))
-        # a later write goes to the end: what depends on it was written before
+        # to the end of the queue: statuses that were queued meanwhile must be written before it
         self._waiting.pop(write.status.key, None)
         self._waiting[write.status.key] = write
         self._idle.clear()
         self._wake.set()
 
     async def wait_idle(self) -> None:
-        """Wait until everything is written; bound it with a timeout."""
+        """Wait until the queue is empty; bound it with a timeout."""
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Write for ever; cancel it to stop."""
+        """Write until cancelled."""
         backoff_s = _BACKOFF_FIRST_S
         while True:
             await self._wake.wait()
@@ -100,7 +100,7 @@ class StatusWriter:
 
 
 def shortened(trace: str) -> str:
-    """A trace as it can be kept; of a long one the last lines say what was raised."""
+    """A trace as it can be kept: a long one loses its middle, as its last lines matter."""
     if len(trace) <= TRACE_MAX_CHARS:
         return trace
     head = (TRACE_MAX_CHARS - len(_CUT_MARK)) // 2

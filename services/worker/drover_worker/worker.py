@@ -25,9 +25,9 @@ from drover_worker.core import events
 from drover_worker.core.herder import Herder
 from drover_worker.engine.supervisor import EngineSupervisor, ExitHandler, ReportHandler
 from drover_worker.engine_link import Engine, EngineLink
-from drover_worker.executor import Executor
 from drover_worker.failure_log import FailureLog
 from drover_worker.herder_loop import HerderLoop
+from drover_worker.instruction_runner import InstructionRunner
 from drover_worker.loggers import Loggers
 from drover_worker.offset_committer import OffsetCommitter
 from drover_worker.server import WorkerServers
@@ -132,7 +132,7 @@ class Worker:
         committer = OffsetCommitter(coordinator, settings.group_id, link.answer_commit)
         link.attach_commits(committer.commit, committer.forget)
         statuses = StatusWriter(status_store)
-        executor = Executor(
+        runner = InstructionRunner(
             settings=settings,
             worker_id=self.address,
             loop=loop,
@@ -143,8 +143,8 @@ class Worker:
             statuses=statuses,
             status_store=status_store,
         )
-        stack.push_async_callback(executor.close)
-        loop.start(executor.execute)
+        stack.push_async_callback(runner.close)
+        loop.start(runner.run)
         loggers = Loggers(SystemClock().now_ms, link)
         link.attach_start(loggers.engine_started)
         loop.observe(loggers.observe)
@@ -159,7 +159,7 @@ class Worker:
             config_store=config_store,
             status_store=status_store,
             loggers=loggers,
-            read_to_end=executor.read_configs_to_end,
+            read_to_end=runner.read_configs_to_end,
         )
         servers.add_services(Admin(backends), loop, SystemClock())
         background = [

@@ -419,7 +419,7 @@ async def test_a_worker_that_shuts_down_tells_waiting_callers_to_ask_another_one
     waiting = asyncio.ensure_future(worker.stub.CreateConnector(create("a"), timeout=60))
     loop = worker.worker.loop
     assert loop is not None
-    await wait_until_async(lambda: len(loop.herder.pending) == 1)
+    await wait_until_async(lambda: len(loop.herder.requests) == 1)
     await worker.service.stop()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await waiting

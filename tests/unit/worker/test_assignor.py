@@ -1,6 +1,6 @@
 from drover.model.ids import TaskId
-from drover_worker.core.assignor import assign_eager, perform_assignment
-from drover_worker.core.protocol import AssignmentError, MemberMetadata
+from drover_worker.core.rebalance.assignor import assign_eager, perform_assignment
+from drover_worker.core.rebalance.protocol import AssignmentError, MemberMetadata
 
 
 def dealt(members: list[str], counts: dict[str, int]) -> dict[str, set[str]]:

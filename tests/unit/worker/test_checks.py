@@ -1,4 +1,4 @@
-from drover_worker.core.checks import (
+from drover_worker.core.config.checks import (
     config_name_violations,
     config_size_bytes,
     connector_not_found,

@@ -16,7 +16,7 @@ from drover.model.group import MemberIdRequired, RebalanceInProgress, RetryJoin
 from drover.model.ids import TaskId
 from drover_worker.core import events, instructions, requests
 from drover_worker.core.context import HerderSettings
-from drover_worker.core.protocol import (
+from drover_worker.core.rebalance.protocol import (
     AssignmentError,
     MemberMetadata,
     decode_assignment,
@@ -45,7 +45,7 @@ def test_the_worker_joins_only_when_engine_and_configs_are_ready(herder: HerderD
 def test_a_join_offers_url_and_config_offset(herder: HerderDriver) -> None:
     herder.ready(entry("c", tasks=2))
     call = herder.take(instructions.JoinGroup)
-    assert decode_metadata(call.metadata) == MemberMetadata(ME, 3)
+    assert decode_metadata(call.protocols[0].metadata) == MemberMetadata(ME, 3)
     assert call.member_id == ""
 
 
@@ -112,7 +112,7 @@ def test_the_leader_is_called_at_its_internal_url_if_it_names_one(
     assert herder.herder.membership.leader_url == OTHER
     assert herder.herder.membership.call_url(OTHER) == called
     herder.ask(requests.DeleteConnector("c", "r"))
-    assert herder.answers == {"call": requests.CarryTo(called)}
+    assert herder.answers == {"call": requests.ForwardTo(called)}
 
 
 def test_join_assignment_starts_what_was_given_and_nothing_else(herder: HerderDriver) -> None:

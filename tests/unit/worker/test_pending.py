@@ -20,8 +20,8 @@ from drover.model.ids import TaskId
 from drover.model.status import RunState, StatusKey
 from drover_worker.core import events, instructions, requests
 from drover_worker.core.context import HerderSettings
-from drover_worker.core.protocol import MemberMetadata
-from drover_worker.core.restart_plan import RestartPlan
+from drover_worker.core.lifecycle.restart_plan import RestartPlan
+from drover_worker.core.rebalance.protocol import MemberMetadata
 from tests.support.herder_driver import (
     ME,
     OTHER,
@@ -285,12 +285,12 @@ def test_restart_connector_unknown(leader: HerderDriver) -> None:
 
 def test_restart_connector_redirects_to_the_leader(follower: HerderDriver) -> None:
     follower.ask(restart())
-    assert follower.answers == {"call": requests.CarryTo(OTHER)}
+    assert follower.answers == {"call": requests.ForwardTo(OTHER)}
 
 
 def test_restart_task_redirects_to_the_owner(leader: HerderDriver) -> None:
     leader.ask(requests.RestartTask(C0))
-    assert leader.answers == {"call": requests.CarryTo(OTHER)}
+    assert leader.answers == {"call": requests.ForwardTo(OTHER)}
 
 
 def test_restart_task_here(follower: HerderDriver) -> None:
@@ -336,7 +336,7 @@ def test_a_restart_overtaken_by_a_rebalance_is_asked_of_the_new_owner(
     follower.run_engine()
     assert not follower.answers
     follower.settle_as_follower(generation=2)
-    assert follower.answers == {"call": requests.CarryTo(OTHER)}
+    assert follower.answers == {"call": requests.ForwardTo(OTHER)}
 
 
 def test_a_restart_with_tasks_is_written_by_the_leader_with_its_plan(leader: HerderDriver) -> None:
@@ -370,7 +370,7 @@ def test_what_needs_the_leader_is_carried_there(
     follower: HerderDriver, request_: requests.Request
 ) -> None:
     follower.ask(request_)
-    assert follower.answers == {"call": requests.CarryTo(OTHER)}
+    assert follower.answers == {"call": requests.ForwardTo(OTHER)}
 
 
 @pytest.mark.parametrize("request_", [CREATE, DELETE])
@@ -419,7 +419,7 @@ def test_a_request_simply_waits_for_the_end_of_a_rebalance(
     leader.run_engine()
     assert not leader.answers
     leader.settle_as_follower(generation=2)
-    assert leader.answers == {"call": requests.CarryTo(OTHER)}
+    assert leader.answers == {"call": requests.ForwardTo(OTHER)}
 
 
 def test_a_deadline_names_the_stage(herder: HerderDriver) -> None:
@@ -545,7 +545,7 @@ def test_an_ex_leader_does_not_claim_again(leader: HerderDriver) -> None:
     leader.step(events.GroupPushed("member-a", 1, True))
     leader.run_engine()
     leader.settle_as_follower(generation=2)
-    assert leader.herder.writer.epoch is None
+    assert leader.herder.lease.epoch is None
     assert not leader.find(instructions.ClaimWriter)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from drover.errors import InvalidArgumentError
 from drover.model.ids import TaskId
-from drover_worker.core.protocol import (
+from drover_worker.core.rebalance.protocol import (
     Assignment,
     AssignmentError,
     MemberMetadata,

@@ -4,7 +4,7 @@ import pytest
 
 from drover.model.ids import TaskId
 from drover.model.status import RunState
-from drover_worker.core.restart_plan import (
+from drover_worker.core.lifecycle.restart_plan import (
     RestartPlan,
     RestartRequest,
     plan_restart,

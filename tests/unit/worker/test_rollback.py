@@ -18,7 +18,7 @@ from drover.model.config import (
     TargetState,
 )
 from drover_worker.core import events, instructions, requests
-from drover_worker.core.protocol import MemberMetadata
+from drover_worker.core.rebalance.protocol import MemberMetadata
 from tests.support.herder_driver import OTHER, HerderDriver, connector_config, entry
 
 OLD = connector_config("c", age="old")
@@ -128,7 +128,7 @@ def test_a_follower_carries_it_to_the_leader(herder: HerderDriver) -> None:
     herder.ready(entry("c", tasks=1))
     herder.settle_as_follower()
     herder.ask(ROLLBACK)
-    assert herder.answers == {"call": requests.CarryTo(OTHER)}
+    assert herder.answers == {"call": requests.ForwardTo(OTHER)}
 
 
 def test_it_waits_while_the_config_store_is_away(leader: HerderDriver) -> None:

@@ -18,7 +18,7 @@ from drover_worker.admin.admin import Admin
 from drover_worker.admin.call import AdminCall, Deadline, Principal
 from drover_worker.admin.forwarding import ServeForwarded
 from drover_worker.core import requests
-from drover_worker.core.pending_calls import HOP_COUNT_MAX
+from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.herder_loop import HerderLoop
 
 Context = grpc.aio.ServicerContext[Message, Message]

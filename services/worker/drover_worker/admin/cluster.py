@@ -6,8 +6,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.errors import DroverError
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
-from drover_worker.core.pending_calls import HOP_COUNT_MAX
-from drover_worker.core.protocol import EAGER_PROTOCOL
+from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.engine_link import EngineLink
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.settings import WorkerSettings
@@ -70,7 +69,7 @@ class ClusterInfo:
             worker_id=self._worker_id,
             leader_worker_id=membership.leader_url,
             generation=max(herder.context.generation, 0),
-            protocol_name=EAGER_PROTOCOL,
+            protocol_name=membership.protocol_name,
             stage=herder.describe_stage(),
             storage_url=self._settings.storage_url,
             spark_version=self._engine.spark_version,

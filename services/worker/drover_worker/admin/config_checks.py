@@ -7,7 +7,7 @@ from drover.errors import DroverError, InvalidArgumentError, Reason, Violation
 from drover.model.config import ConfigMap
 from drover.model.names import connector_name_violations
 from drover_worker.admin.masking import mask_violations
-from drover_worker.core.checks import (
+from drover_worker.core.config.checks import (
     CONFIG_MAX_BYTES,
     config_error,
     config_name_violations,

@@ -18,7 +18,7 @@ from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, an
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.core import requests
-from drover_worker.core.restart_plan import RestartPlan
+from drover_worker.core.lifecycle.restart_plan import RestartPlan
 
 CREATE = ForwardedMethod("CreateConnector", pb.CreateConnectorRequest, pb.CreateConnectorResponse)
 PUT = ForwardedMethod(

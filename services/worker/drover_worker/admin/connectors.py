@@ -11,8 +11,8 @@ from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.admin.watch_hub import WatchHub
 from drover_worker.admin.watches import follow
-from drover_worker.core.checks import connector_not_found
-from drover_worker.core.config_view import ConfigView
+from drover_worker.core.config.checks import connector_not_found
+from drover_worker.core.config.view import ConfigView
 from drover_worker.engine_link import EngineLink
 
 

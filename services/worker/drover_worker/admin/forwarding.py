@@ -178,7 +178,7 @@ class RequestForwarder:
             hop_count=call.hop_count,
             author=call.principal.name,
         )
-        if not isinstance(answer, requests.CarryTo):
+        if not isinstance(answer, requests.ForwardTo):
             return respond(answer)
         left_s = call.deadline.remaining_s() - _HOP_MARGIN_S
         if left_s <= 0:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from drover.errors import DroverError
 from drover_worker.admin.call import Deadline
 from drover_worker.admin.views import ConnectorViews
-from drover_worker.core.checks import connector_not_found
+from drover_worker.core.config.checks import connector_not_found
 from drover_worker.engine_link import EngineLink
 from drover_worker.herder_loop import HerderLoop
 

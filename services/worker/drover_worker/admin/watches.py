@@ -6,7 +6,7 @@ from typing import TypeVar
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.watch_hub import Changed
-from drover_worker.core.config_view import ConfigView
+from drover_worker.core.config.view import ConfigView
 
 SIGN_OF_LIFE_S = 10.0
 

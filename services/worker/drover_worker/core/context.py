@@ -1,36 +1,36 @@
-"""What the parts of the herder share while they work on one event."""
+"""What the parts of the herder share while they handle one event."""
 
 from dataclasses import dataclass
 
 from drover.machine import CancelTimer, SetTimer
 from drover.model.status import RunState, Status, StatusKey, StatusWrite
-from drover_worker.core.config_view import ConfigView
+from drover_worker.core.causes import Cause
+from drover_worker.core.config.view import ConfigView
 from drover_worker.core.events import HerderEvent
 from drover_worker.core.instructions import HerderInstruction, WriteStatus
 
 
 @dataclass(frozen=True, slots=True)
 class HerderSettings:
-    """What the herder is told once.
+    """The herder's settings, fixed for its life.
 
     Attributes:
         worker_id: The host:port under which clients reach this worker.
         group_id: The workers' group.
         internal_url: The host:port where other workers call this one; empty for its id.
-        session_timeout_ms: How long the coordinator may be out of reach before work is given up.
-        heartbeat_interval_ms: Between two signs of life.
-        join_backoff_ms: Before joining again after a failure that was not our turn to mend.
-        rejoin_delay_ms: How long connectors and tasks must stay as they are before work is assigned
-            anew for a change of them.
-        rejoin_delay_max_ms: The longest such wait, while they go on changing or the work that was
-            assigned last is still being started.
-        catch_up_backoff_ms: Out of the group after the config log could not be read to its end.
+        session_timeout_ms: How long heartbeats may fail before this worker stops its work.
+        heartbeat_interval_ms: Between two heartbeats.
+        join_backoff_ms: Before the next join, after a call to the coordinator failed.
+        rejoin_delay_ms: How long connectors and tasks must stay unchanged before their changes lead
+            to a rebalance.
+        rejoin_delay_max_ms: The longest such delay, while they keep changing or work is starting.
+        catch_up_backoff_ms: Out of the group, after the config log could not be read to its end.
         retry_backoff_ms: Before the first retry of a call; doubles with each.
-        retry_backoff_max_ms: The longest such wait, for plugins that fail again and again.
-        status_check_ms: How long the status store may say otherwise of this worker's work than the
-            worker did, before it is told again.
-        call_backoff_max_ms: The longest such wait for another service, which may be back at once.
-        request_count_max: Requests that may wait at a time.
+        retry_backoff_max_ms: The longest back-off for plugins that fail repeatedly.
+        status_check_ms: How long the status store may contradict this worker's report before the
+            worker reports again.
+        call_backoff_max_ms: The longest back-off for calls to other services.
+        request_count_max: The number of requests that may wait at a time.
     """
 
     worker_id: str
@@ -50,10 +50,10 @@ class HerderSettings:
 
 
 class Context:
-    """The event's time, the instructions it leads to, and the views everyone decides on.
+    """The event's time, the instructions that it causes, and the views of both stores.
 
-    ``member_id`` and ``generation`` are those of the present membership ("" and -1 without one);
-    ``status_generation`` is the last generation this worker was in, which its statuses carry.
+    ``member_id`` and ``generation`` are those of the current membership ("" and -1 without one);
+    ``status_generation`` is the last generation of this worker, which goes into its statuses.
     """
 
     def __init__(self, settings: HerderSettings) -> None:
@@ -69,39 +69,39 @@ class Context:
         self._last_id = 0
 
     def emit(self, instruction: HerderInstruction) -> None:
-        """Have ``instruction`` executed after those before it."""
+        """Append an instruction."""
         self.out.append(instruction)
 
     def next_id(self) -> int:
-        """A number never given before."""
+        """A number that was never returned before."""
         self._last_id += 1
         return self._last_id
 
-    def next_cause(self, what: str) -> str:
-        """A name for a call whose completion will be told apart by it."""
-        return f"{what}-{self.next_id()}"
+    def next_cause(self, cause: Cause) -> str:
+        """A new cause id; the completion of the call carries it back to the part that called."""
+        return cause.new_id(self.next_id())
 
     def set_timer(self, key: str, delay_ms: int, event: HerderEvent) -> None:
-        """Have ``event`` come back after ``delay_ms``, in place of an earlier timer ``key``."""
+        """Deliver ``event`` after ``delay_ms``; replaces an earlier timer ``key``."""
         self.emit(SetTimer(key, self.now_ms + delay_ms, event))
 
     def cancel_timer(self, key: str) -> None:
-        """Forget a timer."""
+        """Cancel a timer, if there is one."""
         self.emit(CancelTimer(key))
 
     def report(
         self, key: StatusKey, state: RunState, *, trace: str = "", safe: bool = False
     ) -> None:
-        """Write a status in this worker's name; ``safe`` for reports that may come late."""
+        """Write a status of this worker; ``safe`` for reports that must not replace later ones."""
         status = Status(key, state, self.settings.worker_id, self.status_generation, trace)
         self.emit(WriteStatus(StatusWrite(status, safe=safe)))
 
     def backoff_ms(self, attempt: int) -> int:
-        """The wait before retry ``attempt`` (from 0)."""
+        """The delay before retry ``attempt`` (from 0)."""
         doublings = min(attempt, 30)
         wait_ms = self.settings.retry_backoff_ms << doublings
         return min(wait_ms, self.settings.retry_backoff_max_ms)
 
     def call_backoff_ms(self, attempt: int) -> int:
-        """The wait before retry ``attempt`` (from 0) of a call to another service."""
+        """The delay before retry ``attempt`` (from 0) of a call to another service."""
         return min(self.backoff_ms(attempt), self.settings.call_backoff_max_ms)

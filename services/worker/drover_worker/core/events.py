@@ -1,7 +1,7 @@
-"""What happens to the herder: past facts, each the completion of an instruction or news.
+"""The herder's events: past facts, each the outcome of an instruction or a change elsewhere.
 
-Completions carry what their instruction carried: a ``cause_id`` (calls to other services) or a
-``run_id`` (one life of a connector or task), so that a late one is recognised and ignored.
+An outcome has its instruction's ``cause_id`` (a call to another service) or ``run_id`` (one run of
+a connector or task), so a late one is recognised and ignored.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from drover.model.group import JoinOutcome, SyncOutcome
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.model.status import StatusChange, StatusSnapshot
-from drover_worker.core.requests import Request
+from drover_worker.core.requests.messages import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,21 +23,21 @@ class EngineReady:
 
 @dataclass(frozen=True, slots=True)
 class EngineLost:
-    """The engine ended, and with it all that ran in it; a new one is being started."""
+    """The engine ended, with everything in it; a new one is being started."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigsLoaded:
-    """The whole of what should run was read; again after a long absence."""
+    """A snapshot of the config log was read: the first, or after a long interruption."""
 
     snapshot: ConfigSnapshot
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigsChanged:
-    """Changes of what should run; everything below ``end_offset`` has been seen."""
+    """Records of the config log; everything below ``end_offset`` has been read."""
 
     events: Sequence[ConfigEvent]
     end_offset: int
@@ -45,7 +45,7 @@ class ConfigsChanged:
 
 @dataclass(frozen=True, slots=True)
 class StatusesLoaded:
-    """Every status was read; again after a long absence."""
+    """A snapshot of the status store was read: the first, or after a long interruption."""
 
     snapshot: StatusSnapshot
 
@@ -59,7 +59,7 @@ class StatusesChanged:
 
 @dataclass(frozen=True, slots=True)
 class TopicsUsed:
-    """A task has moved records of these topics."""
+    """A task has processed records of these topics."""
 
     task: TaskId
     run_id: int
@@ -67,8 +67,8 @@ class TopicsUsed:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicsNoted:
-    """The status store has noted, or forgotten, topics of a connector."""
+class TopicStatusesWritten:
+    """A put or delete of a connector's topics is durable."""
 
     cause_id: str
 
@@ -115,7 +115,7 @@ class GroupPushed:
 
 @dataclass(frozen=True, slots=True)
 class ReadToEnd:
-    """The config view has reached what was the log's end when it was asked for."""
+    """The config view has reached the end that the log had at ReadConfigsToEnd."""
 
     cause_id: str
 
@@ -140,14 +140,14 @@ class ConfigWritten:
 
 @dataclass(frozen=True, slots=True)
 class TaskConfigsSubmitted:
-    """The leader has written the task configs that this worker's connector made."""
+    """The leader has written the task configs that this worker submitted."""
 
     cause_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryRead:
-    """What the config store knows to have been written about a connector, oldest first."""
+    """The config store's history of a connector, oldest first."""
 
     cause_id: str
     entries: Sequence[HistoryEntry]
@@ -164,7 +164,7 @@ class ConfigValidated:
 
 @dataclass(frozen=True, slots=True)
 class CallFailed:
-    """The instruction with this ``cause_id`` could not be carried out."""
+    """The call with this ``cause_id`` failed."""
 
     cause_id: str
     error: DroverError
@@ -197,7 +197,7 @@ class ConnectorStopped:
 
 @dataclass(frozen=True, slots=True)
 class ReconfigurationRequested:
-    """A connector wants to be asked for its task configs again."""
+    """A connector requested that its task configs be generated again."""
 
     name: str
     run_id: int
@@ -205,7 +205,7 @@ class ReconfigurationRequested:
 
 @dataclass(frozen=True, slots=True)
 class TaskConfigsGenerated:
-    """A connector made its task configs; the config of task i is at index i."""
+    """A connector generated its task configs; the config of task i is at index i."""
 
     name: str
     run_id: int
@@ -214,7 +214,7 @@ class TaskConfigsGenerated:
 
 @dataclass(frozen=True, slots=True)
 class TaskConfigsNotGenerated:
-    """A connector could not make its task configs."""
+    """A connector could not generate its task configs."""
 
     name: str
     run_id: int
@@ -241,7 +241,7 @@ class OffsetsFetched:
 
 @dataclass(frozen=True, slots=True)
 class TaskNotPrepared:
-    """The claim or the offsets could not be had."""
+    """ClaimTask or FetchOffsets failed."""
 
     task: TaskId
     run_id: int
@@ -267,7 +267,7 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class TaskFenced:
-    """A task was refused a commit because a later claim exists."""
+    """A task's commit was fenced: a later claim exists."""
 
     task: TaskId
     run_id: int
@@ -294,8 +294,8 @@ class TaskStopped:
 class RequestReceived:
     """A caller waits for an answer under ``call_id``, until ``deadline_ms``.
 
-    ``hop_count`` says how often the call was carried between workers before, ``author`` who asks
-    (empty if unknown).
+    ``hop_count`` says how often the call was forwarded between workers, ``author`` who asks (empty
+    if unknown).
     """
 
     call_id: str
@@ -307,24 +307,24 @@ class RequestReceived:
 
 @dataclass(frozen=True, slots=True)
 class RequestCancelled:
-    """The caller went away; the work that was begun goes on."""
+    """The caller went away; writes under way complete."""
 
     call_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The worker shall end in good order."""
+    """The worker has to shut down."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatDue:
-    """It is time for a sign of life."""
+    """The next heartbeat is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionElapsed:
-    """The coordinator has not been heard of for a session timeout."""
+    """No heartbeat succeeded for a session timeout."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +334,7 @@ class JoinDue:
 
 @dataclass(frozen=True, slots=True)
 class RejoinDue:
-    """Changes of connectors and tasks have been gathered for long enough."""
+    """Connectors and tasks have not changed for the gathering delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,48 +344,48 @@ class ClaimWriterDue:
 
 @dataclass(frozen=True, slots=True)
 class EmptyStoppedDue:
-    """The back-off before task configs of stopped connectors are tried to be emptied is over."""
+    """The back-off before task configs of stopped connectors are removed is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsDue:
-    """The back-off before topics are tried to be told or forgotten again is over."""
+    """The back-off before topics are put or deleted again is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class HealDue:
-    """The back-off before a connector's inconsistent task configs are made anew is over."""
+    """The back-off before inconsistent task configs are regenerated is over."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class CleanUpDue:
-    """Statuses that the leader had removed have had time to be gone."""
+    """The leader has to check whether the statuses that it removed are gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusCheckDue:
-    """What the status store says of this worker's work has had time to settle."""
+    """The statuses that contradict this worker's reports have to be checked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestRetryDue:
-    """The back-off before a request's next try is over."""
+    """The back-off before a request is retried is over."""
 
     call_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class RequestExpired:
-    """A request's deadline came."""
+    """A request's deadline has passed."""
 
     call_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRetryDue:
-    """The back-off before a task's next try to get its claim or offsets is over."""
+    """The back-off before the next ClaimTask or FetchOffsets of a task is over."""
 
     task: TaskId
     run_id: int
@@ -393,7 +393,7 @@ class TaskRetryDue:
 
 @dataclass(frozen=True, slots=True)
 class ReconfigureDue:
-    """The back-off before a connector's task configs are tried again is over."""
+    """The back-off before a connector's next reconfiguration is over."""
 
     name: str
     run_id: int
@@ -407,7 +407,7 @@ HerderEvent = (
     | StatusesLoaded
     | StatusesChanged
     | TopicsUsed
-    | TopicsNoted
+    | TopicStatusesWritten
     | JoinAnswered
     | SyncAnswered
     | HeartbeatAnswered

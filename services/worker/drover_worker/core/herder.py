@@ -1,15 +1,16 @@
-"""The herder: decides what this worker runs, and leads the cluster when it is its turn.
+"""The herder: decides what this worker runs, and what every worker runs while it leads.
 
-A volatile machine: ``step`` takes an event and returns what the shell has to do. Its parts share
-one Context: Membership speaks with the group, Work holds what is assigned, Reconfigurer turns
-connectors into task configs, Writer and PendingRequests write what callers ask for.
+A volatile machine: ``step`` takes an event and returns instructions for the shell. Its parts share
+one Context: Membership joins the group, Work holds what is assigned, Reconfigurer generates task
+configs, RequestHandler serves callers, ConfigLogLease is the leader's right to write.
 
-Nothing here waits: whatever can take time is an instruction whose completion is an event.
+Nothing here waits: whatever takes time is an instruction whose outcome is an event.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
+from drover.errors import DroverError
 from drover.model.config import (
     ConfigChange,
     ConnectorConfigRemoved,
@@ -18,34 +19,40 @@ from drover.model.config import (
     TargetStateChanged,
     TaskConfigsUpdated,
 )
-from drover.model.ids import TaskId
-from drover.model.status import RunState, StatusKey, TopicEvent
+from drover.model.status import StatusKey, TopicEvent
 from drover_worker.core import events
-from drover_worker.core.connector_lifecycle import ConnectorLifecycle
+from drover_worker.core.causes import Cause, cause_of
+from drover_worker.core.config.healing import Healing
+from drover_worker.core.config.lease import ConfigLogLease
+from drover_worker.core.config.reconfigurer import Reconfigurer
 from drover_worker.core.context import Context, HerderSettings
-from drover_worker.core.healing import Healing
 from drover_worker.core.instructions import HerderInstruction
-from drover_worker.core.lifecycle import Lifecycle
-from drover_worker.core.membership import Membership, Stage
-from drover_worker.core.pending import PendingRequests
-from drover_worker.core.reconfigurer import Reconfigurer
-from drover_worker.core.restart_plan import RestartRequest, preserve_highest_impact
-from drover_worker.core.stopped import StoppedConnectors
-from drover_worker.core.used_topics import UsedTopics
-from drover_worker.core.work import Work
-from drover_worker.core.writer import Writer
+from drover_worker.core.lifecycle.connector import ConnectorLifecycle
+from drover_worker.core.lifecycle.lifecycle import Lifecycle
+from drover_worker.core.lifecycle.restart_plan import RestartRequest, preserve_highest_impact
+from drover_worker.core.lifecycle.stopped import StoppedConnectors
+from drover_worker.core.lifecycle.work import Work
+from drover_worker.core.rebalance.membership import Membership
+from drover_worker.core.rebalance.stage import Stage
+from drover_worker.core.rebalance.strategies import new_strategy
+from drover_worker.core.requests.handler import RequestHandler
+from drover_worker.core.status.active_topics import ActiveTopics
+from drover_worker.core.status.clean_up import StatusCleanUp
+from drover_worker.core.status.correction import StatusCorrection
 
-#: Nothing may be left of the work in these stages: others may run it.
-_WORKLESS = frozenset(
-    {
-        Stage.STARTING,
-        Stage.JOINING,
-        Stage.SYNCING,
-        Stage.CATCHING_UP,
-        Stage.BACKING_OFF,
-        Stage.ENDED,
-    }
-)
+
+class Caller(Protocol):
+    """A part of the herder that makes calls to other services."""
+
+    def call_failed(self, cause_id: str, error: DroverError) -> None:
+        """A call of this part failed; ignored when the part no longer waits for it."""
+
+
+class ConfigWriter(Protocol):
+    """A part of the herder that writes to the config log."""
+
+    def config_written(self, event: events.ConfigWritten) -> None:
+        """A write of this part is durable; ignored when the part no longer waits for it."""
 
 
 class Herder:
@@ -54,28 +61,46 @@ class Herder:
     def __init__(self, settings: HerderSettings) -> None:
         self.context = Context(settings)
         self.work = Work(self.context)
-        self.membership = Membership(self.context, self.work)
-        self.writer = Writer(self.context, self.membership)
-        self.pending = PendingRequests(
+        self.membership = Membership(self.context, self.work, new_strategy(self.work))
+        self.lease = ConfigLogLease(self.context, self.membership)
+        self.requests = RequestHandler(
             self.context,
             self.work,
             self.membership,
-            self.writer,
+            self.lease,
             describe_stage=self.describe_stage,
         )
         self.reconfigurer = Reconfigurer(
             self.context,
             self.work,
             self.membership,
-            self.writer,
-            is_stopping=self.pending.is_stopping,
+            self.lease,
+            is_stopping=self.requests.is_stopping,
         )
         self.healing = Healing(self.context, self.work, self.reconfigurer)
-        self.stopped = StoppedConnectors(self.context, self.writer)
-        self.topics = UsedTopics(self.context, self.membership)
+        self.stopped = StoppedConnectors(self.context, self.lease)
+        self.topics = ActiveTopics(self.context, self.membership)
+        self.status_clean_up = StatusCleanUp(self.context, self.membership)
+        self.status_correction = StatusCorrection(self.context, self.work)
+        self._callers: Mapping[Cause, Caller] = {
+            Cause.JOIN: self.membership,
+            Cause.SYNC: self.membership,
+            Cause.READ_CONFIGS: self.membership,
+            Cause.HEARTBEAT: self.membership,
+            Cause.LEAVE: self.membership,
+            Cause.CLAIM_WRITER: self.lease,
+            Cause.REQUEST: self.requests,
+            Cause.EMPTY_STOPPED: self.stopped,
+            Cause.TASK_CONFIGS: self.reconfigurer,
+            Cause.PUT_TOPICS: self.topics,
+            Cause.DELETE_TOPICS: self.topics,
+        }
+        self._config_writers: Mapping[Cause, ConfigWriter] = {
+            Cause.REQUEST: self.requests,
+            Cause.EMPTY_STOPPED: self.stopped,
+            Cause.TASK_CONFIGS: self.reconfigurer,
+        }
         self._restarts: dict[str, RestartRequest] = {}
-        self._removing: set[StatusKey] = set()
-        self._checks_statuses = False
         self._settled_count = 0
 
     def describe_stage(self) -> str:
@@ -85,7 +110,7 @@ class Herder:
         return f"the worker is {membership.stage}{because}"
 
     def step(self, event: events.HerderEvent, now_ms: int) -> Sequence[HerderInstruction]:
-        """Take an event; return what the shell has to do, in order."""
+        """Handle an event; returns the instructions that it causes, in order."""
         self.context.now_ms = now_ms
         self.context.out = []
         _HANDLERS[type(event)](self, event)
@@ -95,11 +120,10 @@ class Herder:
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
         self.work.validate()
-        self.writer.validate()
-        self.pending.validate()
+        self.membership.validate()
+        self.lease.validate()
+        self.requests.validate()
         stage = self.membership.stage
-        if stage in _WORKLESS:
-            assert self.work.idle, f"work goes on while the worker is {stage}"
         assignment = self.membership.assignment
         if stage is Stage.SETTLED and assignment is not None:
             assert set(self.work.connectors) <= set(assignment.connectors)
@@ -116,8 +140,8 @@ class Herder:
         if self.membership.settled_count != self._settled_count:
             self._settled_count = self.membership.settled_count
             self._begin_work()
-        self.writer.pump()
-        self.pending.pump()
+        self.lease.pump()
+        self.requests.pump()
         self.reconfigurer.pump()
         self.healing.pump()
         self.stopped.pump()
@@ -127,42 +151,19 @@ class Herder:
         self.work.advance(self._work_changed)
 
     def _begin_work(self) -> None:
-        assignment = self.membership.assignment
-        if assignment is not None:
-            self.work.assign(assignment)
-        self._clean_up(self.context.statuses)
+        self.membership.start_assigned_work()
+        self.status_clean_up.check_all()
         self.topics.look_at_all()
 
     def _work_changed(self, item: Lifecycle) -> None:
         if isinstance(item, ConnectorLifecycle):
             self.reconfigurer.forget_stale(item)
-        self.pending.work_changed(item)
+        self.requests.work_changed(item)
 
     def _run_restarts(self) -> None:
         restarts, self._restarts = self._restarts, {}
         for request in restarts.values():
             self.work.restart(self.work.plan_restart(request))
-
-    def _clean_up(self, keys: Iterable[StatusKey]) -> None:
-        """Leader: remove the statuses of connectors and tasks that are no more.
-
-        Looked at again until they are gone: what their last owner, maybe this very worker, still
-        has to say of them can come after the removal, or in its place.
-        """
-        if not self.membership.leads:
-            return
-        view = self.context.view
-        for key in list(keys):
-            exists = view.has_task(key) if isinstance(key, TaskId) else key in view.connectors
-            if not exists and key in self.context.statuses and key not in self._removing:
-                self._removing.add(key)
-                self.context.report(key, RunState.DESTROYED)
-                delay_ms = self.context.settings.status_check_ms
-                self.context.set_timer("clean-up", delay_ms, events.CleanUpDue())
-
-    def _clean_up_due(self, event: events.CleanUpDue) -> None:
-        self._removing.clear()
-        self._clean_up(self.context.statuses)
 
     # Views
 
@@ -195,7 +196,7 @@ class Herder:
                 self.work.revoke_tasks(connector.name)
                 self.stopped.changed(connector.name)
                 if not connector.inconsistent and not self.context.view.tasks(connector.name):
-                    # a stop that was overtaken by a start must not leave it without tasks
+                    # a stop that a start overtook must not leave the connector without tasks
                     self.reconfigurer.request(connector.name)
             case TargetStateChanged(name):
                 self.work.touch_connector(name)
@@ -207,19 +208,19 @@ class Herder:
                 self._restarts = preserve_highest_impact(self._restarts, request)
 
     def _rejoin_due(self, event: events.RejoinDue) -> None:
-        # to stop what is just being started costs as much as it, and its task configs are not far
+        # delay the rejoin while work is starting: stopping it would waste the start, and its task
+        # configs will need another rebalance soon
         self.membership.rejoin_due(
             more_expected=self.work.starting
             or self.reconfigurer.writing
-            or self.pending.writing_task_configs
+            or self.requests.writing_task_configs
         )
 
     def _statuses_loaded(self, event: events.StatusesLoaded) -> None:
         self.context.statuses = dict(event.snapshot.statuses)
         self.topics.load(event.snapshot.topics)
-        self._removing.clear()
-        self._clean_up(self.context.statuses)
-        self._look_for_contradiction(item.key for item in self.work.all())
+        self.status_clean_up.loaded()
+        self.status_correction.loaded()
 
     def _statuses_changed(self, event: events.StatusesChanged) -> None:
         keys: list[StatusKey] = []
@@ -228,32 +229,12 @@ class Herder:
                 self.topics.changed(change)
                 continue
             keys.append(change.key)
-            self._removing.discard(change.key)
             if change.status is None:
                 self.context.statuses.pop(change.key, None)
             else:
                 self.context.statuses[change.key] = change.status
-        self._clean_up(keys)
-        self._look_for_contradiction(keys)
-
-    def _look_for_contradiction(self, keys: Iterable[StatusKey]) -> None:
-        """A former owner's last words may come late, over those of the present one.
-
-        Not answered at once: the store may yet have to hear what was said here.
-        """
-        if self._checks_statuses:
-            return
-        items = map(self.work.find, keys)
-        if any(item is not None and item.is_contradicted(self.context) for item in items):
-            self._checks_statuses = True
-            delay_ms = self.context.settings.status_check_ms
-            self.context.set_timer("status-check", delay_ms, events.StatusCheckDue())
-
-    def _status_check_due(self, event: events.StatusCheckDue) -> None:
-        self._checks_statuses = False
-        for item in self.work.all():
-            if item.is_contradicted(self.context):
-                item.report_again(self.context)
+        self.status_clean_up.changed(keys)
+        self.status_correction.changed(keys)
 
     def _topics_used(self, event: events.TopicsUsed) -> None:
         item = self.work.tasks.get(event.task)
@@ -277,17 +258,14 @@ class Herder:
     # Calls
 
     def _config_written(self, event: events.ConfigWritten) -> None:
-        if not self.pending.written(event) and not self.stopped.written(event.cause_id):
-            self.reconfigurer.written(event.cause_id)
+        cause = cause_of(event.cause_id)
+        if cause is not None:
+            self._config_writers[cause].config_written(event)
 
     def _call_failed(self, event: events.CallFailed) -> None:
-        parts = (
-            *(self.membership, self.writer, self.pending, self.stopped),
-            *(self.reconfigurer, self.topics),
-        )
-        for part in parts:
-            if part.call_failed(event.cause_id, event.error):
-                return
+        cause = cause_of(event.cause_id)
+        if cause is not None:
+            self._callers[cause].call_failed(event.cause_id, event.error)
 
     # Connectors
 
@@ -365,7 +343,7 @@ class Herder:
             item.retry_due(self.context, event.run_id)
 
     def _stop_requested(self, event: events.StopRequested) -> None:
-        self.pending.fail_all()
+        self.requests.fail_all()
         self.membership.stop()
 
 
@@ -377,7 +355,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.StatusesLoaded: Herder._statuses_loaded,
     events.StatusesChanged: Herder._statuses_changed,
     events.TopicsUsed: Herder._topics_used,
-    events.TopicsNoted: lambda h, e: h.topics.done(e.cause_id),
+    events.TopicStatusesWritten: lambda h, e: h.topics.done(e.cause_id),
     events.TopicsDue: lambda h, e: h.topics.due(),
     events.JoinAnswered: lambda h, e: h.membership.join_answered(e.cause_id, e.outcome),
     events.SyncAnswered: lambda h, e: h.membership.sync_answered(e.cause_id, e.outcome),
@@ -389,11 +367,11 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
         e.member_id, e.generation, e.rejoin_needed
     ),
     events.ReadToEnd: lambda h, e: h.membership.read_to_end(e.cause_id),
-    events.WriterClaimed: lambda h, e: h.writer.claimed(e.cause_id, e.writer_epoch, e.end_offset),
+    events.WriterClaimed: lambda h, e: h.lease.claimed(e.cause_id, e.writer_epoch, e.end_offset),
     events.ConfigWritten: Herder._config_written,
-    events.TaskConfigsSubmitted: lambda h, e: h.reconfigurer.written(e.cause_id),
-    events.HistoryRead: lambda h, e: h.pending.history_read(e),
-    events.ConfigValidated: lambda h, e: h.pending.validated(e),
+    events.TaskConfigsSubmitted: lambda h, e: h.reconfigurer.submitted(e.cause_id),
+    events.HistoryRead: lambda h, e: h.requests.history_read(e),
+    events.ConfigValidated: lambda h, e: h.requests.validated(e),
     events.CallFailed: Herder._call_failed,
     events.ConnectorStarted: Herder._connector_started,
     events.ConnectorFailed: Herder._connector_failed,
@@ -411,20 +389,20 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.TaskFenced: Herder._task_fenced,
     events.TaskPauseSet: Herder._task_pause_set,
     events.TaskStopped: Herder._task_stopped,
-    events.RequestReceived: lambda h, e: h.pending.receive(e),
-    events.RequestCancelled: lambda h, e: h.pending.cancel(e.call_id),
+    events.RequestReceived: lambda h, e: h.requests.receive(e),
+    events.RequestCancelled: lambda h, e: h.requests.cancel(e.call_id),
     events.StopRequested: Herder._stop_requested,
     events.HeartbeatDue: lambda h, e: h.membership.heartbeat_due(),
     events.SessionElapsed: lambda h, e: h.membership.session_elapsed(),
     events.JoinDue: lambda h, e: h.membership.join_due(),
     events.RejoinDue: Herder._rejoin_due,
-    events.ClaimWriterDue: lambda h, e: h.writer.claim_due(),
+    events.ClaimWriterDue: lambda h, e: h.lease.claim_due(),
     events.EmptyStoppedDue: lambda h, e: h.stopped.due(),
     events.HealDue: lambda h, e: h.healing.due(e.name),
-    events.CleanUpDue: Herder._clean_up_due,
-    events.StatusCheckDue: Herder._status_check_due,
-    events.RequestRetryDue: lambda h, e: h.pending.retry_due(e.call_id),
-    events.RequestExpired: lambda h, e: h.pending.expire(e.call_id),
+    events.CleanUpDue: lambda h, e: h.status_clean_up.due(),
+    events.StatusCheckDue: lambda h, e: h.status_correction.due(),
+    events.RequestRetryDue: lambda h, e: h.requests.retry_due(e.call_id),
+    events.RequestExpired: lambda h, e: h.requests.expire(e.call_id),
     events.TaskRetryDue: Herder._task_retry_due,
     events.ReconfigureDue: lambda h, e: h.reconfigurer.due(e.name, e.run_id),
 }

@@ -1,10 +1,11 @@
-"""What the herder wants done: imperative, executed by the shell, each completion an event."""
+"""The herder's instructions: the shell runs them, and the outcome of each is an event."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drover.machine import CancelTimer, Complete, Fail, SetTimer
 from drover.model.config import ConfigMap, TargetState
+from drover.model.group import OfferedProtocol
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.model.status import StatusWrite
@@ -12,27 +13,28 @@ from drover.model.status import StatusWrite
 
 @dataclass(frozen=True, slots=True)
 class JoinGroup:
-    """Enter the group, or its next generation: JoinAnswered or CallFailed."""
+    """Join the group, or its next generation: JoinAnswered or CallFailed."""
 
     cause_id: str
     member_id: str
-    metadata: bytes
+    protocols: Sequence[OfferedProtocol]
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class SyncGroup:
-    """Hand in (leader) and get the assignment: SyncAnswered or CallFailed."""
+    """Send the assignments (leader only) and get one's own: SyncAnswered or CallFailed."""
 
     cause_id: str
     member_id: str
     generation: int
+    protocol_name: str
     assignments: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Give a sign of life: HeartbeatAnswered or CallFailed."""
+    """Send a heartbeat: HeartbeatAnswered or CallFailed."""
 
     cause_id: str
     member_id: str
@@ -41,7 +43,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class LeaveGroup:
-    """Leave the group, with one short try: LeaveAnswered or CallFailed."""
+    """Leave the group, with one short attempt: LeaveAnswered or CallFailed."""
 
     cause_id: str
     member_id: str
@@ -50,7 +52,7 @@ class LeaveGroup:
 
 @dataclass(frozen=True, slots=True)
 class WatchGroup:
-    """Watch the group as this member, in place of an earlier watch: GroupPushed, any number.
+    """Watch the group as this member; replaces an earlier watch: GroupPushed, any number.
 
     An empty ``member_id`` ends the watch.
     """
@@ -60,7 +62,7 @@ class WatchGroup:
 
 @dataclass(frozen=True, slots=True)
 class ReadConfigsToEnd:
-    """Bring the config view to the log's present end: ReadToEnd or CallFailed."""
+    """Read the config log to its current end: ReadToEnd or CallFailed."""
 
     cause_id: str
 
@@ -143,7 +145,7 @@ class ReadHistory:
 
 @dataclass(frozen=True, slots=True)
 class SubmitToLeader:
-    """Hand a connector's task configs to the leader: TaskConfigsSubmitted or CallFailed."""
+    """Send a connector's task configs to the leader: TaskConfigsSubmitted or CallFailed."""
 
     cause_id: str
     leader_url: str
@@ -154,7 +156,7 @@ class SubmitToLeader:
 
 @dataclass(frozen=True, slots=True)
 class ValidateConfig:
-    """Ask the engine for a config's faults: ConfigValidated or CallFailed."""
+    """Validate a config in the engine: ConfigValidated or CallFailed."""
 
     cause_id: str
     config: ConfigMap
@@ -162,14 +164,14 @@ class ValidateConfig:
 
 @dataclass(frozen=True, slots=True)
 class WriteStatus:
-    """Write a status, in time: in order for each key, again until it is written or superseded."""
+    """Write a status; retried until it is written or replaced by a later one of its key."""
 
     write: StatusWrite
 
 
 @dataclass(frozen=True, slots=True)
-class TellTopics:
-    """Say that a task uses topics: TopicsNoted or CallFailed."""
+class PutTopicStatuses:
+    """Record that a task uses topics: TopicStatusesWritten or CallFailed."""
 
     cause_id: str
     task: TaskId
@@ -177,8 +179,8 @@ class TellTopics:
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetTopics:
-    """Have a connector's topics forgotten: TopicsNoted or CallFailed."""
+class DeleteTopicStatuses:
+    """Delete a connector's topics: TopicStatusesWritten or CallFailed."""
 
     cause_id: str
     connector: str
@@ -212,7 +214,7 @@ class GenerateTaskConfigs:
 
 @dataclass(frozen=True, slots=True)
 class ClaimTask:
-    """Become the one committer of a task: TaskClaimed or TaskNotPrepared."""
+    """Claim a task, as its only committer: TaskClaimed or TaskNotPrepared."""
 
     task: TaskId
     run_id: int
@@ -266,7 +268,7 @@ class StopTask:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Everything is stopped and the group is left: end the process."""
+    """Work has stopped and the group is left: end the process."""
 
 
 HerderInstruction = (
@@ -286,8 +288,8 @@ HerderInstruction = (
     | SubmitToLeader
     | ValidateConfig
     | WriteStatus
-    | TellTopics
-    | ForgetTopics
+    | PutTopicStatuses
+    | DeleteTopicStatuses
     | StartConnector
     | StopConnector
     | GenerateTaskConfigs

@@ -1,0 +1,249 @@
+"""What the lifecycles of connectors and tasks have in common.
+
+A lifecycle compares the desired state with its phase and emits the one next step; never more than
+one step is under way. Each start is a run with its own id; reports of earlier runs are ignored.
+"""
+
+from abc import ABC, abstractmethod
+from enum import StrEnum
+
+from drover.model.status import RunState, StatusKey
+from drover_worker.core.context import Context
+
+
+class Phase(StrEnum):
+    """Where a connector or task is on this worker.
+
+    Connectors: IDLE → STARTING → RUNNING → STOPPING → IDLE. Tasks have CLAIMING and FETCHING before
+    STARTING. The end of the engine leads to IDLE from every phase.
+    """
+
+    #: It is not in the engine.
+    IDLE = "IDLE"
+    #: ClaimTask is under way, or its retry is due later.
+    CLAIMING = "CLAIMING"
+    #: FetchOffsets is under way, or its retry is due later.
+    FETCHING = "FETCHING"
+    #: The engine starts it.
+    STARTING = "STARTING"
+    #: It is in the engine, running or failed; a failed start ends here too.
+    RUNNING = "RUNNING"
+    #: The engine stops it.
+    STOPPING = "STOPPING"
+
+
+#: Phases in which it is in the engine.
+IN_ENGINE = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING})
+#: Phases from the first step of a run to its start.
+STARTING = frozenset({Phase.CLAIMING, Phase.FETCHING, Phase.STARTING})
+#: States that only the worker that runs it may report.
+_SAYS_IT_IS_HELD = frozenset({RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING})
+
+
+class Lifecycle(ABC):
+    """One connector or task that is assigned to this worker.
+
+    ``version`` is that of the desired run: each restart and change of config increments it. A run
+    keeps the version it was begun with, and is replaced when ``version`` has grown since.
+    ``finished_version`` is the version of the last run whose start succeeded or failed.
+    """
+
+    def __init__(self, key: StatusKey) -> None:
+        self.key = key
+        self.phase = Phase.IDLE
+        self.run_id = 0
+        self.version = 1
+        self.finished_version = 0
+        self.failure: str | None = None
+        self.revoked = False
+        self._begun_version = 0
+        self._failed_by_engine = False
+        self._restarting = False
+        self._reported: tuple[RunState, str] | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was revoked and nothing of it is left."""
+        return self.revoked and self.phase is Phase.IDLE
+
+    @property
+    def state(self) -> RunState:
+        """The state that this worker reported last."""
+        return self._reported[0] if self._reported else RunState.UNASSIGNED
+
+    @property
+    def settled_failure(self) -> bool:
+        """Whether it failed and no other run was requested since."""
+        return self.failure is not None and self._begun_version == self.version
+
+    @property
+    def running(self) -> bool:
+        """Whether it is in the engine, started and not failed."""
+        return self.phase is Phase.RUNNING and self.failure is None
+
+    def is_contradicted(self, context: Context) -> bool:
+        """Whether the status store holds another state than this worker reported last.
+
+        A status of a later generation does not count: then this worker is the late one.
+        """
+        if self._reported is None or self.revoked or self.state is RunState.UNASSIGNED:
+            return False
+        known = context.statuses.get(self.key)
+        if known is None:
+            return True
+        same = known.state is self.state and known.worker_id == context.settings.worker_id
+        return not same and known.generation <= context.status_generation
+
+    def report_again(self, context: Context) -> None:
+        """Repeat the last report."""
+        if self._reported is not None:
+            state, trace = self._reported
+            context.report(self.key, state, trace=trace)
+
+    def restart(self) -> int:
+        """Request a restart; returns the version whose start completes it."""
+        self._restarting = True
+        return self.renew()
+
+    def renew(self) -> int:
+        """Request a new run in place of the current one; returns its version."""
+        self.version += 1
+        return self.version
+
+    def revoke(self) -> None:
+        """Stop it, then remove it from this worker."""
+        self.revoked = True
+
+    def advance(self, context: Context) -> None:
+        """Emit the next step towards the desired state, if one is due."""
+        if self.phase is Phase.STOPPING:
+            return
+        stale = self.revoked or not self._may_run(context) or self._begun_version != self.version
+        if self.phase is not Phase.IDLE and stale:
+            self._leave_run(context)
+        elif self.phase is Phase.RUNNING and self.failure is None:
+            self._adjust(context)
+        if self.phase is Phase.IDLE:
+            self._advance_idle(context)
+
+    def started(self, context: Context, run_id: int) -> bool:
+        """The engine started it; False if the run is stale."""
+        if self.phase is not Phase.STARTING or run_id != self.run_id:
+            return False
+        self.phase = Phase.RUNNING
+        self._restarting = False
+        self.finished_version = self._begun_version
+        self._report(context, self._running_state(context))
+        return True
+
+    def failed(self, context: Context, run_id: int, trace: str) -> bool:
+        """It could not be started, or failed later; False if the run is stale."""
+        if run_id != self.run_id or self.phase in (Phase.IDLE, Phase.STOPPING):
+            return False
+        if self.failure is not None:
+            return False
+        # it is stopped before its next run: the start may still be under way in the engine
+        self.phase = Phase.RUNNING if self.phase in IN_ENGINE else Phase.IDLE
+        self.finished_version = self._begun_version
+        self._restarting = False
+        self.failure = trace
+        self._report(context, RunState.FAILED, trace=trace, safe=True)
+        return True
+
+    def stopped(self, run_id: int) -> bool:
+        """The engine stopped it; False if no stop of this run is under way."""
+        if self.phase is not Phase.STOPPING or run_id != self.run_id:
+            return False
+        self.phase = Phase.IDLE
+        return True
+
+    def lose_engine(self, context: Context, reason: str) -> None:
+        """The engine ended, and the run with it: FAILED unless it was being stopped."""
+        was_in_engine = self.phase in IN_ENGINE
+        stopping = self.phase is Phase.STOPPING
+        if self.phase is Phase.IDLE:
+            return
+        self.phase = Phase.IDLE
+        self.run_id = 0
+        if was_in_engine and not stopping and not self.revoked and self.failure is None:
+            self.failure = reason
+            self._failed_by_engine = True
+            self._report(context, RunState.FAILED, trace=reason, safe=True)
+
+    def regain_engine(self) -> None:
+        """A new engine is ready: restart it if it failed with the old one."""
+        if self._failed_by_engine:
+            self._failed_by_engine = False
+            self.renew()
+
+    def _leave_run(self, context: Context) -> None:
+        if self.phase in IN_ENGINE:
+            if self._restarting and not self.revoked:
+                self._report(context, RunState.RESTARTING)
+            self.phase = Phase.STOPPING
+            self._emit_stop(context)
+        else:
+            self.phase = Phase.IDLE
+
+    def _advance_idle(self, context: Context) -> None:
+        if self.revoked:
+            # keep FAILED visible until another run reports a state
+            if self._reported is not None and self.failure is None:
+                self._report(context, RunState.UNASSIGNED, safe=True)
+        elif not self._may_run(context):
+            self._begun_version = self.finished_version = self.version
+            self.failure = None
+            self._failed_by_engine = False
+            self._report(context, self._resting_state(context))
+        elif self.settled_failure:
+            return
+        else:
+            self._correct_status(context)
+            if context.engine_up:
+                self._begin_run(context)
+
+    def _correct_status(self, context: Context) -> None:
+        """Report UNASSIGNED if the last status is that of an owner that died."""
+        known = context.statuses.get(self.key)
+        if self._reported is None and known is not None and known.state in _SAYS_IT_IS_HELD:
+            self._report(context, RunState.UNASSIGNED, safe=True)
+
+    def _begin_run(self, context: Context) -> None:
+        if self._restarting and self._reported is not None:
+            self._report(context, RunState.RESTARTING)
+        self.run_id = context.next_id()
+        self._begun_version = self.version
+        self.failure = None
+        self._failed_by_engine = False
+        self._begin(context)
+
+    def _report(
+        self, context: Context, state: RunState, *, trace: str = "", safe: bool = False
+    ) -> None:
+        if self._reported != (state, trace):
+            self._reported = (state, trace)
+            context.report(self.key, state, trace=trace, safe=safe)
+
+    @abstractmethod
+    def _may_run(self, context: Context) -> bool:
+        """Whether its target state allows it to be in the engine."""
+
+    @abstractmethod
+    def _running_state(self, context: Context) -> RunState:
+        """The state to report after its start."""
+
+    @abstractmethod
+    def _resting_state(self, context: Context) -> RunState:
+        """The state to report while it may not run."""
+
+    @abstractmethod
+    def _begin(self, context: Context) -> None:
+        """Emit the first step of a run and enter its phase."""
+
+    @abstractmethod
+    def _adjust(self, context: Context) -> None:
+        """While it runs: emit what its target state requires."""
+
+    @abstractmethod
+    def _emit_stop(self, context: Context) -> None:
+        """Emit the instruction that stops it."""

@@ -1,0 +1,154 @@
+"""The lifecycle of a task on its owner: claim, fetch offsets, start; again when fenced."""
+
+from collections.abc import Sequence
+
+from drover.errors import (
+    AbortedError,
+    DeadlineExceededError,
+    DroverError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from drover.model.config import TargetState
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import CommittedOffset
+from drover.model.status import RunState
+from drover_worker.core.context import Context
+from drover_worker.core.events import TaskRetryDue
+from drover_worker.core.instructions import (
+    ClaimTask,
+    FetchOffsets,
+    SetTaskPaused,
+    StartTask,
+    StopTask,
+)
+from drover_worker.core.lifecycle.lifecycle import Lifecycle, Phase
+
+#: Every sink has one of these settings, as in Kafka Connect.
+TOPICS_KEYS = frozenset({"topics", "topics.regex"})
+#: Transient errors: they are retried, and never make a task FAILED.
+RETRIED_ERRORS = (UnavailableError, DeadlineExceededError, ResourceExhaustedError, AbortedError)
+
+
+class TaskLifecycle(Lifecycle):
+    """A task; while paused it stays in the engine and processes nothing."""
+
+    def __init__(self, task: TaskId) -> None:
+        super().__init__(task)
+        self.task = task
+        self.claim: Term | None = None
+        self._paused = False
+        self._pause_under_way = False
+        self._attempt = 0
+
+    def claimed(self, context: Context, run_id: int, claim: Term) -> None:
+        """The coordinator granted the claim, so no one else commits: fetch the offsets."""
+        if self.phase is Phase.CLAIMING and run_id == self.run_id:
+            self.claim = claim
+            self.phase = Phase.FETCHING
+            self._attempt = 0
+            self._emit_fetch(context)
+
+    def fetched(self, context: Context, run_id: int, offsets: Sequence[CommittedOffset]) -> None:
+        """The offsets are known: start."""
+        if self.phase is not Phase.FETCHING or run_id != self.run_id or self.claim is None:
+            return
+        self.phase = Phase.STARTING
+        self._paused = self._wants_pause(context)
+        context.emit(
+            StartTask(
+                task=self.task,
+                run_id=self.run_id,
+                connector_config=context.view.config(self.task.connector) or {},
+                task_config=context.view.tasks(self.task.connector).get(self.task.task, {}),
+                claim=self.claim,
+                offsets=offsets,
+                paused=self._paused,
+            )
+        )
+
+    def not_prepared(self, context: Context, run_id: int, error: DroverError) -> None:
+        """The claim or the offsets failed: retry a transient error, otherwise FAILED."""
+        if self.phase not in (Phase.CLAIMING, Phase.FETCHING) or run_id != self.run_id:
+            return
+        if isinstance(error, RETRIED_ERRORS):
+            delay_ms = context.call_backoff_ms(self._attempt)
+            self._attempt += 1
+            context.set_timer(
+                f"task-retry:{self.task}", delay_ms, TaskRetryDue(self.task, self.run_id)
+            )
+        else:
+            self.failed(context, run_id, f"the task could not be prepared: {error.message}")
+
+    def retry_due(self, context: Context, run_id: int) -> None:
+        """The back-off is over."""
+        if run_id != self.run_id:
+            return
+        if self.phase is Phase.CLAIMING:
+            self._emit_claim(context)
+        elif self.phase is Phase.FETCHING:
+            self._emit_fetch(context)
+
+    def pause_set(self, context: Context, run_id: int, paused: bool) -> None:
+        """The engine paused or resumed it."""
+        if self.phase is not Phase.RUNNING or run_id != self.run_id:
+            return
+        self._pause_under_way = False
+        self._paused = paused
+        if self.failure is None:
+            self._report(context, self._running_state(context))
+
+    def fenced(self, run_id: int) -> None:
+        """A later claim exists, but this worker still owns the task: claim again and restart.
+
+        A FAILED task stays FAILED until a user restarts it.
+        """
+        if self.running and run_id == self.run_id:
+            self.renew()
+
+    def _wants_pause(self, context: Context) -> bool:
+        entry = context.view.connectors.get(self.task.connector)
+        return entry is not None and entry.target_state is not TargetState.STARTED
+
+    def _may_run(self, context: Context) -> bool:
+        return True
+
+    def _running_state(self, context: Context) -> RunState:
+        return RunState.PAUSED if self._paused else RunState.RUNNING
+
+    def _resting_state(self, context: Context) -> RunState:
+        return RunState.PAUSED
+
+    def _begin(self, context: Context) -> None:
+        self.phase = Phase.CLAIMING
+        self.claim = None
+        self._attempt = 0
+        self._pause_under_way = False
+        self._emit_claim(context)
+
+    def _emit_claim(self, context: Context) -> None:
+        entry = context.view.connectors.get(self.task.connector)
+        context.emit(
+            ClaimTask(
+                task=self.task,
+                run_id=self.run_id,
+                member_id=context.member_id,
+                generation=context.generation,
+                task_config_generation=entry.task_config_generation if entry else -1,
+                request_id=f"{context.member_id}/{context.generation}/{self.task}/{self.run_id}",
+            )
+        )
+
+    def _emit_fetch(self, context: Context) -> None:
+        config = context.view.config(self.task.connector) or {}
+        reads_topics = not TOPICS_KEYS.isdisjoint(config)
+        context.emit(FetchOffsets(self.task, self.run_id, reads_topics))
+
+    def _adjust(self, context: Context) -> None:
+        wanted = self._wants_pause(context)
+        if wanted != self._paused and not self._pause_under_way:
+            self._pause_under_way = True
+            context.emit(SetTaskPaused(self.task, self.run_id, wanted))
+
+    def _emit_stop(self, context: Context) -> None:
+        context.emit(StopTask(self.task, self.run_id))

@@ -1,0 +1,161 @@
+"""The connectors and tasks that this worker runs."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from drover.model.ids import TaskId
+from drover.model.status import RunState, StatusKey
+from drover_worker.core.context import Context
+from drover_worker.core.lifecycle.connector import ConnectorLifecycle
+from drover_worker.core.lifecycle.lifecycle import IN_ENGINE, STARTING, Lifecycle
+from drover_worker.core.lifecycle.restart_plan import RestartPlan, RestartRequest, plan_restart
+from drover_worker.core.lifecycle.task import TaskLifecycle
+
+
+class Work:
+    """One lifecycle for each assigned connector and task; advances those that changed."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.connectors: dict[str, ConnectorLifecycle] = {}
+        self.tasks: dict[TaskId, TaskLifecycle] = {}
+        self._tasks_by_connector: dict[str, dict[TaskId, TaskLifecycle]] = {}
+        #: In the order in which they changed.
+        self._touched: dict[StatusKey, None] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether no connector or task is left."""
+        return not self.connectors and not self.tasks
+
+    @property
+    def starting(self) -> bool:
+        """Whether a connector or task is being started."""
+        return any(item.phase in STARTING for item in self.all())
+
+    def find(self, key: StatusKey) -> Lifecycle | None:
+        """The lifecycle of a connector (by name) or task; None if it is not on this worker."""
+        return self.tasks.get(key) if isinstance(key, TaskId) else self.connectors.get(key)
+
+    def tasks_of(self, name: str) -> Mapping[TaskId, TaskLifecycle]:
+        """This worker's tasks of a connector, in the order of their assignment."""
+        return self._tasks_by_connector.get(name, {})
+
+    def all(self) -> list[Lifecycle]:
+        """Every lifecycle: connectors, then tasks."""
+        return [*self.connectors.values(), *self.tasks.values()]
+
+    def start(
+        self, connectors: Iterable[str], tasks: Iterable[TaskId], *, config_offset: int
+    ) -> None:
+        """Start connectors and tasks that are assigned and still exist.
+
+        ``config_offset`` is how far the leader had read the config log when it assigned them.
+        Tasks whose configs are later wait for the next assignment: another worker may still start
+        the earlier configs, and the two sets can share work.
+        """
+        view = self._context.view
+        for name in connectors:
+            if name in view.connectors:
+                self.connectors[name] = ConnectorLifecycle(name)
+                self.touch(name)
+        for task in tasks:
+            is_later = view.tasks_offset(task.connector) > config_offset
+            if view.has_task(task) and not is_later:
+                item = self.tasks[task] = TaskLifecycle(task)
+                self._tasks_by_connector.setdefault(task.connector, {})[task] = item
+                self.touch(task)
+
+    def revoke_connector(self, name: str) -> None:
+        """A connector was removed: stop it and its tasks."""
+        connector = self.connectors.get(name)
+        if connector is not None:
+            connector.revoke()
+            self.touch(name)
+        self.revoke_tasks(name)
+
+    def revoke_tasks(self, name: str) -> None:
+        """A connector has new task configs: stop its tasks."""
+        for task, item in self.tasks_of(name).items():
+            item.revoke()
+            self.touch(task)
+
+    def revoke_all(self) -> None:
+        """Stop everything; ``idle`` is true when that is done."""
+        for item in self.all():
+            item.revoke()
+            self.touch(item.key)
+
+    def lose_engine(self, reason: str) -> None:
+        """The engine ended: everything in it has FAILED."""
+        for item in self.all():
+            item.lose_engine(self._context, reason)
+            self.touch(item.key)
+
+    def regain_engine(self) -> None:
+        """A new engine is ready: start what failed with the old one, and what waited for it."""
+        for item in self.all():
+            item.regain_engine()
+            self.touch(item.key)
+
+    def touch(self, key: StatusKey) -> None:
+        """Mark a connector or task for ``advance``."""
+        self._touched[key] = None
+
+    def touch_connector(self, name: str) -> None:
+        """Mark a connector and this worker's tasks of it for ``advance``."""
+        self.touch(name)
+        for task in self.tasks_of(name):
+            self.touch(task)
+
+    def advance(self, on_change: Callable[[Lifecycle], None]) -> None:
+        """Advance every marked lifecycle; ``on_change`` is called with each."""
+        touched, self._touched = self._touched, {}
+        for key in touched:
+            item = self.find(key)
+            if item is None:
+                continue
+            item.advance(self._context)
+            if item.gone:
+                self._forget(key)
+            on_change(item)
+
+    def plan_restart(self, request: RestartRequest) -> RestartPlan:
+        """What a restart request restarts on this worker."""
+        connector = self.connectors.get(request.name)
+        plan = plan_restart(
+            request,
+            connector_state=connector.state if connector else RunState.UNASSIGNED,
+            task_states={task: item.state for task, item in self.tasks_of(request.name).items()},
+        )
+        return RestartPlan(
+            request.name, plan.restart_connector and connector is not None, plan.tasks
+        )
+
+    def restart(self, plan: RestartPlan) -> None:
+        """Restart what the plan names: the connector, then the tasks."""
+        keys: list[StatusKey] = [plan.name] if plan.restart_connector else []
+        for key in [*keys, *plan.tasks]:
+            item = self.find(key)
+            if item is not None:
+                item.restart()
+                self.touch(key)
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        indexed = {task for tasks in self._tasks_by_connector.values() for task in tasks}
+        assert indexed == set(self.tasks), "the index of tasks by connector is wrong"
+        for item in self.all():
+            assert not item.gone, f"{item.key} is gone but not forgotten"
+            if item.phase in IN_ENGINE:
+                assert item.run_id > 0, f"{item.key} is in the engine without a run"
+                assert self._context.engine_up, f"{item.key} is in an engine that is not there"
+
+    def _forget(self, key: StatusKey) -> None:
+        if isinstance(key, TaskId):
+            del self.tasks[key]
+            siblings = self._tasks_by_connector[key.connector]
+            del siblings[key]
+            if not siblings:
+                del self._tasks_by_connector[key.connector]
+        else:
+            del self.connectors[key]

@@ -1,0 +1,1 @@
+"""This worker in the group: its membership, and the strategy that moves work on a rebalance."""

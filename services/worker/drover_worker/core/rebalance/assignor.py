@@ -1,0 +1,75 @@
+"""The eager round-robin assignment, and the leader's rule about config offsets."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import cycle
+
+from drover.model.ids import TaskId
+from drover_worker.core.rebalance.protocol import Assignment, AssignmentError, MemberMetadata
+
+
+@dataclass(slots=True)
+class MemberWork:
+    """The connectors and tasks of one member."""
+
+    connectors: list[str] = field(default_factory=list)
+    tasks: list[TaskId] = field(default_factory=list)
+
+
+def assign_eager(
+    member_ids: Iterable[str], task_counts: Mapping[str, int]
+) -> dict[str, MemberWork]:
+    """Assign connectors, then tasks, to the members round robin.
+
+    The order is by connector name, member id and task index; tasks continue with the member after
+    that of the last connector. ``task_counts`` has the number of tasks of every connector.
+    """
+    work = {member_id: MemberWork() for member_id in sorted(member_ids)}
+    if not work:
+        return work
+    turns = cycle(work.values())
+    names = sorted(task_counts)
+    for name in names:
+        next(turns).connectors.append(name)
+    for name in names:
+        for index in range(task_counts[name]):
+            next(turns).tasks.append(TaskId(name, index))
+    return work
+
+
+def perform_assignment(
+    *,
+    members: Mapping[str, MemberMetadata],
+    leader_id: str,
+    task_counts: Mapping[str, int],
+    config_offset: int,
+) -> dict[str, Assignment]:
+    """The assignment of each member, by member id, as the leader hands it in.
+
+    A leader that has read less of the config log (``config_offset``) than some member could assign
+    work that was removed, or miss work that was added. Then every member gets an empty assignment
+    with CONFIG_MISMATCH and the offset to reach.
+    """
+    leader = members[leader_id]
+    offset_max = max(member.config_offset for member in members.values())
+    if config_offset < offset_max:
+        mismatch = Assignment(
+            error=AssignmentError.CONFIG_MISMATCH,
+            leader_id=leader_id,
+            leader_url=leader.worker_url,
+            leader_internal_url=leader.internal_url,
+            config_offset=offset_max,
+        )
+        return dict.fromkeys(members, mismatch)
+    return {
+        member_id: Assignment(
+            error=AssignmentError.NO_ERROR,
+            leader_id=leader_id,
+            leader_url=leader.worker_url,
+            leader_internal_url=leader.internal_url,
+            config_offset=config_offset,
+            connectors=tuple(work.connectors),
+            tasks=tuple(work.tasks),
+        )
+        for member_id, work in assign_eager(members, task_counts).items()
+    }

@@ -1,0 +1,466 @@
+"""This worker as a member of the group: join, catch up, settle, heartbeat, leave."""
+
+from collections.abc import Mapping
+
+from drover.errors import DroverError, InvalidArgumentError, Reason
+from drover.model.group import (
+    Joined,
+    JoinOutcome,
+    MemberIdRequired,
+    RebalanceInProgress,
+    RetryJoin,
+    SyncOutcome,
+)
+from drover.model.status import StatusKey
+from drover_worker.core.causes import Cause
+from drover_worker.core.context import Context
+from drover_worker.core.events import HeartbeatDue, JoinDue, RejoinDue, SessionElapsed
+from drover_worker.core.instructions import (
+    Halt,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ReadConfigsToEnd,
+    SyncGroup,
+    WatchGroup,
+)
+from drover_worker.core.lifecycle.work import Work
+from drover_worker.core.rebalance.protocol import Assignment, AssignmentError, MemberMetadata
+from drover_worker.core.rebalance.stage import Stage
+from drover_worker.core.rebalance.strategy import RebalanceStrategy
+
+#: The member belongs to a generation and must send heartbeats.
+_BEATING = frozenset({Stage.STOPPING_WORK, Stage.SYNCING, Stage.CATCHING_UP, Stage.SETTLED})
+
+
+class Membership:
+    """Keeps this worker a member of the group: joins, syncs, sends heartbeats, leaves.
+
+    The strategy decides what runs while the group rebalances, and what each member is assigned.
+    """
+
+    def __init__(self, context: Context, work: Work, strategy: RebalanceStrategy) -> None:
+        self._context = context
+        self._work = work
+        self._strategy = strategy
+        self.stage = Stage.STARTING
+        #: Why the stage was entered; shown to callers.
+        self.reason = ""
+        #: The last assignment; None without a membership.
+        self.assignment: Assignment | None = None
+        #: Leader only: the assignment of each worker, by worker url.
+        self.assignments: dict[str, Assignment] = {}
+        #: The internal url of a worker, by worker url: the leader's; leader only: everybody's.
+        self._call_urls: dict[str, str] = {}
+        #: Grows each time the worker settles.
+        self._owners: dict[StatusKey, str] = {}
+        #: How often the worker has settled.
+        self.settled_count = 0
+        self._call_id = ""
+        self._heartbeat_id = ""
+        self._heartbeat_sent_ms = 0
+        self._watched_member_id = ""
+        #: The last generation whose end WatchGroup has announced.
+        self._ended_generation = -1
+        #: While changes of connectors and tasks are gathered: the end of the last one in the log,
+        #: and the time of the rejoin at the latest.
+        self._gathered_offset = 0
+        self._rejoin_by_ms: int | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the worker has its assignment and the config log that belongs to it."""
+        return self.stage is Stage.SETTLED
+
+    @property
+    def ending(self) -> bool:
+        """Whether the worker shuts down, or has."""
+        return self.stage in (Stage.LEAVING, Stage.ENDED)
+
+    @property
+    def leads(self) -> bool:
+        """Whether this worker leads its settled generation."""
+        return (
+            self.settled
+            and self.assignment is not None
+            and self.assignment.leader_id == self._context.member_id
+        )
+
+    @property
+    def leader_url(self) -> str:
+        """The leader of the settled generation; empty while unknown."""
+        return self.assignment.leader_url if self.settled and self.assignment else ""
+
+    def call_url(self, worker_url: str) -> str:
+        """Where this worker calls another one; its url when it named no internal one."""
+        return self._call_urls.get(worker_url) or worker_url
+
+    # What may happen
+
+    @property
+    def protocol_name(self) -> str:
+        """The rebalance protocol that this worker prefers, as JoinGroup names it."""
+        return self._strategy.protocol_name
+
+    def owner(self, key: StatusKey) -> str:
+        """Leader only: the worker that runs a connector or task; empty when it is unassigned."""
+        return self._owners.get(key, "")
+
+    # Events
+
+    def ready_changed(self) -> None:
+        """The engine or the config log became ready."""
+        if self.stage is Stage.STARTING and self._context.engine_up and self._context.view.loaded:
+            self._join("the worker is ready")
+
+    def engine_lost(self, reason: str) -> None:
+        """The engine ended; a worker that has not joined yet shows it as the reason."""
+        if self.stage is Stage.STARTING:
+            self.reason = f"the engine ended: {reason}"
+
+    def request_rejoin(self, reason: str) -> None:
+        """Rejoin the group if this worker is settled or catching up; what must stop stops first."""
+        if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
+            self._stop_work(reason, membership_lost=False)
+
+    def structure_changed(self) -> None:
+        """Connectors or tasks may have changed: rejoin after a quiet time, or at the latest time.
+
+        A rebalance interrupts every worker, so a burst of changes should cause few of them.
+        """
+        offset = self._context.view.structure_offset
+        assigned = self.assignment.config_offset if self.assignment else offset
+        if not self.settled or offset <= max(assigned, self._gathered_offset):
+            return
+        self._gathered_offset = offset
+        if self._rejoin_by_ms is None:
+            self._rejoin_by_ms = self._context.now_ms + self._context.settings.rejoin_delay_max_ms
+        self._gather(self._rejoin_by_ms)
+
+    def rejoin_due(self, *, more_expected: bool) -> None:
+        """The quiet time is over; ``more_expected`` if further changes are on their way."""
+        if self._rejoin_by_ms is None:
+            return
+        if more_expected and self._context.now_ms < self._rejoin_by_ms:
+            self._gather(self._rejoin_by_ms)
+        else:
+            self.request_rejoin("connectors or tasks changed")
+
+    def lose_membership(self, reason: str) -> None:
+        """The coordinator has removed this member: stop all work and join as a new one."""
+        self._forget_member()
+        if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
+            self._stop_work(reason, membership_lost=True)
+        elif self.stage is Stage.SYNCING:
+            self._back_off(self._context.settings.join_backoff_ms, reason)
+
+    def refused(self, error: DroverError) -> bool:
+        """Handle an error that fences this member or its generation; False for other errors."""
+        if error.reason is Reason.UNKNOWN_MEMBER_ID:
+            self.lose_membership("the coordinator does not know this member")
+            return True
+        if error.reason in (Reason.ILLEGAL_GENERATION, Reason.STALE_TERM):
+            self.request_rejoin("the group is in another generation")
+            return True
+        return False
+
+    def pump(self) -> None:
+        """Join or leave once the work has stopped."""
+        if self.stage is Stage.STOPPING_WORK and self._strategy.may_join():
+            self._join(self.reason)
+        elif self.stage is Stage.LEAVING and self._work.idle and not self._call_id:
+            self._leave()
+
+    def stop(self) -> None:
+        """Stop the work, leave, end."""
+        if self.ending:
+            return
+        self._call_id = ""
+        self._enter(Stage.LEAVING, "the worker is shutting down")
+        self._work.revoke_all()
+
+    def start_assigned_work(self) -> None:
+        """Start what the assignment of the settled generation gives to this worker."""
+        if self.assignment is not None:
+            self._strategy.start_assigned(self.assignment)
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        if self.stage in self._strategy.stages_without_work:
+            assert self._work.idle, f"work goes on while the worker is {self.stage}"
+
+    # Join and sync
+
+    def join_answered(self, cause_id: str, outcome: JoinOutcome) -> None:
+        """JoinGroup was answered."""
+        if not self._take(cause_id, Stage.JOINING):
+            return
+        self._context.member_id = outcome.member_id
+        match outcome:
+            case MemberIdRequired():
+                self._join(self.reason)
+            case RetryJoin():
+                self._join(self.reason)
+            case Joined():
+                self._joined(outcome)
+
+    def sync_answered(self, cause_id: str, outcome: SyncOutcome) -> None:
+        """SyncGroup was answered."""
+        if not self._take(cause_id, Stage.SYNCING):
+            return
+        if isinstance(outcome, RebalanceInProgress):
+            self._join("another rebalance began")
+            return
+        try:
+            self.assignment = self._strategy.decode_assignment(outcome.assignment)
+        except InvalidArgumentError as error:
+            self._back_off(self._context.settings.join_backoff_ms, error.message)
+            return
+        self._call_urls[self.assignment.leader_url] = self.assignment.leader_internal_url
+        self._assigned(self.assignment)
+
+    def read_to_end(self, cause_id: str) -> None:
+        """The config view has reached the end of the log."""
+        if not self._take(cause_id, Stage.CATCHING_UP) or self.assignment is None:
+            return
+        if self.assignment.error is not AssignmentError.NO_ERROR:
+            self._join("the config log has been read to its end")
+        elif self._context.view.offset < self.assignment.config_offset:
+            self._join("the config log ends before the assignment")
+        else:
+            self._settle()
+
+    def call_failed(self, cause_id: str, error: DroverError) -> None:
+        """One of the membership's calls failed."""
+        if cause_id == self._heartbeat_id:
+            self._heartbeat_id = ""
+            self.refused(error)
+            return
+        if cause_id != self._call_id:
+            return
+        self._call_id = ""
+        settings = self._context.settings
+        if self.stage is Stage.LEAVING:
+            self._end()
+        elif self.stage is Stage.CATCHING_UP:
+            # a member that cannot read the log delays every rebalance: leave for a while
+            member_id = self._context.member_id
+            self._context.emit(
+                LeaveGroup(self._context.next_cause(Cause.LEAVE), member_id, "cannot read the log")
+            )
+            self._forget_member()
+            self._back_off(settings.catch_up_backoff_ms, f"config log: {error.message}")
+        elif error.reason is Reason.ILLEGAL_GENERATION:
+            self._join("the group is in another generation")
+        else:
+            if error.reason in (Reason.UNKNOWN_MEMBER_ID, Reason.FENCED_INSTANCE_ID):
+                self._forget_member()
+            self._back_off(settings.join_backoff_ms, error.message)
+
+    def join_due(self) -> None:
+        """The back-off is over."""
+        if self.stage is Stage.BACKING_OFF:
+            self._join(self.reason)
+
+    def left(self, cause_id: str) -> None:
+        """LeaveGroup was answered."""
+        if self._take(cause_id, Stage.LEAVING):
+            self._end()
+
+    # Heartbeats
+
+    def heartbeat_due(self) -> None:
+        """Send a heartbeat, unless one is under way."""
+        if self.stage in _BEATING and self._context.member_id:
+            if not self._heartbeat_id:
+                self._heartbeat_id = self._context.next_cause(Cause.HEARTBEAT)
+                self._heartbeat_sent_ms = self._context.now_ms
+                self._context.emit(
+                    Heartbeat(self._heartbeat_id, self._context.member_id, self._context.generation)
+                )
+            self._arm_heartbeat()
+
+    def heartbeat_answered(self, cause_id: str, rebalance_in_progress: bool) -> None:
+        """The heartbeat renewed the session, counted from when it was sent."""
+        if cause_id != self._heartbeat_id:
+            return
+        self._heartbeat_id = ""
+        self._heard_at(self._heartbeat_sent_ms)
+        if rebalance_in_progress:
+            self.request_rejoin("the group rebalances")
+
+    def pushed(self, member_id: str, generation: int, rejoin_needed: bool) -> None:
+        """WatchGroup announced a change; one of an earlier membership is ignored."""
+        current = member_id == self._context.member_id and generation >= self._context.generation
+        if current and rejoin_needed:
+            # it may overtake the response to SyncGroup: then settling checks it
+            self._ended_generation = generation
+            self.request_rejoin("the group rebalances")
+
+    def session_elapsed(self) -> None:
+        """No heartbeat succeeded for a session timeout: other workers may run these tasks."""
+        if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
+            reason = "the coordinator was out of reach for a session timeout"
+            self._stop_work(reason, membership_lost=True)
+
+    # Steps
+
+    def _joined(self, joined: Joined) -> None:
+        context = self._context
+        context.generation = context.status_generation = joined.generation
+        self._heard_at(context.now_ms)
+        self._heartbeat_id = ""
+        self._arm_heartbeat()
+        if self._watched_member_id != joined.member_id:
+            self._watched_member_id = joined.member_id
+            context.emit(WatchGroup(joined.member_id))
+        assignments: Mapping[str, bytes] = {}
+        self._forget_assignments()
+        if joined.leader_id == joined.member_id:
+            try:
+                assignments = self._assign(joined)
+            except InvalidArgumentError as error:
+                self._back_off(context.settings.join_backoff_ms, error.message)
+                return
+        self._enter(Stage.SYNCING, f"joined generation {joined.generation}")
+        self._call_id = context.next_cause(Cause.SYNC)
+        context.emit(
+            SyncGroup(
+                cause_id=self._call_id,
+                member_id=joined.member_id,
+                generation=joined.generation,
+                protocol_name=joined.protocol_name,
+                assignments=assignments,
+            )
+        )
+
+    def _assign(self, joined: Joined) -> Mapping[str, bytes]:
+        computed = self._strategy.compute_assignments(
+            joined,
+            task_counts=self._context.view.task_counts(),
+            config_offset=self._context.view.offset,
+        )
+        self.assignments = {
+            computed.members[member_id].worker_url: assignment
+            for member_id, assignment in computed.assignments.items()
+        }
+        self._owners = {
+            key: worker_url for worker_url, part in self.assignments.items() for key in part.keys
+        }
+        self._call_urls = {
+            member.worker_url: member.internal_url for member in computed.members.values()
+        }
+        return computed.encoded
+
+    def _assigned(self, assignment: Assignment) -> None:
+        context = self._context
+        behind = context.view.offset < assignment.config_offset
+        if assignment.error is not AssignmentError.NO_ERROR:
+            if behind or assignment.leader_id == context.member_id:
+                self._catch_up()
+            else:
+                self._join("the leader has to read the config log first")
+        elif behind:
+            self._catch_up()
+        else:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._ended_generation >= self._context.generation:
+            self._join("the group rebalances")
+            return
+        self._enter(Stage.SETTLED, "")
+        self.settled_count += 1
+        # changes since the assignment lead to the next rebalance only after the gathering delay,
+        # so that work proceeds under a steady stream of changes
+        self.structure_changed()
+
+    def _gather(self, rejoin_by_ms: int) -> None:
+        left_ms = max(rejoin_by_ms - self._context.now_ms, 0)
+        delay_ms = min(self._context.settings.rejoin_delay_ms, left_ms)
+        self._context.set_timer("rejoin", delay_ms, RejoinDue())
+
+    def _catch_up(self) -> None:
+        self._enter(Stage.CATCHING_UP, "the leader has read more of the config log")
+        self._call_id = self._context.next_cause(Cause.READ_CONFIGS)
+        self._context.emit(ReadConfigsToEnd(self._call_id))
+
+    def _stop_work(self, reason: str, *, membership_lost: bool) -> None:
+        self._call_id = ""
+        self._enter(Stage.STOPPING_WORK, reason)
+        if membership_lost:
+            self._work.revoke_all()
+        else:
+            self._strategy.revoke_before_join()
+
+    def _join(self, reason: str) -> None:
+        context = self._context
+        self._enter(Stage.JOINING, reason)
+        # a coordinator that restarted has forgotten that the generation was to end; the join may
+        # return the same generation, which is valid then
+        self._ended_generation = -1
+        self._call_id = context.next_cause(Cause.JOIN)
+        metadata = MemberMetadata(
+            context.settings.worker_id, context.view.offset, context.settings.internal_url
+        )
+        protocols = self._strategy.supported_protocols(metadata)
+        context.emit(JoinGroup(self._call_id, context.member_id, protocols, reason))
+
+    def _back_off(self, delay_ms: int, reason: str) -> None:
+        self._enter(Stage.BACKING_OFF, reason)
+        self._context.set_timer("join", delay_ms, JoinDue())
+
+    def _leave(self) -> None:
+        if not self._context.member_id:
+            self._end()
+            return
+        self._call_id = self._context.next_cause(Cause.LEAVE)
+        self._context.emit(
+            LeaveGroup(self._call_id, self._context.member_id, "the worker is shutting down")
+        )
+
+    def _end(self) -> None:
+        self._forget_member()
+        for key in ("join", "heartbeat", "session"):
+            self._context.cancel_timer(key)
+        self._enter(Stage.ENDED, "")
+        self._context.emit(Halt())
+
+    def _forget_member(self) -> None:
+        self._context.member_id = ""
+        self._context.generation = -1
+        self._ended_generation = -1
+        self.assignment = None
+        self._forget_assignments()
+        if self._watched_member_id:
+            self._watched_member_id = ""
+            self._context.emit(WatchGroup(""))
+
+    def _forget_assignments(self) -> None:
+        self.assignments = {}
+        self._owners = {}
+        self._call_urls = {}
+
+    def _heard_at(self, heard_ms: int) -> None:
+        settings = self._context.settings
+        left_ms = heard_ms + settings.session_timeout_ms - self._context.now_ms
+        self._context.set_timer("session", max(left_ms, 0), SessionElapsed())
+
+    def _arm_heartbeat(self) -> None:
+        self._context.set_timer(
+            "heartbeat", self._context.settings.heartbeat_interval_ms, HeartbeatDue()
+        )
+
+    def _take(self, cause_id: str, stage: Stage) -> bool:
+        if cause_id != self._call_id or self.stage is not stage:
+            return False
+        self._call_id = ""
+        return True
+
+    def _enter(self, stage: Stage, reason: str) -> None:
+        if self._rejoin_by_ms is not None:
+            self._rejoin_by_ms = None
+            self._context.cancel_timer("rejoin")
+        self._gathered_offset = 0
+        self.stage = stage
+        self.reason = reason

@@ -1,0 +1,211 @@
+"""Requests of callers, from their arrival to their one answer.
+
+A request that cannot proceed (a rebalance, no leader yet, a store out of reach) waits; no caller
+has to retry. Its deadline bounds the wait, and the error at the deadline names the stage.
+"""
+
+from collections.abc import Callable
+
+from drover.errors import (
+    DeadlineExceededError,
+    DroverError,
+    Reason,
+    ResourceExhaustedError,
+    UnavailableError,
+)
+from drover.machine import Fail
+from drover_worker.core.config.lease import ConfigLogLease
+from drover_worker.core.context import Context
+from drover_worker.core.events import (
+    ConfigValidated,
+    ConfigWritten,
+    HistoryRead,
+    RequestReceived,
+    RequestRetryDue,
+)
+from drover_worker.core.lifecycle.lifecycle import Lifecycle
+from drover_worker.core.lifecycle.task import RETRIED_ERRORS
+from drover_worker.core.lifecycle.work import Work
+from drover_worker.core.rebalance.membership import Membership
+from drover_worker.core.requests import messages as requests
+from drover_worker.core.requests.configs import ConfigRequests
+from drover_worker.core.requests.pending import Pending, PendingRequests, Step
+from drover_worker.core.requests.restarts import RestartRequests
+from drover_worker.core.requests.target_states import TargetStateRequests, is_begun_stop
+
+
+class RequestHandler:
+    """Takes each request as far as it can go, whenever something that it waits for has changed."""
+
+    def __init__(
+        self,
+        context: Context,
+        work: Work,
+        membership: Membership,
+        lease: ConfigLogLease,
+        *,
+        describe_stage: Callable[[], str],
+    ) -> None:
+        """``describe_stage`` says what the worker is doing, for errors at the deadline."""
+        self._context = context
+        self._membership = membership
+        self._lease = lease
+        self._describe_stage = describe_stage
+        self._pending = PendingRequests(context, membership, lease)
+        self._configs = ConfigRequests(context, self._pending)
+        self._target_states = TargetStateRequests(context, membership, self._pending)
+        self._restarts = RestartRequests(context, work, membership, self._pending)
+        #: What waiting requests wait for, as it was when they were last retried.
+        self._conditions: object = None
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    @property
+    def writing_task_configs(self) -> bool:
+        """Whether task configs that other workers made are on their way to the log."""
+        return self._target_states.writing_task_configs
+
+    def is_stopping(self, name: str) -> bool:
+        """Whether a stop of the connector has begun, or is done."""
+        return self._target_states.is_stopping(name)
+
+    # Callers
+
+    def receive(self, event: RequestReceived) -> None:
+        """A caller sent a request."""
+        if self._membership.ending:
+            self._context.emit(Fail(event.call_id, _draining()))
+        elif len(self._pending) >= self._context.settings.request_count_max:
+            text = f"{len(self._pending)} requests wait already: try again later"
+            error = ResourceExhaustedError(Reason.QUEUE_FULL, text)
+            self._context.emit(Fail(event.call_id, error))
+        else:
+            self._go_on(self._pending.open(event))
+
+    def cancel(self, call_id: str) -> None:
+        """The caller went away; a write under way completes without it.
+
+        A stop that has begun completes too: its first write alone would leave a connector that
+        should run without tasks.
+        """
+        pending = self._pending.get(call_id)
+        if pending is not None and not is_begun_stop(pending):
+            self._pending.close(pending)
+
+    def expire(self, call_id: str) -> None:
+        """The deadline has passed."""
+        pending = self._pending.get(call_id)
+        if pending is None:
+            return
+        what = type(pending.request).__name__
+        text = f"{what} did not finish in time: it {pending.step}, {self._describe_stage()}"
+        if pending.last_error:
+            text = f"{text}; last error: {pending.last_error}"
+        self._pending.fail(pending, DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text))
+
+    def fail_all(self) -> None:
+        """The worker shuts down."""
+        for pending in self._pending:
+            self._pending.fail(pending, _draining())
+
+    # Calls that were made for requests
+
+    def history_read(self, event: HistoryRead) -> None:
+        """The history for a rollback was read."""
+        pending = self._configs.history_read(event)
+        if pending is not None:
+            self._go_on(pending)
+
+    def validated(self, event: ConfigValidated) -> None:
+        """The engine validated a config."""
+        pending = self._configs.validated(event)
+        if pending is not None:
+            self._go_on(pending)
+
+    def config_written(self, event: ConfigWritten) -> None:
+        """A write is durable."""
+        pending = self._pending.end(event.cause_id)
+        if pending is None:
+            return
+        if self._target_states.task_configs_removed(pending):
+            self._go_on(pending)
+            return
+        if isinstance(pending.response, requests.ConfigStored):
+            pending.response = requests.ConfigStored(event.revision, pending.response.created)
+        self._pending.wait_for_offset(pending, event.end_offset)
+
+    def call_failed(self, cause_id: str, error: DroverError) -> None:
+        """A call that was made for a request failed."""
+        pending = self._pending.end(cause_id)
+        if pending is None:
+            return
+        if error.reason is Reason.STALE_WRITER_EPOCH and pending.epoch is not None:
+            self._lease.lost(pending.epoch)
+            pending.step = Step.WAITING
+            self._go_on(pending)
+        elif error.reason is Reason.REVISION_MISMATCH:
+            self._pending.fail(pending, pending.refusal or error)
+        elif isinstance(error, RETRIED_ERRORS):
+            pending.last_error = error.message
+            pending.step = Step.BACKING_OFF
+            delay_ms = self._context.call_backoff_ms(pending.attempt)
+            pending.attempt += 1
+            self._context.set_timer(
+                f"retry:{pending.call_id}", delay_ms, RequestRetryDue(pending.call_id)
+            )
+        else:
+            self._pending.fail(pending, error)
+
+    def retry_due(self, call_id: str) -> None:
+        """The back-off is over."""
+        pending = self._pending.get(call_id)
+        if pending is not None and pending.step is Step.BACKING_OFF:
+            pending.step = Step.WAITING
+            self._go_on(pending)
+
+    # Progress of the worker
+
+    def pump(self) -> None:
+        """Retry waiting requests when stage, leadership or view changed."""
+        self._pending.read_back()
+        membership = self._membership
+        conditions = (
+            membership.stage,
+            membership.settled_count,
+            self._lease.ready,
+            self._context.view.loaded,
+        )
+        if conditions != self._conditions:
+            self._conditions = conditions
+            for pending in [p for p in self._pending if p.step is Step.WAITING]:
+                self._go_on(pending)
+
+    def work_changed(self, item: Lifecycle) -> None:
+        """A connector or task changed: a restart may be done, or has to go to the new owner."""
+        self._restarts.work_changed(item)
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        self._pending.validate()
+
+    def _go_on(self, pending: Pending) -> None:
+        match pending.request:
+            case requests.CreateConnector() | requests.PutConnectorConfig():
+                self._configs.store(pending, pending.request)
+            case requests.RollbackConnector():
+                self._configs.roll_back(pending, pending.request)
+            case requests.DeleteConnector():
+                self._configs.delete(pending, pending.request)
+            case requests.SetTargetState():
+                self._target_states.set_target_state(pending, pending.request)
+            case requests.SubmitTaskConfigs():
+                self._target_states.store_task_configs(pending, pending.request)
+            case requests.RestartConnector():
+                self._restarts.restart_connector(pending, pending.request)
+            case requests.RestartTask():
+                self._restarts.restart_task(pending, pending.request)
+
+
+def _draining() -> UnavailableError:
+    return UnavailableError(Reason.DRAINING, "the worker is shutting down: ask another one")

@@ -1,0 +1,210 @@
+"""Requests that have no answer yet: how far each has come, and its one answer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from drover.errors import DroverError, FailedPreconditionError, Reason
+from drover.machine import Complete, Fail
+from drover.model.status import StatusKey
+from drover_worker.core.causes import Cause
+from drover_worker.core.config.checks import connector_not_found
+from drover_worker.core.config.lease import ConfigLogLease
+from drover_worker.core.context import Context
+from drover_worker.core.events import RequestExpired, RequestReceived
+from drover_worker.core.rebalance.membership import Membership
+from drover_worker.core.requests import messages as requests
+
+#: How often a request may be forwarded from worker to worker.
+HOP_COUNT_MAX = 2
+
+
+class Step(StrEnum):
+    """How far a request has come; the value is in the error at the deadline."""
+
+    #: For a settled group, the leader, the right to write.
+    WAITING = "has not begun"
+    #: The config store is asked for the versions of a connector.
+    READING_HISTORY = "waits for the connector's history"
+    #: The engine looks at the config.
+    VALIDATING = "waits for the engine to validate the config"
+    #: A write to the config log is under way.
+    WRITING = "waits for the config store"
+    #: A call failed and is retried later.
+    BACKING_OFF = "waits to be tried again"
+    #: The write is durable; this worker's view has not reached it.
+    READING_BACK = "is durable and waits to be read back"
+    #: The connector or task is being restarted.
+    RESTARTING = "waits for the restart"
+
+
+@dataclass(slots=True)
+class Pending:
+    """One request that has no answer yet.
+
+    Attributes:
+        call_id: The caller's call, which gets the answer.
+        request: What is asked; a rollback becomes a PutConnectorConfig once the version is known.
+        hop_count: How often it was forwarded between workers.
+        author: Who asks; empty if unknown.
+        step: How far it has come.
+        cause_id: The call to another service that was made for it last.
+        attempt: How many calls were retried.
+        last_error: Why the last call failed; empty if none did.
+        validated: The config needs no (further) validation.
+        refusal: The answer if the config store finds another revision than expected.
+        emptied: Stop only: the task configs are removed, the target state is next.
+        epoch: The writer epoch of the last write.
+        response: The answer once the view has reached ``end_offset``.
+        end_offset: The end of the config log after the write.
+        restarted: The connector or task whose restart it waits for.
+        version: The version of ``restarted`` that ends the wait.
+    """
+
+    call_id: str
+    request: requests.Request
+    hop_count: int
+    author: str = ""
+    step: Step = Step.WAITING
+    cause_id: str = ""
+    attempt: int = 0
+    last_error: str = ""
+    validated: bool = False
+    refusal: DroverError | None = None
+    emptied: bool = False
+    epoch: int | None = None
+    response: requests.Response | None = None
+    end_offset: int = 0
+    restarted: StatusKey | None = None
+    version: int = 0
+
+
+class PendingRequests:
+    """Finds requests by the caller's call, by connector, and by the call made for them."""
+
+    def __init__(self, context: Context, membership: Membership, lease: ConfigLogLease) -> None:
+        self._context = context
+        self._membership = membership
+        self._lease = lease
+        self._pending: dict[str, Pending] = {}
+        self._by_connector: dict[str, dict[str, Pending]] = {}
+        self._by_cause: dict[str, Pending] = {}
+        self._reading_back: dict[str, Pending] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def __iter__(self) -> Iterator[Pending]:
+        """Those without an answer at this moment, in the order in which they came."""
+        return iter(list(self._pending.values()))
+
+    def get(self, call_id: str) -> Pending | None:
+        """The request of a call; None when it was answered."""
+        return self._pending.get(call_id)
+
+    def of_connector(self, name: str) -> list[Pending]:
+        """Those that name a connector or a task of it, in the order in which they came."""
+        return list(self._by_connector.get(name, {}).values())
+
+    def open(self, event: RequestReceived) -> Pending:
+        """Add a request and set the timer for its deadline."""
+        pending = Pending(event.call_id, event.request, event.hop_count, event.author)
+        self._pending[event.call_id] = pending
+        name = requests.connector_of(event.request)
+        self._by_connector.setdefault(name, {})[event.call_id] = pending
+        delay_ms = max(event.deadline_ms - self._context.now_ms, 0)
+        self._context.set_timer(f"request:{event.call_id}", delay_ms, RequestExpired(event.call_id))
+        return pending
+
+    # Calls that are made for a request
+
+    def begin(self, pending: Pending, step: Step) -> None:
+        """A call is made for it, under ``pending.cause_id``."""
+        pending.step = step
+        pending.cause_id = self._context.next_cause(Cause.REQUEST)
+        self._by_cause[pending.cause_id] = pending
+
+    def end(self, cause_id: str) -> Pending | None:
+        """The call has ended; returns its request, None when that was answered meanwhile."""
+        return self._by_cause.pop(cause_id, None)
+
+    def wait_for_offset(self, pending: Pending, end_offset: int) -> None:
+        """Its write is durable: answer it once this worker has read the log to ``end_offset``."""
+        pending.step = Step.READING_BACK
+        pending.end_offset = end_offset
+        self._reading_back[pending.call_id] = pending
+        self._read_back(pending)
+
+    def read_back(self) -> None:
+        """Answer those whose writes this worker has read."""
+        for pending in list(self._reading_back.values()):
+            self._read_back(pending)
+
+    # Conditions
+
+    def leads(self, pending: Pending) -> bool:
+        """Whether this worker leads; if not, forward the request to the leader, if there is one."""
+        if self._membership.leads:
+            return True
+        if self._membership.settled:
+            self.forward(pending, self._membership.leader_url, Reason.NOT_LEADER)
+        return False
+
+    def may_write(self, pending: Pending) -> bool:
+        """Whether this worker may write; if so, ``pending.epoch`` is set."""
+        pending.epoch = self._lease.epoch if self._lease.ready else None
+        return pending.epoch is not None
+
+    def known(self, pending: Pending, name: str) -> bool:
+        """Whether there is such a connector; if not, the request fails."""
+        if name in self._context.view.connectors:
+            return True
+        self.fail(pending, connector_not_found(name))
+        return False
+
+    # Answers
+
+    def forward(self, pending: Pending, worker_url: str, reason: Reason) -> None:
+        """Have another worker answer it; fails it when it was forwarded too often."""
+        if pending.hop_count < HOP_COUNT_MAX:
+            self.complete(pending, requests.ForwardTo(self._membership.call_url(worker_url)))
+        else:
+            text = (
+                f"the call was carried {pending.hop_count} times and found no worker to answer it"
+            )
+            self.fail(pending, FailedPreconditionError(reason, text))
+
+    def complete(self, pending: Pending, response: requests.Response) -> None:
+        """Answer it."""
+        self.close(pending)
+        self._context.emit(Complete(pending.call_id, response))
+
+    def fail(self, pending: Pending, error: DroverError) -> None:
+        """Answer it with an error."""
+        self.close(pending)
+        self._context.emit(Fail(pending.call_id, error))
+
+    def close(self, pending: Pending) -> None:
+        """Remove it without an answer: its caller is gone."""
+        del self._pending[pending.call_id]
+        name = requests.connector_of(pending.request)
+        del self._by_connector[name][pending.call_id]
+        if not self._by_connector[name]:
+            del self._by_connector[name]
+        self._reading_back.pop(pending.call_id, None)
+        self._by_cause.pop(pending.cause_id, None)
+        self._context.cancel_timer(f"request:{pending.call_id}")
+        self._context.cancel_timer(f"retry:{pending.call_id}")
+
+    def validate(self) -> None:
+        """Raise AssertionError when an invariant is broken."""
+        indexed = {call_id for known in self._by_connector.values() for call_id in known}
+        assert indexed == set(self._pending), "the index of requests by connector is wrong"
+        for pending in self._pending.values():
+            has_call = pending.step in (Step.READING_HISTORY, Step.VALIDATING, Step.WRITING)
+            assert has_call == (pending.cause_id in self._by_cause), f"{pending} lost its call"
+            assert (pending.step is Step.RESTARTING) == (pending.restarted is not None)
+
+    def _read_back(self, pending: Pending) -> None:
+        if self._context.view.offset >= pending.end_offset and pending.response is not None:
+            self.complete(pending, pending.response)

@@ -1,0 +1,124 @@
+"""Requests that restart a connector, a task, or both."""
+
+from drover.errors import NotFoundError, Reason
+from drover.model.ids import TaskId
+from drover.model.status import RunState, StatusKey
+from drover_worker.core.context import Context
+from drover_worker.core.instructions import WriteRestartRequest
+from drover_worker.core.lifecycle.lifecycle import Lifecycle
+from drover_worker.core.lifecycle.restart_plan import RestartPlan, RestartRequest, plan_restart
+from drover_worker.core.lifecycle.work import Work
+from drover_worker.core.rebalance.membership import Membership
+from drover_worker.core.requests.messages import (
+    Accomplished,
+    RestartConnector,
+    RestartPlanned,
+    RestartTask,
+)
+from drover_worker.core.requests.pending import Pending, PendingRequests, Step
+
+
+class RestartRequests:
+    """One connector object or task restarts on its owner; more of them by a restart request.
+
+    A restart request is a record of the config log that every worker acts on (KIP-745).
+    """
+
+    def __init__(
+        self, context: Context, work: Work, membership: Membership, pending: PendingRequests
+    ) -> None:
+        self._context = context
+        self._work = work
+        self._membership = membership
+        self._pending = pending
+
+    def restart_connector(self, pending: Pending, request: RestartConnector) -> None:
+        """Restart the connector object; with a flag, write a restart request."""
+        if request.include_tasks or request.only_failed:
+            self._write_restart_request(pending, request)
+        else:
+            self._restart_on_owner(pending, request.name)
+
+    def restart_task(self, pending: Pending, request: RestartTask) -> None:
+        """Restart one task."""
+        self._restart_on_owner(pending, request.task)
+
+    def work_changed(self, item: Lifecycle) -> None:
+        """A connector or task changed: answer the restarts that are done.
+
+        If it is gone they wait again: after the rebalance its new owner restarts it.
+        """
+        key = item.key
+        name = key.connector if isinstance(key, TaskId) else key
+        for pending in self._pending.of_connector(name):
+            if pending.restarted != key:
+                continue
+            if item.gone:
+                pending.restarted = None
+                pending.step = Step.WAITING
+            elif item.finished_version >= pending.version:
+                self._pending.complete(pending, Accomplished())
+
+    def _write_restart_request(self, pending: Pending, request: RestartConnector) -> None:
+        if not self._pending.leads(pending) or not self._pending.known(pending, request.name):
+            return
+        status = self._context.statuses.get(request.name)
+        if status is None:
+            text = f"connector {request.name!r} has no status yet: nothing to restart"
+            self._pending.fail(pending, NotFoundError(Reason.CONNECTOR_NOT_FOUND, text))
+            return
+        if not self._pending.may_write(pending):
+            return
+        pending.response = RestartPlanned(self._plan(request, status.state))
+        self._pending.begin(pending, Step.WRITING)
+        self._context.emit(
+            WriteRestartRequest(
+                cause_id=pending.cause_id,
+                name=request.name,
+                only_failed=request.only_failed,
+                include_tasks=request.include_tasks,
+                writer_epoch=pending.epoch or 0,
+                request_id=request.request_id,
+                author=pending.author,
+            )
+        )
+
+    def _plan(self, request: RestartConnector, state: RunState) -> RestartPlan:
+        statuses = self._context.statuses
+        task_states = {}
+        for index in self._context.view.tasks(request.name):
+            task = TaskId(request.name, index)
+            status = statuses.get(task)
+            task_states[task] = status.state if status else RunState.UNASSIGNED
+        return plan_restart(
+            RestartRequest.of(
+                request.name, only_failed=request.only_failed, include_tasks=request.include_tasks
+            ),
+            connector_state=state,
+            task_states=task_states,
+        )
+
+    def _restart_on_owner(self, pending: Pending, key: StatusKey) -> None:
+        if not self._membership.settled:
+            return
+        name = key.connector if isinstance(key, TaskId) else key
+        if not self._pending.known(pending, name):
+            return
+        if isinstance(key, TaskId) and not self._context.view.has_task(key):
+            text = f"connector {name!r} has no task {key.task}"
+            self._pending.fail(pending, NotFoundError(Reason.TASK_NOT_FOUND, text))
+            return
+        item = self._work.find(key)
+        if item is not None:
+            pending.step = Step.RESTARTING
+            pending.restarted = key
+            pending.version = item.restart()
+            self._work.touch(key)
+        elif self._membership.leads:
+            # an item that this leader owns but does not run waits for the next assignment: so does
+            # the request
+            owner = self._membership.owner(key)
+            if owner and owner != self._context.settings.worker_id:
+                self._pending.forward(pending, owner, Reason.NOT_OWNER)
+        else:
+            self._pending.forward(pending, self._membership.leader_url, Reason.NOT_OWNER)

@@ -1,0 +1,1 @@
+"""What the status store holds about connectors and tasks, and how this worker corrects it."""

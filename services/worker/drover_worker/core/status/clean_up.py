@@ -1,0 +1,54 @@
+"""The leader removes the statuses of connectors and tasks that no longer exist."""
+
+from collections.abc import Collection
+
+from drover.model.ids import TaskId
+from drover.model.status import RunState, StatusKey
+from drover_worker.core.context import Context
+from drover_worker.core.events import CleanUpDue
+from drover_worker.core.rebalance.membership import Membership
+
+
+class StatusCleanUp:
+    """Writes a tombstone for each status whose connector or task is gone.
+
+    The previous owner's status may arrive after the tombstone, or replace it, so the statuses are
+    checked again until they are gone. The previous owner may be this very worker.
+    """
+
+    def __init__(self, context: Context, membership: Membership) -> None:
+        self._context = context
+        self._membership = membership
+        #: Tombstones that were written since the last check.
+        self._removing: set[StatusKey] = set()
+
+    def loaded(self) -> None:
+        """All statuses were read."""
+        self._removing.clear()
+        self.check_all()
+
+    def changed(self, keys: Collection[StatusKey]) -> None:
+        """Statuses changed; a key may be named more than once."""
+        self._removing.difference_update(keys)
+        for key in keys:
+            self._check(key)
+
+    def check_all(self) -> None:
+        """Any status may be without its connector or task, for example after a rebalance."""
+        for key in list(self._context.statuses):
+            self._check(key)
+
+    def due(self) -> None:
+        """The tombstones have had time to take effect: check again."""
+        self.loaded()
+
+    def _check(self, key: StatusKey) -> None:
+        context = self._context
+        if not self._membership.leads or key not in context.statuses or key in self._removing:
+            return
+        view = context.view
+        exists = view.has_task(key) if isinstance(key, TaskId) else key in view.connectors
+        if not exists:
+            self._removing.add(key)
+            context.report(key, RunState.DESTROYED)
+            context.set_timer("clean-up", context.settings.status_check_ms, CleanUpDue())
