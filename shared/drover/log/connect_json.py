@@ -20,7 +20,7 @@ class UnknownKindError(UnreadableRecordError):
     """A key is of no kind that this version knows; a newer one may have written it.
 
     Attributes:
-        kind: The key up to its first dash, as all kinds begin.
+        kind: The key up to its first dash, which is how all kinds begin; may be empty.
     """
 
     def __init__(self, key: str) -> None:
