@@ -113,13 +113,13 @@ def skipping_unreadable(
     def decode_stored(stored: StoredRecord) -> RecordT:
         try:
             return decode(stored.record.key, stored.record.value)
-        except UnknownKindError as error:
-            if error.kind not in kinds and len(kinds) < UNKNOWN_KINDS_MAX:
-                kinds.add(error.kind)
-                tell_skipped(stored, service, f"{error}, as are all others of its kind")
-            return ignored
         except UnreadableRecordError as error:
-            tell_skipped(stored, service, str(error))
+            kind = error.kind if isinstance(error, UnknownKindError) else ""
+            if not kind:
+                tell_skipped(stored, service, str(error))
+            elif kind not in kinds and len(kinds) < UNKNOWN_KINDS_MAX:
+                kinds.add(kind)
+                tell_skipped(stored, service, f"{error}; no more such records are reported")
             return ignored
 
     return decode_stored

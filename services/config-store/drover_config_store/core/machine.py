@@ -27,9 +27,9 @@ from drover_config_store.core import records
 from drover_config_store.core.answers import Answers
 from drover_config_store.core.config_state import ConfigState
 from drover_config_store.core.events import (
-    UNPRIVILEGED,
     ConfigRequest,
     DeleteConnector,
+    PrivilegedWrite,
     PutConnectorConfig,
     PutLoggerLevel,
     PutRestartRequest,
@@ -112,7 +112,7 @@ class ConfigMachine:
         self._answers.park(event, len(decided))
         return Outcome(
             records=decided,
-            writer_epoch=None if isinstance(event, UNPRIVILEGED) else event.writer_epoch,
+            writer_epoch=event.writer_epoch if isinstance(event, PrivilegedWrite) else None,
             request_id=event.request_id,
             author=event.author,
         )
