@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from drover.client import ConfigStoreClient, ReplicasChannel
+from drover.client import ConfigStoreClient, FailoverChannel
 from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import Term
 from drover.rpc.server import STORAGE_HEALTH
@@ -166,7 +166,7 @@ def connector_keys(records: Sequence[Any]) -> list[str]:
 @asynccontextmanager
 async def at(*stores: StoreProcess) -> AsyncIterator[ConfigStoreClient]:
     """A client of whichever of these has the turn."""
-    async with ReplicasChannel([each.address for each in stores]) as replicas:
+    async with FailoverChannel([each.address for each in stores]) as replicas:
         yield ConfigStoreClient(replicas.as_channel())
 
 

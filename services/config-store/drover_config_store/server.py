@@ -22,9 +22,9 @@ from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.log_service import skipping_unreadable
 from drover.rpc.log_servicer import StoreServicer
-from drover.rpc.parts import PartsInProgress
+from drover.rpc.multipart import PartsInProgress
 from drover.rpc.server import RpcServer
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 from drover_config_store.core import records
 from drover_config_store.core.events import (
@@ -57,7 +57,7 @@ def wire(
 
     ``versions_max`` is how many configs of each connector are remembered.
     """
-    machine = ConfigMachine(EventHistory.of(log), versions_max=versions_max)
+    machine = ConfigMachine(ChangeBuffer.of(log), versions_max=versions_max)
     runtime = Runtime(
         machine, log, encode=encode_record, decode=decode_record, clock=clock, name=SERVICE
     )

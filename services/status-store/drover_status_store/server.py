@@ -18,7 +18,7 @@ from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.log_service import skipping_unreadable
 from drover.rpc.log_servicer import StoreServicer
 from drover.rpc.server import RpcServer
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 from drover_status_store.core import records
 from drover_status_store.core.events import (
@@ -44,7 +44,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 def wire(log: Log, clock: Clock, server: RpcServer) -> Runtime[AnyRecord]:
     """Make the machine and its runtime, and add their servicer to ``server``."""
-    machine = StatusMachine(EventHistory.of(log))
+    machine = StatusMachine(ChangeBuffer.of(log))
     runtime = Runtime(
         machine, log, encode=encode_record, decode=decode_record, clock=clock, name=SERVICE
     )

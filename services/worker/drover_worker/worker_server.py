@@ -10,7 +10,7 @@ from drover.clock import Clock
 from drover.codec.common import invalid_field
 from drover.errors import InvalidArgumentError, Reason
 from drover.rpc.interceptors import remaining_s
-from drover.rpc.parts import PartsInProgress
+from drover.rpc.multipart import PartsInProgress
 from drover_worker.carrier import Carrier
 from drover_worker.core import requests
 from drover_worker.core.pending_calls import HOP_COUNT_MAX

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from drover.model.config import ConfigSnapshot
 from drover.model.status import StatusSnapshot
 from drover.rpc.change_feed import ChangeFeed
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 
 RecordT = TypeVar("RecordT")
@@ -44,7 +44,7 @@ class Mirrored(Protocol[SnapshotT_co, ChangeT]):
     """A machine whose whole state clients mirror."""
 
     @property
-    def history(self) -> EventHistory[ChangeT]:
+    def history(self) -> ChangeBuffer[ChangeT]:
         """The latest changes."""
 
     def snapshot(self) -> SnapshotT_co:

@@ -22,7 +22,7 @@ from drover.model.config import (
     SessionKey,
     TaskConfigsUpdated,
 )
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover_config_store.core import records
 from drover_config_store.core.answers import Answers
 from drover_config_store.core.config_state import ConfigState
@@ -73,11 +73,11 @@ class ConfigMachine:
 
     def __init__(
         self,
-        history: EventHistory[ConfigEvent] | None = None,
+        history: ChangeBuffer[ConfigEvent] | None = None,
         *,
         versions_max: int = VERSIONS_MAX_DEFAULT,
     ) -> None:
-        self.history = EventHistory[ConfigEvent]() if history is None else history
+        self.history = ChangeBuffer[ConfigEvent]() if history is None else history
         self._state = ConfigState()
         self._pasts = ConnectorPasts(versions_max)
         self._answers = Answers()
