@@ -72,6 +72,24 @@ def test_every_file_says_what_it_is_for() -> None:
         assert syntax[0].leading_comments.strip(), f"{file.name} has no comment at its top"
 
 
+def test_other_languages_can_generate_stubs() -> None:
+    """protoc-gen-go refuses a file without go_package; the names follow the proto package."""
+    faults = []
+    for file in descriptor_set().file:
+        *_, service, version = file.package.split(".")
+        wanted = {
+            "go_package": f"{file.package.replace('.', '/')};{service.replace('_', '')}{version}",
+            "java_package": file.package,
+            "java_multiple_files": True,
+        }
+        faults += [
+            f"{file.name}: option {name} must be {value!r}"
+            for name, value in wanted.items()
+            if getattr(file.options, name) != value
+        ]
+    none_of(faults)
+
+
 def test_one_service_a_file_named_after_it() -> None:
     for file in descriptor_set().file:
         if file.package in MESSAGE_ONLY_PACKAGES:

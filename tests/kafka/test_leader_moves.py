@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drover.client import ReplicasChannel, StatusStoreClient
+from drover.client import FailoverChannel, StatusStoreClient
 from drover.errors import DeadlineExceededError, DroverError, Reason, UnavailableError
 from drover.log.kafka.client import DEFAULT_TIMEOUT_S
 from drover.log.kafka.log import KafkaLogSpec
@@ -283,7 +283,7 @@ async def test_services_go_on_when_the_leader_of_their_topics_dies(
         )
         await form_group(member)
         term = await claim(member, TASK)
-        replicas = await stack.enter_async_context(ReplicasChannel([statuses.address]))
+        replicas = await stack.enter_async_context(FailoverChannel([statuses.address]))
         status_client = StatusStoreClient(replicas.as_channel())
 
         async def put_status(number: int) -> None:

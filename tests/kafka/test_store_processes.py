@@ -21,7 +21,7 @@ from drover.api.config_store.v1 import config_store_service_pb2_grpc as pb_grpc
 from drover.client import (
     ConfigStoreClient,
     EventsRead,
-    ReplicasChannel,
+    FailoverChannel,
     SnapshotRead,
     StatusStoreClient,
     channel,
@@ -381,7 +381,7 @@ async def test_statuses_are_kept_when_a_status_store_is_killed(
                 if isinstance(read, EventsRead):
                     seen.update(event.key for event in read.events)
 
-    async with ReplicasChannel([one.address, two.address]) as replicas:
+    async with FailoverChannel([one.address, two.address]) as replicas:
         client = StatusStoreClient(replicas.as_channel())
         watching = asyncio.create_task(watch(client))
         await write(client, 20)
@@ -395,7 +395,7 @@ async def test_statuses_are_kept_when_a_status_store_is_killed(
         watching.cancel()
         await asyncio.wait([watching])
     for store in (one, two):
-        async with ReplicasChannel([store.address]) as replicas:
+        async with FailoverChannel([store.address]) as replicas:
             reader = StatusStoreClient(replicas.as_channel())
             await reader.flush()
 

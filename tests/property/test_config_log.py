@@ -41,7 +41,7 @@ from drover.model.config import (
 )
 from drover.model.ids import TaskId, Term
 from drover.rpc.log_service import skipping_unreadable
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
 from drover_config_store.core import records
@@ -331,7 +331,7 @@ class ConfigLogMachine(RuleBasedStateMachine):
 
     def _reopen(self) -> None:
         # a small history, so that watchers fall out of it
-        self.machine = ConfigMachine(EventHistory(max_events=8), versions_max=VERSIONS_MAX)
+        self.machine = ConfigMachine(ChangeBuffer(max_events=8), versions_max=VERSIONS_MAX)
         self.runtime: Runtime[records.ConfigRecord] = Runtime(
             self.machine,
             self.log,

@@ -21,7 +21,7 @@ from drover.log.log import LogRecord
 from drover.log.memory import MemoryLog
 from drover.model.config import TargetState
 from drover.model.ids import Term
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
 from drover_config_store.core.events import (
@@ -59,7 +59,7 @@ class Store:
 
     def __init__(self, log: TopicLikeLog) -> None:
         self.log = log
-        self.machine = ConfigMachine(EventHistory.of(log))
+        self.machine = ConfigMachine(ChangeBuffer.of(log))
         self.epoch = 0
         self.runtime: Runtime[ConfigRecord] = Runtime(
             self.machine,

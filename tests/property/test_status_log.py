@@ -16,7 +16,7 @@ from drover.log.log import LogRecord
 from drover.log.memory import MemoryLog
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusWrite
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
 from drover_status_store.core import records
@@ -168,7 +168,7 @@ class StatusLogMachine(RuleBasedStateMachine):
         return self.runner.run(work)
 
     def _open(self) -> None:
-        self.machine = StatusMachine(EventHistory(max_events=8))
+        self.machine = StatusMachine(ChangeBuffer(max_events=8))
         self.runtime: Runtime[records.AnyRecord] = Runtime(
             self.machine,
             self.log,

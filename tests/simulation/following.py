@@ -1,4 +1,4 @@
-"""How clients find the coordinator that owns a group, as ``drover.client.following`` does."""
+"""How clients find the coordinator that owns a group, as ``drover.client.owner_routing`` does."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -13,7 +13,7 @@ from drover.log.log import FollowedLog, Log, LogRecord
 from drover.log.sqlite import SqliteLog
 from drover.model.config import ConfigChange, ConfigMap, ConnectorEntry, TargetState
 from drover.model.ids import TaskId, Term
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock, MemoryLog
 from drover_config_store.core.events import (
@@ -46,7 +46,7 @@ class ConfigProcess:
     epoch: int = 0
 
     def __post_init__(self) -> None:
-        self.machine = ConfigMachine(EventHistory.of(self.log))
+        self.machine = ConfigMachine(ChangeBuffer.of(self.log))
         self.runtime: Runtime[ConfigRecord] = Runtime(
             self.machine,
             self.log,

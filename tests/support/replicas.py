@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from drover.client import ReplicasChannel
+from drover.client import FailoverChannel
 from drover.clock import Clock, SystemClock
 from drover.errors import FailedPreconditionError, Reason
 from drover.log.log import Log, LogRecord
@@ -60,7 +60,7 @@ class Replicas:
 
     one: Replica
     two: Replica
-    channel: ReplicasChannel
+    channel: FailoverChannel
 
 
 @asynccontextmanager
@@ -76,7 +76,7 @@ async def two_replicas(wire: Wire) -> AsyncIterator[Replicas]:
             running.append(Replica(handle, server, runtime, await server.start()))
             await runtime.load()
             await server.set_serving(True)
-        async with ReplicasChannel([each.address for each in running]) as channel:
+        async with FailoverChannel([each.address for each in running]) as channel:
             one, two = running
             yield Replicas(one, two, channel)
     finally:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drover.client import ConfigStoreClient, ReplicasChannel
+from drover.client import ConfigStoreClient, FailoverChannel
 from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import Term
 from tests.support.kafka.clients import read_all
@@ -115,7 +115,7 @@ def connector_keys(records: Sequence[Any]) -> list[str]:
 @asynccontextmanager
 async def at(*stores: StoreProcess) -> AsyncIterator[ConfigStoreClient]:
     """A client of whichever of these has the turn."""
-    async with ReplicasChannel([each.address for each in stores]) as replicas:
+    async with FailoverChannel([each.address for each in stores]) as replicas:
         yield ConfigStoreClient(replicas.as_channel())
 
 

@@ -1,10 +1,8 @@
 """The gRPC shell of the config store: decode, submit, encode."""
 
-import uuid
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Protocol, TypedDict, cast
 
 import grpc.aio
 
@@ -20,12 +18,13 @@ from drover.codec.config_store import (
 )
 from drover.errors import InvalidArgumentError, Violation
 from drover.log.log import Log, LogRecord
-from drover.model.config import ConfigEvent
+from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.log_service import skipping_unreadable
-from drover.rpc.parts import PartsInProgress
+from drover.rpc.log_servicer import StoreServicer
+from drover.rpc.multipart import PartsInProgress
 from drover.rpc.server import RpcServer
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 from drover_config_store.core import records
 from drover_config_store.core.events import (
@@ -58,7 +57,7 @@ def wire(
 
     ``versions_max`` is how many configs of each connector are remembered.
     """
-    machine = ConfigMachine(EventHistory.of(log), versions_max=versions_max)
+    machine = ConfigMachine(ChangeBuffer.of(log), versions_max=versions_max)
     runtime = Runtime(
         machine, log, encode=encode_record, decode=decode_record, clock=clock, name=SERVICE
     )
@@ -75,14 +74,17 @@ def encode_record(record: ConfigRecord) -> LogRecord:
 decode_record = skipping_unreadable(records.decode, records.IGNORED, SERVICE)
 
 
-class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
+class ConfigStoreServicer(
+    StoreServicer[ConfigSnapshot, ConfigEvent, pb.WatchConfigsResponse],
+    pb_grpc.ConfigStoreServiceServicer,
+):
     """Serves the config store's API.
 
     Args:
         machine: Read for snapshots and watches; written only through ``runtime``.
         runtime: Runs the machine.
         log: Where the right to write is claimed.
-        parts: The sets of task configs that have not come as a whole yet.
+        parts: Sets of task configs of which parts are missing.
         feed: The watch streams; made here unless given.
     """
 
@@ -94,30 +96,23 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
         parts: PartsInProgress[pb.TaskConfigEntry],
         feed: ChangeFeed[ConfigEvent, pb.WatchConfigsResponse] | None = None,
     ) -> None:
+        super().__init__(machine, runtime, encode_watch_responses, feed)
         self._machine = machine
-        self._runtime = runtime
         self._log = log
         self._parts = parts
-        self._feed = feed or ChangeFeed(
-            runtime=runtime,
-            history=machine.history,
-            encode=self._encode_changes,
-        )
 
     async def GetSnapshot(
         self, request: pb.GetSnapshotRequest, context: Context
     ) -> AsyncGenerator[pb.GetSnapshotResponse, None]:
         """The whole state, in chunks."""
-        self._runtime.check_loaded()
-        snapshot = replace(self._machine.snapshot(), log_id=self._runtime.log_id)
-        for chunk in encode_snapshot(snapshot):
+        for chunk in encode_snapshot(self.snapshot()):
             yield chunk
 
     async def WatchConfigs(
         self, request: pb.WatchConfigsRequest, context: Context
     ) -> AsyncGenerator[pb.WatchConfigsResponse, None]:
         """Every change from an offset on."""
-        async with aclosing(self._feed.watch(request.start_offset, request.log_id)) as messages:
+        async with aclosing(self.watch(request)) as messages:
             async for message in messages:
                 yield message
 
@@ -125,14 +120,14 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
         self, request: pb.GetEndOffsetRequest, context: Context
     ) -> pb.GetEndOffsetResponse:
         """The log's end: every write answered before is below it."""
-        self._runtime.check_loaded()
-        return pb.GetEndOffsetResponse(end_offset=await self._runtime.catch_up())
+        self.runtime.check_loaded()
+        return pb.GetEndOffsetResponse(end_offset=await self.runtime.catch_up())
 
     async def ClaimWriter(
         self, request: pb.ClaimWriterRequest, context: Context
     ) -> pb.ClaimWriterResponse:
         """Make the caller the one privileged writer."""
-        self._runtime.check_loaded()
+        self.runtime.check_loaded()
         term = decode_term(request.term)
         violations = []
         if not request.owner:
@@ -143,7 +138,7 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
             raise InvalidArgumentError.listing(violations)
         epoch = await self._log.claim(request.owner, term)
         # a fenced leader's last write may be durable but not applied yet
-        end_offset = await self._runtime.catch_up()
+        end_offset = await self.runtime.catch_up()
         return pb.ClaimWriterResponse(writer_epoch=epoch, end_offset=end_offset)
 
     async def PutConnectorConfig(
@@ -154,12 +149,9 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
         if request.HasField("initial_state"):
             initial_state = TARGET_STATES.decode(request.initial_state, "initial_state")
         has_revision = request.HasField("expected_revision")
-        answer = await self._submit(
+        answer = await self._write(
             PutConnectorConfig(
-                call_id=uuid.uuid4().hex,
-                request_id=request.request_id,
-                author=request.author,
-                writer_epoch=request.writer_epoch,
+                **self._privileged(request),
                 name=request.name,
                 config=decode_config(request.config),
                 initial_state=initial_state,
@@ -172,123 +164,76 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
         self, request: pb.DeleteConnectorRequest, context: Context
     ) -> pb.DeleteConnectorResponse:
         """Remove a connector's config and target state."""
-        answer = await self._submit(
-            DeleteConnector(
-                call_id=uuid.uuid4().hex,
-                request_id=request.request_id,
-                author=request.author,
-                writer_epoch=request.writer_epoch,
-                name=request.name,
-            )
-        )
-        return pb.DeleteConnectorResponse(end_offset=answer.end_offset)
+        write = DeleteConnector(**self._privileged(request), name=request.name)
+        return pb.DeleteConnectorResponse(end_offset=(await self._write(write)).end_offset)
 
     async def PutTaskConfigs(
         self, request: pb.PutTaskConfigsRequest, context: Context
     ) -> pb.PutTaskConfigsResponse:
         """Write a connector's whole set of task configs, with its last part."""
-        self._runtime.check_loaded()
+        self.runtime.check_loaded()
         entries = self._parts.add(request)
         if entries is None:
             return pb.PutTaskConfigsResponse()
-        answer = await self._submit(
-            PutTaskConfigs(
-                call_id=uuid.uuid4().hex,
-                request_id=request.request_id,
-                author=request.author,
-                writer_epoch=request.writer_epoch,
-                connector=request.connector,
-                task_configs=[
-                    (decode_task_id(entry.task), decode_config(entry.config)) for entry in entries
-                ],
-            )
+        write = PutTaskConfigs(
+            **self._privileged(request),
+            connector=request.connector,
+            task_configs=[
+                (decode_task_id(entry.task), decode_config(entry.config)) for entry in entries
+            ],
         )
-        return pb.PutTaskConfigsResponse(end_offset=answer.end_offset)
+        return pb.PutTaskConfigsResponse(end_offset=(await self._write(write)).end_offset)
 
     async def PutTargetState(
         self, request: pb.PutTargetStateRequest, context: Context
     ) -> pb.PutTargetStateResponse:
         """Write what a connector should be doing."""
-        answer = await self._submit(
-            PutTargetState(
-                call_id=uuid.uuid4().hex,
-                request_id=request.request_id,
-                author=request.author,
-                name=request.name,
-                target_state=TARGET_STATES.decode(request.target_state, "target_state"),
-            )
-        )
-        return pb.PutTargetStateResponse(end_offset=answer.end_offset)
+        state = TARGET_STATES.decode(request.target_state, "target_state")
+        write = PutTargetState(**self._open(request), name=request.name, target_state=state)
+        return pb.PutTargetStateResponse(end_offset=(await self._write(write)).end_offset)
 
     async def PutRestartRequest(
         self, request: pb.PutRestartRequestRequest, context: Context
     ) -> pb.PutRestartRequestResponse:
         """Ask every worker to restart its share of a connector."""
-        answer = await self._submit(
-            PutRestartRequest(
-                call_id=uuid.uuid4().hex,
-                request_id=request.request_id,
-                author=request.author,
-                writer_epoch=request.writer_epoch,
-                name=request.name,
-                only_failed=request.only_failed,
-                include_tasks=request.include_tasks,
-            )
+        write = PutRestartRequest(
+            **self._privileged(request),
+            name=request.name,
+            only_failed=request.only_failed,
+            include_tasks=request.include_tasks,
         )
-        return pb.PutRestartRequestResponse(end_offset=answer.end_offset)
+        return pb.PutRestartRequestResponse(end_offset=(await self._write(write)).end_offset)
 
     async def PutTaskCount(
         self, request: pb.PutTaskCountRequest, context: Context
     ) -> pb.PutTaskCountResponse:
         """Record how many tasks may hold transactional ids."""
-        answer = await self._submit(
-            PutTaskCount(
-                call_id=uuid.uuid4().hex,
-                request_id=request.request_id,
-                author=request.author,
-                writer_epoch=request.writer_epoch,
-                name=request.name,
-                task_count=request.task_count,
-            )
+        write = PutTaskCount(
+            **self._privileged(request), name=request.name, task_count=request.task_count
         )
-        return pb.PutTaskCountResponse(end_offset=answer.end_offset)
+        return pb.PutTaskCountResponse(end_offset=(await self._write(write)).end_offset)
 
     async def PutSessionKey(
         self, request: pb.PutSessionKeyRequest, context: Context
     ) -> pb.PutSessionKeyResponse:
         """Write the key that signs calls between workers."""
-        answer = await self._submit(
-            PutSessionKey(
-                call_id=uuid.uuid4().hex,
-                request_id=request.request_id,
-                author=request.author,
-                writer_epoch=request.writer_epoch,
-                key=request.key,
-                algorithm=request.algorithm,
-            )
+        write = PutSessionKey(
+            **self._privileged(request), key=request.key, algorithm=request.algorithm
         )
-        return pb.PutSessionKeyResponse(end_offset=answer.end_offset)
+        return pb.PutSessionKeyResponse(end_offset=(await self._write(write)).end_offset)
 
     async def PutLoggerLevel(
         self, request: pb.PutLoggerLevelRequest, context: Context
     ) -> pb.PutLoggerLevelResponse:
         """Set a logger's level on every worker."""
-        answer = await self._submit(
-            PutLoggerLevel(
-                call_id=uuid.uuid4().hex,
-                request_id=request.request_id,
-                author=request.author,
-                logger=request.logger,
-                level=request.level,
-            )
-        )
-        return pb.PutLoggerLevelResponse(end_offset=answer.end_offset)
+        write = PutLoggerLevel(**self._open(request), logger=request.logger, level=request.level)
+        return pb.PutLoggerLevelResponse(end_offset=(await self._write(write)).end_offset)
 
     async def GetConnectorHistory(
         self, request: pb.GetConnectorHistoryRequest, context: Context
     ) -> pb.GetConnectorHistoryResponse:
         """What was written about a connector; a page's token is its last entry's offset."""
-        self._runtime.check_loaded()
+        self.runtime.check_loaded()
         token = request.page_token
         if token and not (token.isascii() and token.isdigit() and len(token) < 20):
             raise invalid_field("page_token", "must be empty, or from the page before")
@@ -305,11 +250,43 @@ class ConfigStoreServicer(pb_grpc.ConfigStoreServiceServicer):
             page.entries.append(message)
         return page
 
-    async def _submit(self, event: ConfigRequest) -> WriteAnswer:
-        return cast("WriteAnswer", await self._runtime.submit(event, call_id=event.call_id))
+    async def _write(self, write: ConfigRequest) -> WriteAnswer:
+        return cast("WriteAnswer", await self.submit(write))
 
-    def _encode_changes(
-        self, events: Sequence[ConfigEvent], end_offset: int, created: bool
-    ) -> Iterable[pb.WatchConfigsResponse]:
-        log_id = self._runtime.log_id
-        return encode_watch_responses(events, end_offset, created=created, log_id=log_id)
+    def _open(self, request: "_WriteRequest") -> "_OpenFields":
+        """The fields that every write has, for a write that any worker may make."""
+        return {
+            "call_id": self.next_call_id(),
+            "request_id": request.request_id,
+            "author": request.author,
+        }
+
+    def _privileged(self, request: "_PrivilegedRequest") -> "_PrivilegedFields":
+        """The fields that every write of the leader has."""
+        return {**self._open(request), "writer_epoch": request.writer_epoch}
+
+
+class _WriteRequest(Protocol):
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def author(self) -> str: ...
+
+
+class _PrivilegedRequest(_WriteRequest, Protocol):
+    @property
+    def writer_epoch(self) -> int: ...
+
+
+class _OpenFields(TypedDict):
+    """Those of ``Write``."""
+
+    call_id: str
+    request_id: str
+    author: str
+
+
+class _PrivilegedFields(_OpenFields):
+    """Those of ``PrivilegedWrite``."""
+
+    writer_epoch: int

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -40,6 +39,7 @@ from drover.errors import DroverError, NotImplementedYetError
 from drover.model.claims import ClaimRequest
 from drover.model.group import GroupPage
 from drover.rpc.interceptors import ended_by_server, remaining_s
+from drover.rpc.log_servicer import LogServicer
 from drover_coordinator.bounds import check_counts, fit
 from drover_coordinator.core.events import (
     CallAbandoned,
@@ -86,7 +86,7 @@ JOIN_MARGIN_S = 0.25
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
-class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
+class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     """The service. What each call means is documented in the proto.
 
     Args:
@@ -104,11 +104,11 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         *,
         tasks_group: str = "",
     ) -> None:
+        super().__init__()
         self._tasks_group = tasks_group
         self._shards = shards
         self._offsets = offsets
         self._clock = clock
-        self._call_ids = map(str, itertools.count(1))
 
     # --- membership --------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> pb.JoinGroupResponse:
         """Parked by the machine; un-parked when the caller goes away."""
         check_counts(request)
-        call_id = next(self._call_ids)
+        call_id = self.next_call_id()
         instance_id = _instance_id(request)
         new_member_id = f"{instance_id or request.client_id or 'member'}-{uuid.uuid4()}"
         rebalance_timeout_ms = decode_duration(request.rebalance_timeout)
@@ -152,7 +152,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> pb.SyncGroupResponse:
         """Parked by the machine until the leader's assignment is durable."""
         check_counts(request)
-        call_id = next(self._call_ids)
+        call_id = self.next_call_id()
         event = SyncGroup(
             call_id=call_id,
             group_id=request.group_id,
@@ -171,7 +171,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> pb.HeartbeatResponse:
         """A sign of life."""
         event = Heartbeat(
-            next(self._call_ids),
+            self.next_call_id(),
             request.group_id,
             request.member_id,
             request.generation,
@@ -187,7 +187,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         """Members leave together."""
         check_counts(request)
         leaving = tuple(decode_leaving_member(each) for each in request.members)
-        event = LeaveGroup(next(self._call_ids), request.group_id, leaving)
+        event = LeaveGroup(self.next_call_id(), request.group_id, leaving)
         results = await self._submit(event)
         return pb.LeaveGroupResponse(results=[encode_leave_result(each) for each in results])
 
@@ -199,7 +199,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         runtime = self._shards.runtime(group_id)
         channel, own = watch_channel(group_id), member_channel(group_id, member_id)
         with runtime.watch(channel, WATCH_QUEUE_MAX, also=[own]) as watcher:
-            opened = WatchOpened(next(self._call_ids), group_id, member_id)
+            opened = WatchOpened(self.next_call_id(), group_id, member_id)
             try:
                 started: WatchStarted = await self._submit(opened)
             except asyncio.CancelledError:  # the machine may have counted the watch all the same
@@ -227,7 +227,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.DescribeGroupRequest, context: Context
     ) -> pb.DescribeGroupResponse:
         """One group."""
-        event = DescribeGroup(next(self._call_ids), request.group_id)
+        event = DescribeGroup(self.next_call_id(), request.group_id)
         return fit(encode_group_description(await self._submit(event)))
 
     async def ListGroups(
@@ -238,7 +238,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         states = [GROUP_STATES.find(number) for number in request.states]
         _raise(check_states(states))
         event = ListGroups(
-            next(self._call_ids),
+            self.next_call_id(),
             states=frozenset(state for state in states if state is not None),
             protocol_types=frozenset(request.protocol_types),
             page_size=request.page_size,
@@ -250,7 +250,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         self, request: pb.DeleteGroupRequest, context: Context
     ) -> pb.DeleteGroupResponse:
         """A group without members goes."""
-        await self._submit(DeleteGroup(next(self._call_ids), request.group_id))
+        await self._submit(DeleteGroup(self.next_call_id(), request.group_id))
         return pb.DeleteGroupResponse()
 
     # --- claims and offsets ------------------------------------------------------------------
@@ -265,7 +265,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         _raise(check_tasks_group(request.group_id, self._tasks_group))
         await self._submit(
             CheckMember(
-                next(self._call_ids), request.group_id, request.member_id, request.generation
+                self.next_call_id(), request.group_id, request.member_id, request.generation
             )
         )
         term = await self._offsets.claim(
@@ -319,7 +319,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         """As a member, or to a group without members."""
         check_counts(request)
         event = CommitGroupOffsets(
-            next(self._call_ids),
+            self.next_call_id(),
             request.group_id,
             request.member_id,
             request.generation,
@@ -334,7 +334,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         """Named ones, or all by page."""
         check_counts(request)
         event = FetchGroupOffsets(
-            next(self._call_ids),
+            self.next_call_id(),
             request.group_id,
             tuple(decode_partition(each) for each in request.partitions),
             request.page_size,
@@ -348,7 +348,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
         """Those that nobody reads on from."""
         check_counts(request)
         partitions = tuple(decode_partition(each) for each in request.partitions)
-        event = DeleteGroupOffsets(next(self._call_ids), request.group_id, partitions)
+        event = DeleteGroupOffsets(self.next_call_id(), request.group_id, partitions)
         return pb.DeleteGroupOffsetsResponse(
             results=[encode_group_offset_deleted(each) for each in await self._submit(event)]
         )
@@ -358,7 +358,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     async def _submit(self, event: Any, *, on_cancel: object | None = None) -> Any:
         """Hand a group's event to the shard that keeps the group."""
         runtime = self._shards.runtime(event.group_id)
-        return await runtime.submit(event, call_id=event.call_id, on_cancel=on_cancel)
+        return await self.submit_to(runtime, event, on_cancel=on_cancel)
 
 
 async def _list(shards: Shards, event: ListGroups) -> GroupPage:

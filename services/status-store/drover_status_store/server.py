@@ -1,9 +1,7 @@
 """The gRPC shell of the status store: decode, submit, encode."""
 
-import uuid
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Any, cast
 
 import grpc.aio
@@ -15,11 +13,12 @@ from drover.codec.common import decode_timestamp
 from drover.codec.status_store import decode_write, encode_snapshot, encode_watch_responses
 from drover.errors import InvalidArgumentError, Violation
 from drover.log.log import Log, LogRecord, StoredRecord
-from drover.model.status import StatusChange, StatusWrite
+from drover.model.status import StatusChange, StatusSnapshot, StatusWrite
 from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.log_service import skipping_unreadable
+from drover.rpc.log_servicer import StoreServicer
 from drover.rpc.server import RpcServer
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 from drover_status_store.core import records
 from drover_status_store.core.events import (
@@ -27,7 +26,6 @@ from drover_status_store.core.events import (
     Flush,
     PutStatuses,
     PutTopicStatuses,
-    StatusCall,
     WriteOutcome,
 )
 from drover_status_store.core.machine import StatusMachine
@@ -46,7 +44,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 def wire(log: Log, clock: Clock, server: RpcServer) -> Runtime[AnyRecord]:
     """Make the machine and its runtime, and add their servicer to ``server``."""
-    machine = StatusMachine(EventHistory.of(log))
+    machine = StatusMachine(ChangeBuffer.of(log))
     runtime = Runtime(
         machine, log, encode=encode_record, decode=decode_record, clock=clock, name=SERVICE
     )
@@ -68,7 +66,10 @@ def decode_record(stored: StoredRecord) -> AnyRecord:
 _decode = skipping_unreadable(records.decode, records.IGNORED, SERVICE)
 
 
-class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
+class StatusStoreServicer(
+    StoreServicer[StatusSnapshot, StatusChange, pb.WatchStatusesResponse],
+    pb_grpc.StatusStoreServiceServicer,
+):
     """Serves the status store's API.
 
     Args:
@@ -83,25 +84,20 @@ class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
         runtime: Runtime[AnyRecord],
         feed: ChangeFeed[StatusChange, pb.WatchStatusesResponse] | None = None,
     ) -> None:
+        super().__init__(machine, runtime, encode_watch_responses, feed)
         self._machine = machine
-        self._runtime = runtime
-        self._feed = feed or ChangeFeed(
-            runtime=runtime,
-            history=machine.history,
-            encode=self._encode_changes,
-        )
 
     async def PutStatuses(
         self, request: pb.PutStatusesRequest, context: Context
     ) -> pb.PutStatusesResponse:
         """Write any number of statuses in one append."""
         event = PutStatuses(
-            call_id=uuid.uuid4().hex,
+            call_id=self.next_call_id(),
             writes=_decode_writes(request.writes),
             writer=request.writer,
             number=request.number,
         )
-        outcomes = cast("Sequence[WriteOutcome]", await self._submit(event))
+        outcomes = cast("Sequence[WriteOutcome]", await self.submit(event))
         return pb.PutStatusesResponse(
             outcomes=[_OUTCOMES[outcome] for outcome in outcomes],
             end_offset=self._machine.end_offset,
@@ -111,16 +107,14 @@ class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
         self, request: pb.GetSnapshotRequest, context: Context
     ) -> AsyncGenerator[pb.GetSnapshotResponse, None]:
         """Every status, in chunks."""
-        self._runtime.check_loaded()
-        snapshot = replace(self._machine.snapshot(), log_id=self._runtime.log_id)
-        for chunk in encode_snapshot(snapshot):
+        for chunk in encode_snapshot(self.snapshot()):
             yield chunk
 
     async def WatchStatuses(
         self, request: pb.WatchStatusesRequest, context: Context
     ) -> AsyncGenerator[pb.WatchStatusesResponse, None]:
         """Every change from an offset on."""
-        async with aclosing(self._feed.watch(request.start_offset, request.log_id)) as messages:
+        async with aclosing(self.watch(request)) as messages:
             async for message in messages:
                 yield message
 
@@ -128,9 +122,9 @@ class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
         self, request: pb.PutTopicStatusesRequest, context: Context
     ) -> pb.PutTopicStatusesResponse:
         """Write which topics a connector was seen to use."""
-        await self._submit(
+        await self.submit(
             PutTopicStatuses(
-                call_id=uuid.uuid4().hex,
+                call_id=self.next_call_id(),
                 connector=request.connector,
                 topics=request.topics,
                 task=request.task,
@@ -143,25 +137,15 @@ class StatusStoreServicer(pb_grpc.StatusStoreServiceServicer):
         self, request: pb.DeleteTopicStatusesRequest, context: Context
     ) -> pb.DeleteTopicStatusesResponse:
         """Forget which topics a connector was seen to use."""
-        await self._submit(
-            DeleteTopicStatuses(call_id=uuid.uuid4().hex, connector=request.connector)
+        await self.submit(
+            DeleteTopicStatuses(call_id=self.next_call_id(), connector=request.connector)
         )
         return pb.DeleteTopicStatusesResponse()
 
     async def Flush(self, request: pb.FlushRequest, context: Context) -> pb.FlushResponse:
         """Wait for what was received before."""
-        await self._submit(Flush(call_id=uuid.uuid4().hex))
+        await self.submit(Flush(call_id=self.next_call_id()))
         return pb.FlushResponse()
-
-    async def _submit(self, event: StatusCall) -> object:
-        return await self._runtime.submit(event, call_id=event.call_id)
-
-    def _encode_changes(
-        self, events: Sequence[StatusChange], end_offset: int, created: bool
-    ) -> Iterable[pb.WatchStatusesResponse]:
-        return encode_watch_responses(
-            events, end_offset, created=created, log_id=self._runtime.log_id
-        )
 
 
 def _decode_writes(messages: Iterable[pb.StatusWrite]) -> Sequence[StatusWrite]:

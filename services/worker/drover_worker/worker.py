@@ -11,7 +11,7 @@ import structlog
 
 from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorsClient
-from drover.client.replicas import ReplicasChannel
+from drover.client.failover import FailoverChannel
 from drover.client.status_store import StatusStoreClient
 from drover.client.watch import SnapshotRead, WatchableLog, follow
 from drover.clock import SystemClock
@@ -196,7 +196,7 @@ async def _wait_for_process(engine: Engine) -> None:
 
 
 async def _connect(addresses: str, stack: AsyncExitStack) -> grpc.aio.Channel:
-    replicas = ReplicasChannel(split_addresses(addresses))
+    replicas = FailoverChannel(split_addresses(addresses))
     return (await stack.enter_async_context(replicas)).as_channel()
 
 

@@ -13,7 +13,7 @@ from drover.client.calls import channel
 from drover.client.config_store import ConfigStoreClient, ConfigWritten, WriterClaim
 from drover.client.connect import ConnectClient
 from drover.client.coordinator import CoordinatorClient, CoordinatorsClient
-from drover.client.replicas import ReplicasChannel
+from drover.client.failover import FailoverChannel
 from drover.client.status_store import StatusesWritten, StatusStoreClient
 from drover.client.watch import EventsRead, SnapshotRead, follow
 from drover.client.worker import WorkerClient
@@ -25,7 +25,7 @@ __all__ = [
     "CoordinatorClient",
     "CoordinatorsClient",
     "EventsRead",
-    "ReplicasChannel",
+    "FailoverChannel",
     "SnapshotRead",
     "StatusStoreClient",
     "StatusesWritten",

@@ -16,7 +16,7 @@ from drover.client.calls import (
     snapshot,
     unary,
 )
-from drover.client.parts import put_parts
+from drover.client.multipart import put_parts
 from drover.client.watch import EventsRead
 from drover.codec.common import encode_term
 from drover.codec.config_store import (

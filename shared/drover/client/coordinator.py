@@ -10,7 +10,7 @@ import grpc.aio
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
 from drover.client.calls import CALL_TIMEOUT_S, new_request_id, pages, server_stream, unary
-from drover.client.following import FollowingChannel
+from drover.client.owner_routing import OwnerRoutingChannel
 from drover.codec.common import decode_term, encode_duration, encode_task_id
 from drover.codec.coordinator import (
     GROUP_STATES,
@@ -370,14 +370,14 @@ class CoordinatorClient:
 class CoordinatorsClient(CoordinatorClient):
     """Calls the coordinators that share the groups: each call goes to its group's owner.
 
-    Follows when a group moves; see ``FollowingChannel``. An async context manager.
+    Follows when a group moves; see ``OwnerRoutingChannel``. An async context manager.
 
     Args:
         addresses: host:port of some or all of them, at least one.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
-        self._following = FollowingChannel(addresses)
+        self._following = OwnerRoutingChannel(addresses)
         super().__init__(cast("grpc.aio.Channel", self._following))
 
     async def __aenter__(self) -> Self:

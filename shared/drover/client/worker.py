@@ -7,7 +7,7 @@ import grpc.aio
 from drover.api.worker.v1 import worker_service_pb2 as pb
 from drover.api.worker.v1 import worker_service_pb2_grpc as pb_grpc
 from drover.client.calls import CALL_TIMEOUT_S, new_request_id, unary
-from drover.client.parts import put_parts
+from drover.client.multipart import put_parts
 from drover.model.config import ConfigMap
 
 

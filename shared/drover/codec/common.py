@@ -6,7 +6,9 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from drover.api.common.v1 import ids_pb2
 from drover.errors import InvalidArgumentError, Violation
@@ -15,10 +17,11 @@ from drover.model.ids import TaskId, Term
 EnumT = TypeVar("EnumT", bound=StrEnum)
 OtherwiseT = TypeVar("OtherwiseT")
 
-#: So many unknown values of an enum are told in the log.
-TOLD_MAX = 100
+#: How many unknown enum values and kinds a process logs.
+REPORTED_MAX = 100
 
 _log = structlog.get_logger("drover.codec")
+_reported: set[str] = set()
 
 
 class EnumCodec(Generic[EnumT]):
@@ -38,7 +41,6 @@ class EnumCodec(Generic[EnumT]):
             if prefix + member.value in names
         }
         self._prefix = prefix
-        self._told: set[int] = set()
         self._members = {number: member for member, number in self._numbers.items()}
         self._allowed = ", ".join(prefix + member.value for member in self._numbers)
 
@@ -58,19 +60,20 @@ class EnumCodec(Generic[EnumT]):
         return member
 
     def decode_answer(self, number: int, otherwise: OtherwiseT) -> EnumT | OtherwiseT:
-        """The model's value of what a server says, for those who have to live with any.
+        """The model's value in a server's answer, which a client cannot refuse.
 
-        A newer server may know more values: ``otherwise`` stands for them, and the log says so
-        once.
+        A newer server may send values that this version lacks. They are read as ``otherwise``;
+        the log has one warning for each value.
         """
         member = self._members.get(number)
         if member is not None:
             return member
-        if number not in self._told and len(self._told) < TOLD_MAX:
-            self._told.add(number)
+        value = f"{self._prefix}{number}"
+        if _is_first(value):
             _log.warning(
-                "a server uses a value that this version does not know: upgrade it",
-                value=f"{self._prefix}{number}",
+                "a server sends an enum value that this version does not know: upgrade this"
+                " process",
+                value=value,
                 taken_for=str(otherwise),
             )
         return otherwise
@@ -78,6 +81,31 @@ class EnumCodec(Generic[EnumT]):
     def find(self, number: int) -> EnumT | None:
         """The model's value; None for UNSPECIFIED and unknown ones."""
         return self._members.get(number)
+
+
+def report_unknown_kind(message: Message) -> None:
+    """Log that ``message``, whose oneof is not set, is skipped; once for each kind.
+
+    A newer server may send kinds that this version lacks. Only their field numbers are known here.
+    """
+    unknown = UnknownFieldSet(message)
+    fields = sorted({unknown[index].field_number for index in range(len(unknown))})
+    name = message.DESCRIPTOR.full_name
+    if _is_first(f"{name} {fields}"):
+        _log.warning(
+            "a server sends a kind of message that this version does not know, and it is skipped:"
+            " upgrade this process",
+            message=name,
+            fields=fields,
+        )
+
+
+def _is_first(what: str) -> bool:
+    """Whether ``what`` was not reported before in this process; False after too many reports."""
+    if what in _reported or len(_reported) >= REPORTED_MAX:
+        return False
+    _reported.add(what)
+    return True
 
 
 def invalid_field(field: str, description: str) -> InvalidArgumentError:

@@ -10,6 +10,7 @@ from drover.codec.common import (
     decode_timestamp,
     encode_task_id,
     encode_timestamp,
+    report_unknown_kind,
 )
 from drover.model.config import (
     ConfigChange,
@@ -149,6 +150,7 @@ def decode_event(message: pb.ConfigEvent) -> ConfigEvent | None:
         case "logger_level_set":
             change = LoggerLevelSet(message.logger_level_set.logger, message.logger_level_set.level)
         case _:
+            report_unknown_kind(message)
             return None
     return ConfigEvent(message.offset, change)
 
@@ -289,6 +291,7 @@ def decode_history_entry(message: pb.ConnectorHistoryEntry) -> HistoryEntry | No
             restart = message.restart_requested
             change = RestartRequested(restart.name, restart.only_failed, restart.include_tasks)
         case _:
+            report_unknown_kind(message)
             return None
     time_ms = decode_timestamp(message.write_time)
     return HistoryEntry(message.offset, time_ms, message.author, change)

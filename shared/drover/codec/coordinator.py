@@ -179,10 +179,10 @@ def encode_leave_result(result: LeaveResult) -> pb.LeaveGroupResponse.Result:
 
 
 def decode_leave_result(message: pb.LeaveGroupResponse.Result) -> LeaveResult:
-    """As model."""
+    """As model; an outcome that this version does not know is no success."""
     return LeaveResult(
         message.member_id,
-        LEAVE_OUTCOMES.decode(message.outcome, "outcome"),
+        LEAVE_OUTCOMES.decode_answer(message.outcome, LeaveOutcome.UNKNOWN_MEMBER_ID),
         message.instance_id if message.HasField("instance_id") else None,
     )
 

@@ -74,12 +74,14 @@ def encode_group_commit(commit: GroupCommit) -> pb.CommitGroupOffsetsResponse:
 
 
 def decode_group_commit(message: pb.CommitGroupOffsetsResponse) -> GroupCommit:
-    """As model."""
+    """As model; an outcome that this version does not know is no success."""
     return GroupCommit(
         tuple(
             (
                 TopicPartition(result.topic, result.partition),
-                GROUP_COMMIT_OUTCOMES.decode(result.outcome, "outcome"),
+                GROUP_COMMIT_OUTCOMES.decode_answer(
+                    result.outcome, GroupCommitOutcome.METADATA_TOO_LARGE
+                ),
             )
             for result in message.results
         ),
@@ -109,8 +111,10 @@ def encode_group_offset_deleted(
 def decode_group_offset_deleted(
     message: pb.DeleteGroupOffsetsResponse.Result,
 ) -> GroupOffsetDeleted:
-    """As model."""
+    """As model; an outcome that this version does not know is no success."""
     return GroupOffsetDeleted(
         TopicPartition(message.topic, message.partition),
-        GROUP_OFFSET_DELETIONS.decode(message.outcome, "outcome"),
+        GROUP_OFFSET_DELETIONS.decode_answer(
+            message.outcome, GroupOffsetDeletion.GROUP_SUBSCRIBED_TO_TOPIC
+        ),
     )

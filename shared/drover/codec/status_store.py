@@ -10,6 +10,7 @@ from drover.codec.common import (
     encode_task_id,
     encode_timestamp,
     invalid_field,
+    report_unknown_kind,
 )
 from drover.model.status import (
     RunState,
@@ -131,6 +132,7 @@ def decode_event(message: pb.StatusEvent) -> StatusChange | None:
         case "topic_removed":
             return TopicEvent(message.offset, _decode_topic_key(message.topic_removed), None)
         case _:
+            report_unknown_kind(message)
             return None
     return None if key is None else StatusEvent(message.offset, key, status)
 
@@ -192,7 +194,11 @@ def _find_status(message: pb.StatusEntry) -> Status | None:
 
 
 def _find_key(message: pb.StatusKey) -> StatusKey | None:
-    return None if message.WhichOneof("key") is None else decode_key(message)
+    """As model; None for a kind of key that this version does not know."""
+    if message.WhichOneof("key") is None:
+        report_unknown_kind(message)
+        return None
+    return decode_key(message)
 
 
 def encode_watch_responses(

@@ -16,6 +16,18 @@ class UnreadableRecordError(ValueError):
     """A key or value is not what its kind of record looks like; the message says why."""
 
 
+class UnknownKindError(UnreadableRecordError):
+    """A key is of no kind that this version knows; a newer one may have written it.
+
+    Attributes:
+        kind: The key up to its first dash, which is how all kinds begin; may be empty.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__("the key is of no known kind")
+        self.kind = key.partition("-")[0][:200]
+
+
 def dump(value: Mapping[str, object]) -> bytes:
     """JSON without white space, fields in the order given."""
     return _ENCODER.encode(value).encode()

@@ -41,27 +41,6 @@ _SCHEMA = f"""
     PRAGMA user_version = {SCHEMA_VERSION};
 """
 
-#: How a file of each earlier version becomes one of the next.
-_MIGRATIONS = {
-    # it had no links; the records that it has now are taken to be all
-    1: """
-    BEGIN IMMEDIATE;
-    ALTER TABLE record ADD COLUMN previous INTEGER NOT NULL DEFAULT -1;
-    UPDATE record SET previous = coalesce(
-        (SELECT max(earlier.offset) FROM record AS earlier WHERE earlier.offset < record.offset), -1
-    );
-    PRAGMA user_version = 2;
-    COMMIT;
-    """,
-    # nobody had asked who wrote
-    2: """
-    BEGIN IMMEDIATE;
-    ALTER TABLE record ADD COLUMN author TEXT NOT NULL DEFAULT '';
-    PRAGMA user_version = 3;
-    COMMIT;
-    """,
-}
-
 _CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
 _PRIMARY_CODE = 0xFF
 
@@ -77,7 +56,7 @@ def open_log_file(path: Path) -> sqlite3.Connection:
     """Open the log at ``path``, making a new one if nothing is there, and check it.
 
     Raises:
-        DataLossError: LOG_CORRUPT, the file is damaged, is no log, or comes from a newer Drover.
+        DataLossError: LOG_CORRUPT, the file is damaged, is no log, or has another format.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
     try:
@@ -92,8 +71,6 @@ def open_log_file(path: Path) -> sqlite3.Connection:
         try:
             _check(connection, path, is_whole=is_whole)
             connection.execute("PRAGMA journal_mode = WAL")
-            while (migration := _MIGRATIONS.get(_version(connection))) is not None:
-                connection.executescript(migration)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA journal_size_limit = {WAL_SIZE_LIMIT_BYTES}")
             # opens the WAL now and keeps it: no reader is ever the last one, who would remove it
@@ -145,12 +122,12 @@ def _check(connection: sqlite3.Connection, path: Path, *, is_whole: bool) -> Non
     application_id = _pragma(connection, "application_id")
     if application_id != APPLICATION_ID:
         raise corrupt(path, "it is a database, but not a log of Drover's")
-    version = _version(connection)
-    if version > SCHEMA_VERSION:
+    version = _pragma(connection, "user_version")
+    if version != SCHEMA_VERSION:
         raise DataLossError(
             Reason.LOG_CORRUPT,
-            f"{path} was written by a newer Drover (format {version}, this one reads up to"
-            f" {SCHEMA_VERSION}): use that Drover, or choose another DROVER_STORAGE_URL",
+            f"{path} has format {version}, and this Drover reads format {SCHEMA_VERSION} only: use"
+            " the Drover that wrote it, or choose another DROVER_STORAGE_URL",
             metadata={"path": str(path), "format": str(version)},
         )
     page_count, page_bytes = _pragma(connection, "page_count"), _pragma(connection, "page_size")
@@ -167,12 +144,6 @@ def _pragma(connection: sqlite3.Connection, pragma: str) -> object:
     row = connection.execute(f"PRAGMA {pragma}").fetchone()
     value: object = row[0]
     return value
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    version = _pragma(connection, "user_version")
-    assert isinstance(version, int)
-    return version
 
 
 def corrupt(path: Path, what: str) -> DataLossError:
@@ -223,10 +194,7 @@ def checksum(
     request_id: str,
     author: str,
 ) -> int:
-    """A CRC-32 over all of a record, so that a flipped bit anywhere in it is found.
-
-    One without an author has that of version 2, which knew none.
-    """
+    """A CRC-32 over all of a record, so that a flipped bit anywhere in it is found."""
     lengths = _LENGTHS(offset, timestamp_ms, len(key), -1 if value is None else len(value))
     # in one piece: a log is read at every start
     content = lengths + key + (value or b"") + request_id.encode("utf-8", "surrogatepass")

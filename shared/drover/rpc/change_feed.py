@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from drover.codec.common import invalid_field
 from drover.errors import OutOfRangeError, Reason
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import APPLIED_CHANNEL, Runtime
 from drover.runtime.watchers import Watcher
 
@@ -37,7 +37,7 @@ class ChangeFeed(Generic[EventT, MessageT]):
         self,
         *,
         runtime: Runtime[Any],
-        history: EventHistory[EventT],
+        history: ChangeBuffer[EventT],
         encode: Callable[[Sequence[EventT], int, bool], Iterable[MessageT]],
         max_appends_behind: int = MAX_APPENDS_BEHIND,
         progress_interval_s: float = PROGRESS_INTERVAL_S,

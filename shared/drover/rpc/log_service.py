@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import structlog
 
 from drover.clock import SystemClock
-from drover.log.connect_json import UnreadableRecordError
+from drover.log.connect_json import UnknownKindError, UnreadableRecordError
 from drover.log.directory import DataDirectory
 from drover.log.log import StoredRecord
 from drover.log.sqlite import SqliteLog
@@ -20,6 +20,9 @@ from drover.rpc.topic_service import DRAIN_GRACE_S, TopicPlace, Wire, serve_topi
 from drover.runtime.runtime import Runtime
 
 RecordT = TypeVar("RecordT")
+
+#: How many unknown kinds of records a service logs.
+UNKNOWN_KINDS_MAX = 100
 
 _log = structlog.get_logger("drover.rpc")
 
@@ -100,15 +103,23 @@ async def _load(runtime: Runtime[Any]) -> None:
 def skipping_unreadable(
     decode: Callable[[bytes, bytes | None], RecordT], ignored: RecordT, service: str
 ) -> Callable[[StoredRecord], RecordT]:
-    """A decoder that never fails: what ``decode`` cannot read is told in the service's own log,
-    with its place, and becomes ``ignored``.
+    """A decoder that never fails: what ``decode`` cannot read becomes ``ignored``.
+
+    The service's log has a warning for each such record, with its place; of a kind of record that
+    this version does not know, for the first record only.
     """
+    kinds: set[str] = set()
 
     def decode_stored(stored: StoredRecord) -> RecordT:
         try:
             return decode(stored.record.key, stored.record.value)
         except UnreadableRecordError as error:
-            tell_skipped(stored, service, str(error))
+            kind = error.kind if isinstance(error, UnknownKindError) else ""
+            if not kind:
+                tell_skipped(stored, service, str(error))
+            elif kind not in kinds and len(kinds) < UNKNOWN_KINDS_MAX:
+                kinds.add(kind)
+                tell_skipped(stored, service, f"{error}; no more such records are reported")
             return ignored
 
     return decode_stored

@@ -21,7 +21,7 @@ from drover.log.kafka.log import FollowedKafkaLog, KafkaLog, KafkaLogSpec
 from drover.log.kafka.topics import TopicSpec, ensure_topics
 from drover.log.log import Log
 from drover.log.storage import KafkaStorage
-from drover.rpc.late_log import LateLog
+from drover.rpc.deferred_log import DeferredLog
 from drover.rpc.server import RpcServer
 from drover.rpc.stopping import unless_stopped
 from drover.rpc.storage_health import StorageHealth
@@ -78,7 +78,7 @@ async def serve_topic(
         late = await stack.enter_async_context(AsyncExitStack())
         server = RpcServer(listen=listen, internal=True)
         health = StorageHealth(server, client, topic.name)
-        log = LateLog(health.written)
+        log = DeferredLog(health.written)
         stack.push_async_callback(log.close)
         clock = SystemClock()
         runtime = wire(log, clock, server)

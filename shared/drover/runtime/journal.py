@@ -11,7 +11,7 @@ from drover.errors import DroverError, InternalError, Reason, UnavailableError
 from drover.log.log import FollowedLog, Log, LogRecord, StoredRecord
 from drover.machine import Instruction, LogBackedMachine, Outcome
 from drover.runtime.compaction import Compactor
-from drover.runtime.fold import Fold, report_defect
+from drover.runtime.log_replay import LogReplay, report_defect
 
 R = TypeVar("R")
 
@@ -52,7 +52,7 @@ class Journal(Generic[R]):
         self._name = name
         self._on_applied = on_applied
         self._on_broken = on_broken
-        self._fold = Fold(machine, decode, name)
+        self._fold = LogReplay(machine, decode, name)
         self._compactor = Compactor(machine, log, name)
         self._follower: asyncio.Task[None] | None = None
         #: an append failed, and its records may be in the log all the same

@@ -18,9 +18,9 @@ from drover.errors import (
 from drover.log.log import Log, LogRecord, StoredRecord
 from drover.machine import AppendFailed, Instruction, LogBackedMachine, Outcome
 from drover.runtime.delivery import Delivery
-from drover.runtime.fold import report_defect
 from drover.runtime.journal import Journal
 from drover.runtime.lifecycle import Lifecycle
+from drover.runtime.log_replay import report_defect
 from drover.runtime.watchers import Watcher, Watchers
 
 R = TypeVar("R")

@@ -11,7 +11,7 @@ from drover.api.common.v1 import ids_pb2
 from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.api.config_store.v1 import config_store_service_pb2_grpc as pb_grpc
 from drover.client import ConfigStoreClient
-from drover.client import parts as client_module
+from drover.client import multipart as client_module
 from drover.errors import (
     AbortedError,
     InvalidArgumentError,
@@ -30,7 +30,7 @@ from drover.model.config import (
     TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId
-from drover.rpc import parts
+from drover.rpc import multipart
 from drover.rpc.status import from_rpc_error
 from drover_config_store.server import wire
 from tests.support.config_store import lead, read_until, store
@@ -229,10 +229,10 @@ async def test_a_client_begins_again_when_the_store_lost_its_parts(
     monkeypatch.setattr(client_module, "PART_MAX_BYTES", 1_000)
     configs = [{"t": str(number), "x": "x" * 600} for number in range(5)]
     lost = 0
-    add = parts.PartsInProgress.add
+    add = multipart.PartsInProgress.add
 
     def forgetful(
-        self: parts.PartsInProgress[pb.TaskConfigEntry], request: pb.PutTaskConfigsRequest
+        self: multipart.PartsInProgress[pb.TaskConfigEntry], request: pb.PutTaskConfigsRequest
     ) -> object:
         nonlocal lost
         if request.part == 3 and lost < 2:
@@ -240,7 +240,7 @@ async def test_a_client_begins_again_when_the_store_lost_its_parts(
             self._sets.clear()
         return add(self, request)
 
-    monkeypatch.setattr(parts.PartsInProgress, "add", forgetful)
+    monkeypatch.setattr(multipart.PartsInProgress, "add", forgetful)
     async with store(path) as client:
         epoch = await lead(client)
         await client.put_connector_config(name="a", config={}, writer_epoch=epoch)
@@ -254,7 +254,7 @@ async def test_a_client_begins_again_when_the_store_lost_its_parts(
 
 async def test_a_set_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "PART_MAX_BYTES", 1_000)
-    monkeypatch.setattr(parts, "SETS_MAX_BYTES", 3_000)
+    monkeypatch.setattr(multipart, "SETS_MAX_BYTES", 3_000)
     async with store(path) as client:
         epoch = await lead(client)
         await client.put_connector_config(name="a", config={}, writer_epoch=epoch)

@@ -31,10 +31,10 @@ from drover.model.config import (
 )
 from drover.rpc import interceptors
 from drover.rpc.change_feed import ChangeFeed
-from drover.rpc.parts import PartsInProgress
+from drover.rpc.multipart import PartsInProgress
 from drover.rpc.server import RpcServer
 from drover.rpc.status import from_rpc_error
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 from drover_config_store.core.machine import ConfigMachine
 from drover_config_store.core.records import ConfigRecord
@@ -61,7 +61,7 @@ def wire_with(*, max_appends_behind: int = 1_000, progress_interval_s: float = 1
     """As ``wire``, with other limits of watch streams."""
 
     def wired(log: Log, clock: Clock, server: RpcServer) -> Runtime[ConfigRecord]:
-        machine = ConfigMachine(EventHistory())
+        machine = ConfigMachine(ChangeBuffer())
         runtime = Runtime(
             machine, log, encode=encode_record, decode=decode_record, clock=clock, name="test"
         )

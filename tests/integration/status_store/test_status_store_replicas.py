@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 
 import pytest
 
-from drover.client import ReplicasChannel, SnapshotRead, StatusStoreClient, follow
+from drover.client import FailoverChannel, SnapshotRead, StatusStoreClient, follow
 from drover.client.watch import WatchableLog
 from drover.model.ids import TaskId
 from drover.model.status import (
@@ -103,7 +103,7 @@ async def test_a_mirror_goes_on_at_the_other_store(stores: Stores) -> None:
                         mirror[event.key] = event.status
 
     one, two = stores
-    async with ReplicasChannel([one.address, two.address]) as channel:
+    async with FailoverChannel([one.address, two.address]) as channel:
         client = StatusStoreClient(channel.as_channel())
         watching = asyncio.create_task(watch(client))
         try:

@@ -10,7 +10,7 @@ import pytest
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.worker.v1 import worker_service_pb2 as worker_pb
 from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
-from drover.client import ConfigStoreClient, parts
+from drover.client import ConfigStoreClient, multipart
 from drover.client.calls import channel
 from drover.client.worker import WorkerClient
 from drover.errors import AbortedError, Reason
@@ -82,7 +82,7 @@ async def test_the_leader_writes_a_set_that_comes_in_parts_as_one_and_once(
     # so that its owner has nothing to say
     await follower.stub.PauseConnector(pb.PauseConnectorRequest(name="a"), timeout=20)
     await cluster.state(follower, "a", "PAUSED", "PAUSED", 0)
-    monkeypatch.setattr(parts, "PART_MAX_BYTES", 1_000)
+    monkeypatch.setattr(multipart, "PART_MAX_BYTES", 1_000)
     configs = [{"part": str(number), "padding": "x" * 600} for number in range(3)]
     ends = []
     async with (

@@ -25,6 +25,9 @@ from drover.model.config import (
 )
 from drover.model.ids import TaskId
 
+#: Field 2000, a varint.
+UNKNOWN_FIELD = b"\x80\x7d\x01"
+
 text = st.text(max_size=20)
 configs = st.dictionaries(text, text, max_size=4)
 int64 = st.integers(-1, 2**63 - 1)
@@ -192,3 +195,17 @@ def test_a_target_state_of_a_newer_store_is_no_order_to_run() -> None:
     chunk.connectors.add(name="a", target_state=9)
     (entry,) = codec.decode_snapshot([chunk]).connectors.values()
     assert entry.target_state is TargetState.PAUSED
+
+
+def test_a_kind_of_event_of_a_newer_store_is_skipped_and_reported_once() -> None:
+    newer = pb.ConfigEvent.FromString(pb.ConfigEvent(offset=3).SerializeToString() + UNKNOWN_FIELD)
+    entry = pb.ConnectorHistoryEntry.FromString(UNKNOWN_FIELD)
+    known = codec.encode_event(ConfigEvent(4, ConnectorConfigRemoved("a")))
+    with structlog.testing.capture_logs() as reported:
+        found = [codec.decode_event(message) for message in (newer, newer, known)]
+        assert [codec.decode_history_entry(entry) for _ in range(2)] == [None, None]
+    assert found == [None, None, ConfigEvent(4, ConnectorConfigRemoved("a"))]
+    assert [(each["message"], each["fields"]) for each in reported] == [
+        ("drover.api.config_store.v1.ConfigEvent", [2000]),
+        ("drover.api.config_store.v1.ConnectorHistoryEntry", [2000]),
+    ]

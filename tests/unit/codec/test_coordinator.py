@@ -140,6 +140,12 @@ def test_a_newer_server_may_say_what_this_version_does_not_know() -> None:
     assert codec.decode_group_description(group).state is GroupState.DEAD
 
 
+def test_a_leave_outcome_of_a_newer_coordinator_is_no_success() -> None:
+    result = pb.LeaveGroupResponse.Result(member_id="m")
+    result.outcome = 4712  # type: ignore[assignment]
+    assert codec.decode_leave_result(result).outcome is not LeaveOutcome.LEFT
+
+
 def test_an_answer_without_outcome_is_refused() -> None:
     with pytest.raises(InvalidArgumentError):
         codec.decode_join_outcome(pb.JoinGroupResponse())

@@ -63,3 +63,13 @@ def test_pages(page: list[GroupOffset], token: str) -> None:
     sent = codec.encode_group_offset_page(GroupOffsetPage(tuple(page), token))
     assert [codec.decode_group_offset(each) for each in sent.offsets] == page
     assert sent.next_page_token == token
+
+
+def test_an_outcome_of_a_newer_coordinator_is_no_success() -> None:
+    commit = pb.CommitGroupOffsetsResponse()
+    commit.results.add(topic="t", partition=1).outcome = 4712  # type: ignore[assignment]
+    ((_, outcome),) = codec.decode_group_commit(commit).outcomes
+    assert outcome is not GroupCommitOutcome.COMMITTED
+    deleted = pb.DeleteGroupOffsetsResponse.Result(topic="t", partition=1)
+    deleted.outcome = 4712  # type: ignore[assignment]
+    assert codec.decode_group_offset_deleted(deleted).outcome is not GroupOffsetDeletion.DELETED

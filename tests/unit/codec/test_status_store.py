@@ -9,6 +9,9 @@ from drover.errors import InvalidArgumentError
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusEvent, StatusSnapshot, StatusWrite
 
+#: Field 2000, a varint.
+UNKNOWN_FIELD = b"\x80\x7d\x01"
+
 text = st.text(max_size=20)
 keys = text | st.builds(TaskId, text, st.integers(0, 2**31 - 1))
 statuses = st.builds(
@@ -48,6 +51,22 @@ def test_a_state_of_a_newer_server_is_a_status_of_which_nothing_is_known() -> No
     assert event == StatusEvent(3, "a", None)
     assert list(snapshot.statuses) == ["b"]
     assert [each["value"] for each in told] == ["RUN_STATE_4711"]
+
+
+def test_a_kind_of_event_of_a_newer_server_is_skipped_and_reported_once() -> None:
+    newer = pb.StatusEvent.FromString(pb.StatusEvent(offset=3).SerializeToString() + UNKNOWN_FIELD)
+    key = pb.StatusKey.FromString(UNKNOWN_FIELD)
+    known = StatusEvent(4, "a", None)
+    with structlog.testing.capture_logs() as reported:
+        found = [
+            codec.decode_event(message)
+            for message in (newer, newer, pb.StatusEvent(removed=key), codec.encode_event(known))
+        ]
+    assert found == [None, None, None, known]
+    assert [(each["message"], each["fields"]) for each in reported] == [
+        ("drover.api.status_store.v1.StatusEvent", [2000]),
+        ("drover.api.status_store.v1.StatusKey", [2000]),
+    ]
 
 
 @given(st.lists(statuses, max_size=8), st.integers(0, 10**9), st.integers(1, 500))

@@ -13,7 +13,7 @@ from drover.errors import (
 )
 from drover.model.config import ConfigEvent, ConfigMap, TargetState, TaskConfigsUpdated
 from drover.model.ids import TaskId
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover_config_store.core.answers import REMEMBERED_REQUESTS
 from drover_config_store.core.events import (
     ConfigRequest,
@@ -350,7 +350,7 @@ def test_a_tail_that_is_not_known_ends_the_history() -> None:
 
 
 def test_large_sets_weigh_on_the_history() -> None:
-    history = EventHistory[ConfigEvent](max_bytes=20_000)
+    history = ChangeBuffer[ConfigEvent](max_bytes=20_000)
     driver: Driver = LogMachineDriver(lambda: ConfigMachine(history), encode, decode)
     driver.submit(put())
     driver.submit(put_tasks([{"t": "x" * 15_000}]))

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 from structlog.testing import capture_logs
 
-from drover.log.kafka import leaving
+from drover.log.kafka import client_shutdown
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.jobs import JobThread
 from drover.log.kafka.reader import TopicReader
@@ -21,7 +21,7 @@ LEFT_BEHIND = "a client of Kafka does not end and is left behind"
 @pytest.fixture
 def hang(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """What a client waits for at its end, until the end of the test."""
-    monkeypatch.setattr(leaving, "LET_GO_S", 0.1)
+    monkeypatch.setattr(client_shutdown, "LET_GO_S", 0.1)
     event = threading.Event()
     yield event
     event.set()

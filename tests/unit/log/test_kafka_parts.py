@@ -13,7 +13,7 @@ from drover.log.connect_json import UnreadableRecordError
 from drover.log.kafka import codec, errors
 from drover.log.kafka.progress import Progress
 from drover.log.kafka.records import EARLIEST, KafkaRecord, ReadBatch
-from drover.log.kafka.told_once import MAX_REMEMBERED_LINES, told_once
+from drover.log.kafka.repeated_line_filter import MAX_REMEMBERED_LINES, repeated_line_filter
 from drover.log.log import LogRecord, closed_error
 from drover.model.ids import Term
 from drover.testing import raises_reason
@@ -102,7 +102,7 @@ def test_silence_is_told_from_an_answer(code: int, silent: bool) -> None:
 
 
 def test_a_line_is_told_once_however_its_numbers_change() -> None:
-    logger = told_once()
+    logger = repeated_line_filter()
     with capture_logs() as told:
         for port in range(1_000, 1_005):
             logger.log(logging.ERROR, "FAIL [%s] connection to 127.0.0.1:%d refused", "x", port)
@@ -115,12 +115,12 @@ def test_a_line_is_told_once_however_its_numbers_change() -> None:
 
 def test_to_be_fenced_is_no_warning() -> None:
     with capture_logs() as told:
-        told_once().error("TXNERR fenced by a newer instance")
+        repeated_line_filter().error("TXNERR fenced by a newer instance")
     assert [each["log_level"] for each in told] == ["info"]
 
 
 def test_what_was_told_is_remembered_within_bounds() -> None:
-    logger = told_once()
+    logger = repeated_line_filter()
     with capture_logs() as told:
         for kind in range(MAX_REMEMBERED_LINES + 1):
             logger.info("x" * (kind + 1))

@@ -83,12 +83,13 @@ async def test_another_programs_database_is_reported(path: Path) -> None:
         await open_log(path)
 
 
-async def test_a_newer_version_is_refused_and_left_alone(path: Path) -> None:
+@pytest.mark.parametrize("version", [SCHEMA_VERSION - 1, SCHEMA_VERSION + 1])
+async def test_another_format_is_refused_and_left_alone(path: Path, version: int) -> None:
     await filled(path)
     connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with raises_reason(Reason.LOG_CORRUPT, str(path), "newer Drover", str(SCHEMA_VERSION + 1)):
+    with raises_reason(Reason.LOG_CORRUPT, str(path), f"has format {version}"):
         await open_log(path)
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT count(*) FROM record").fetchone() == (300,)

@@ -127,48 +127,6 @@ async def test_compaction_leaves_no_gaps(
         await read_whole(path)
 
 
-# earlier versions
-
-VERSION_2 = """
-    ALTER TABLE record DROP COLUMN author;
-    PRAGMA user_version = 2;
-"""
-VERSION_1 = f"""
-    {VERSION_2}
-    ALTER TABLE record DROP COLUMN previous;
-    PRAGMA user_version = 1;
-"""
-
-
-async def test_a_log_of_version_2_is_opened_and_has_authors_from_then_on(path: Path) -> None:
-    await filled(path)
-    execute(path, VERSION_2)
-    log = await open_log(path)
-    assert await log.append([LogRecord(b"k", b"v", "r", "me")]) == 11
-    assert [each.record.author for each in await read_all(log)] == [""] * 10 + ["me"]
-    await log.close()
-    assert await read_whole(path) == 11
-
-
-async def test_a_log_of_version_1_is_opened_and_linked(path: Path) -> None:
-    await filled(path)
-    execute(path, "DELETE FROM record WHERE offset IN (0, 4, 5)")  # as compaction would have
-    execute(path, VERSION_1)
-    log = await open_log(path)
-    assert await log.append([record(10)]) == 11
-    assert [each.offset for each in await read_all(log)] == [1, 2, 3, 6, 7, 8, 9, 10]
-    await log.close()
-    execute(path, "DELETE FROM record WHERE offset = 8")
-    with raises_reason(Reason.LOG_CORRUPT, "between the offsets 7 and 9"):
-        await read_whole(path)
-
-
-async def test_an_empty_log_of_version_1(path: Path) -> None:
-    await filled(path, 0)
-    execute(path, VERSION_1)
-    assert await read_whole(path) == 0
-
-
 # the end mark
 
 

@@ -1,7 +1,4 @@
-"""What the config machine is asked to do, and what it answers.
-
-Every request has an ``author``: who asked for it, empty if unknown.
-"""
+"""What the config machine is asked to do, and what it answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,101 +8,93 @@ from drover.model.ids import TaskId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutConnectorConfig:
-    """Write a connector's config. With ``expected_revision`` only if that is its revision, 0 for
-    "must not exist"; ``initial_state`` is written before the config, for a new connector only.
+class Write:
+    """What every write has.
+
+    Attributes:
+        call_id: The call that waits for the answer.
+        request_id: Made by the caller; the same when the write is repeated.
+        author: Who asked for the write; empty if unknown.
     """
 
     call_id: str
     request_id: str
+    author: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivilegedWrite(Write):
+    """A write of the leader alone, under the epoch that it got with its claim of the log."""
+
     writer_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutConnectorConfig(PrivilegedWrite):
+    """Write a connector's config. With ``expected_revision`` only if that is its revision, 0 for
+    "must not exist"; ``initial_state`` is written before the config, for a new connector only.
+    """
+
     name: str
     config: ConfigMap
     initial_state: TargetState | None = None
     expected_revision: int | None = None
-    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeleteConnector:
+class DeleteConnector(PrivilegedWrite):
     """Remove a connector's config and target state."""
 
-    call_id: str
-    request_id: str
-    writer_epoch: int
     name: str
-    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutTaskConfigs:
+class PutTaskConfigs(PrivilegedWrite):
     """Write a connector's whole set of task configs, tasks 0 to n-1, and its commit marker."""
 
-    call_id: str
-    request_id: str
-    writer_epoch: int
     connector: str
     task_configs: Sequence[tuple[TaskId, ConfigMap]]
-    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutTargetState:
+class PutTargetState(Write):
     """Write what a connector should be doing; any worker may."""
 
-    call_id: str
-    request_id: str
     name: str
     target_state: TargetState
-    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutRestartRequest:
+class PutRestartRequest(PrivilegedWrite):
     """Ask every worker to restart its share of a connector."""
 
-    call_id: str
-    request_id: str
-    writer_epoch: int
     name: str
     only_failed: bool
     include_tasks: bool
-    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutTaskCount:
+class PutTaskCount(PrivilegedWrite):
     """Record how many tasks may hold transactional ids, once the earlier ones were fenced."""
 
-    call_id: str
-    request_id: str
-    writer_epoch: int
     name: str
     task_count: int
-    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutSessionKey:
+class PutSessionKey(PrivilegedWrite):
     """Write the key that signs calls between workers."""
 
-    call_id: str
-    request_id: str
-    writer_epoch: int
     key: bytes = field(repr=False)
     algorithm: str
-    author: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PutLoggerLevel:
+class PutLoggerLevel(Write):
     """Set a logger's level on every worker; any worker may."""
 
-    call_id: str
-    request_id: str
     logger: str
     level: str
-    author: str = ""
 
 
 ConfigRequest = (
@@ -118,8 +107,6 @@ ConfigRequest = (
     | PutSessionKey
     | PutLoggerLevel
 )
-#: What any worker may write, leader or not.
-UNPRIVILEGED = (PutTargetState, PutLoggerLevel)
 
 
 @dataclass(frozen=True, slots=True)

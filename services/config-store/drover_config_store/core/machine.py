@@ -22,14 +22,14 @@ from drover.model.config import (
     SessionKey,
     TaskConfigsUpdated,
 )
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover_config_store.core import records
 from drover_config_store.core.answers import Answers
 from drover_config_store.core.config_state import ConfigState
 from drover_config_store.core.events import (
-    UNPRIVILEGED,
     ConfigRequest,
     DeleteConnector,
+    PrivilegedWrite,
     PutConnectorConfig,
     PutLoggerLevel,
     PutRestartRequest,
@@ -73,11 +73,11 @@ class ConfigMachine:
 
     def __init__(
         self,
-        history: EventHistory[ConfigEvent] | None = None,
+        history: ChangeBuffer[ConfigEvent] | None = None,
         *,
         versions_max: int = VERSIONS_MAX_DEFAULT,
     ) -> None:
-        self.history = EventHistory[ConfigEvent]() if history is None else history
+        self.history = ChangeBuffer[ConfigEvent]() if history is None else history
         self._state = ConfigState()
         self._pasts = ConnectorPasts(versions_max)
         self._answers = Answers()
@@ -112,7 +112,7 @@ class ConfigMachine:
         self._answers.park(event, len(decided))
         return Outcome(
             records=decided,
-            writer_epoch=None if isinstance(event, UNPRIVILEGED) else event.writer_epoch,
+            writer_epoch=event.writer_epoch if isinstance(event, PrivilegedWrite) else None,
             request_id=event.request_id,
             author=event.author,
         )

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from drover.log.connect_json import (
     INT32_MAX,
+    UnknownKindError,
     UnreadableRecordError,
     dump,
     is_unicode,
@@ -177,7 +178,7 @@ def decode(key: bytes, value: bytes | None) -> ConfigRecord:
         return LoggerLevelRecord(logger, _read_level(_present(value)))
     if text == _SESSION_KEY:
         return SessionKeyRecord(_read_session_key(_present(value)))
-    raise UnreadableRecordError("the key is of no known kind")
+    raise UnknownKindError(text)
 
 
 # writing

@@ -5,7 +5,7 @@ from itertools import islice
 
 from drover.machine import AppendFailed, Complete, Instruction, Outcome, Replayed, SetTimer
 from drover.model.status import StatusChange, StatusEvent, StatusSnapshot, TopicKey, TopicStatus
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover_status_store.core.draft import Draft
 from drover_status_store.core.events import (
     AnswerLost,
@@ -37,8 +37,8 @@ _HIDDEN_SEEN = SetTimer("hidden-seen", 0, HiddenSeen())
 class StatusMachine:
     """Log-backed machine of the status store: the last word about every connector and task."""
 
-    def __init__(self, history: EventHistory[StatusChange] | None = None) -> None:
-        self.history = EventHistory[StatusChange]() if history is None else history
+    def __init__(self, history: ChangeBuffer[StatusChange] | None = None) -> None:
+        self.history = ChangeBuffer[StatusChange]() if history is None else history
         self._state = StatusState()
         self._writers = Writers()
         self._repeat_is_due = False

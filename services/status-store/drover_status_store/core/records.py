@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from drover.log.connect_json import (
     INT32_MAX,
+    UnknownKindError,
     UnreadableRecordError,
     dump,
     is_unicode,
@@ -117,7 +118,7 @@ def _status_key(text: str) -> StatusKey:
         return parse_name(text, _CONNECTOR)
     if text.startswith(_TASK):
         return parse_task_id(text, _TASK)
-    raise UnreadableRecordError("the key is of no known kind")
+    raise UnknownKindError(text)
 
 
 def _status_value(status: Status) -> bytes:

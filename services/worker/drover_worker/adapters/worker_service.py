@@ -11,7 +11,7 @@ from drover.clock import Clock
 from drover.codec.common import invalid_field
 from drover.errors import InvalidArgumentError, Reason
 from drover.rpc.interceptors import remaining_s
-from drover.rpc.parts import PartsInProgress
+from drover.rpc.multipart import PartsInProgress
 from drover_worker.admin import cluster
 from drover_worker.admin import connector_changes as changes
 from drover_worker.admin.admin import Admin

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from drover.errors import DroverError, InvalidArgumentError, Reason, UnavailableError, Violation
 from drover.log.kafka import errors
-from drover.log.kafka.told_once import told_once
+from drover.log.kafka.repeated_line_filter import repeated_line_filter
 from drover.log.log import closed_error
 from drover.log.storage import KafkaStorage
 
@@ -86,7 +86,7 @@ class KafkaClient:
     def __init__(self, storage: KafkaStorage, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.storage = storage
         self.timeout_s = timeout_s
-        self._logger = told_once()
+        self._logger = repeated_line_filter()
         self._refused: tuple[KafkaError, float] | None = None
         self._common: dict[str, Any] = {
             "reconnect.backoff.max.ms": RECONNECT_MAX_MS,

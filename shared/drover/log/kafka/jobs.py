@@ -12,7 +12,7 @@ import structlog
 from confluent_kafka import KafkaError, Message, Producer
 
 from drover.errors import DroverError, InternalError, Reason, ResourceExhaustedError
-from drover.log.kafka.leaving import wait_until_ended
+from drover.log.kafka.client_shutdown import wait_until_ended
 from drover.log.kafka.records import GroupPosition, Place, Produced
 from drover.log.log import closed_error
 

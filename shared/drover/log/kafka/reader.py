@@ -16,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 from drover.errors import DroverError
 from drover.log.kafka import errors
 from drover.log.kafka.client import KafkaClient
-from drover.log.kafka.leaving import wait_until_ended
+from drover.log.kafka.client_shutdown import wait_until_ended
 from drover.log.kafka.progress import Progress
 from drover.log.kafka.records import EARLIEST, Headers, KafkaRecord, ReadBatch
 from drover.log.log import closed_error

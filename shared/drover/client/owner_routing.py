@@ -44,7 +44,7 @@ _END = object()
 _LEAVING = {Reason.SERVICE_UNREACHABLE, Reason.DRAINING, Reason.COORDINATOR_NOT_AVAILABLE}
 
 
-class FollowingChannel:
+class OwnerRoutingChannel:
     """What a generated stub needs of a channel; connects with the first call.
 
     A call that another coordinator has to answer is repeated there within its deadline: the first
@@ -255,7 +255,7 @@ class _Stream:
     """A stream from a group's owner, as far as ``drover.client.calls`` uses one."""
 
     def __init__(
-        self, following: FollowingChannel, group_id: str, begin: Callable[[str], Any]
+        self, following: OwnerRoutingChannel, group_id: str, begin: Callable[[str], Any]
     ) -> None:
         self._following = following
         self._group_id = group_id

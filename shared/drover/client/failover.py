@@ -15,7 +15,7 @@ from drover.errors import DeadlineExceededError, DroverError, UnavailableError
 from drover.rpc.status import from_rpc_error
 
 
-class ReplicasChannel:
+class FailoverChannel:
     """What a generated stub needs of a channel; connects with the first call.
 
     All calls go to one server, so that what it knows of its callers stays in one place. When it
@@ -93,7 +93,7 @@ class ReplicasChannel:
 class _Stream:
     """A stream, as far as ``drover.client.calls`` uses one."""
 
-    def __init__(self, replicas: ReplicasChannel, turn: int, call: Any) -> None:
+    def __init__(self, replicas: FailoverChannel, turn: int, call: Any) -> None:
         self._replicas = replicas
         self._turn = turn
         self._call = call

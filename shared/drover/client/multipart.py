@@ -1,6 +1,6 @@
 """Sets of task configs, which may be larger than a message: sent in parts, taken as one.
 
-``drover.rpc.parts`` puts them together.
+``drover.rpc.multipart`` puts them together.
 """
 
 import asyncio

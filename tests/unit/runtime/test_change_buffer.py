@@ -3,12 +3,12 @@
 import pytest
 
 from drover.errors import OutOfRangeError, Reason
-from drover.runtime.history import EventHistory
+from drover.runtime.change_buffer import ChangeBuffer
 from drover.testing import raises_reason
 
 
-def _filled(count: int, **limits: int) -> EventHistory[str]:
-    history = EventHistory[str](**limits)
+def _filled(count: int, **limits: int) -> ChangeBuffer[str]:
+    history = ChangeBuffer[str](**limits)
     for offset in range(count):
         history.record_seen(offset, [f"e{offset}"], size_bytes=10)
     history.validate()
@@ -31,7 +31,7 @@ def test_records_without_changes_move_the_end() -> None:
 
 
 def test_a_record_may_cause_several_changes() -> None:
-    history = EventHistory[str]()
+    history = ChangeBuffer[str]()
     history.record_seen(0, ["a", "b"])
     history.record_seen(1, ["c"])
     assert history.read(0) == ["a", "b", "c"]
@@ -89,8 +89,8 @@ def test_a_reader_ahead_of_the_log_reads_another_log() -> None:
 HOUR_MS = 3_600_000
 
 
-def shared_history(max_events: int = 100) -> EventHistory[str]:
-    return EventHistory(max_events=max_events, complete_ms=12 * HOUR_MS)
+def shared_history(max_events: int = 100) -> ChangeBuffer[str]:
+    return ChangeBuffer(max_events=max_events, complete_ms=12 * HOUR_MS)
 
 
 def test_gaps_of_a_shared_log_are_no_holes() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
-from drover.client import CoordinatorsClient, following
+from drover.client import CoordinatorsClient, owner_routing
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.rpc.server import RpcServer
 from drover.testing import raises_reason
@@ -84,7 +84,7 @@ async def test_calls_go_to_the_owner_without_asking_each_time(
     three: list[Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for patience in ("FIND_TIMEOUT_S", "PROBE_EVERY_S"):
-        monkeypatch.setattr(following, patience, 60.0)
+        monkeypatch.setattr(owner_routing, patience, 60.0)
     async with CoordinatorsClient([each.address for each in three]) as client:
         for _ in range(3):
             assert await beat(client) is False
@@ -149,7 +149,7 @@ async def test_an_owner_that_is_gone_is_looked_for_until_somebody_knows_another(
 async def test_a_call_at_a_frozen_owner_goes_on_at_the_next_one(
     three: list[Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "PROBE_EVERY_S", 0.05)
+    monkeypatch.setattr(owner_routing, "PROBE_EVERY_S", 0.05)
     first, second, third = three
     async with CoordinatorsClient([each.address for each in three]) as client:
         assert await beat(client) is False
@@ -180,7 +180,7 @@ async def test_when_nobody_knows_the_owner_that_is_the_answer(three: list[Script
 async def test_a_call_outlasts_a_search_that_nobody_answered_in_time(
     three: list[Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "FIND_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(owner_routing, "FIND_TIMEOUT_S", 0.1)
     for each in three:
         each.frozen.clear()
     async with CoordinatorsClient([each.address for each in three]) as client:
@@ -196,7 +196,7 @@ async def test_a_call_outlasts_a_search_that_nobody_answered_in_time(
 async def test_of_too_many_connections_the_one_goes_that_was_not_used_for_longest(
     three: list[Scripted], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "CHANNELS_MAX", 2)
+    monkeypatch.setattr(owner_routing, "CHANNELS_MAX", 2)
     first, second, third = (each.address for each in three)
     async with CoordinatorsClient([first]) as client:
         used, unused = client.direct(first), client.direct(second)

@@ -20,7 +20,7 @@ EntryT_co = TypeVar("EntryT_co", covariant=True)
 
 
 class Part(Protocol[EntryT_co]):
-    """A message with a part of a set; ``drover.client.parts`` sends such."""
+    """A message with a part of a set; ``drover.client.multipart`` sends such."""
 
     @property
     def connector(self) -> str:

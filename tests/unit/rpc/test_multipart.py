@@ -5,8 +5,8 @@ import pytest
 from drover.api.common.v1.ids_pb2 import TaskId
 from drover.api.config_store.v1 import config_store_service_pb2 as pb
 from drover.errors import AbortedError, InvalidArgumentError, Reason
-from drover.rpc import parts as module
-from drover.rpc.parts import SETS_MAX, SILENCE_MAX_MS, PartsInProgress
+from drover.rpc import multipart as module
+from drover.rpc.multipart import SETS_MAX, SILENCE_MAX_MS, PartsInProgress
 from drover.testing import ManualClock
 
 Parts = PartsInProgress[pb.TaskConfigEntry]

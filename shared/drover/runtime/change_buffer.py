@@ -25,7 +25,7 @@ class _Entry(Generic[EventT]):
     timestamp_ms: int
 
 
-class EventHistory(Generic[EventT]):
+class ChangeBuffer(Generic[EventT]):
     """Every change caused by the records from ``start_offset`` up to ``end_offset``.
 
     A log-backed machine fills it in ``replay``, live and at load, so that watchers resume across a
@@ -66,7 +66,7 @@ class EventHistory(Generic[EventT]):
         return self._end_offset
 
     @classmethod
-    def of(cls, log: Log) -> "EventHistory[EventT]":
+    def of(cls, log: Log) -> "ChangeBuffer[EventT]":
         """An empty history of a log."""
         followed = isinstance(log, FollowedLog)
         return cls(complete_ms=SHARED_LOG_COMPLETE_MS if followed else None)

@@ -23,7 +23,7 @@ def report_defect(name: str, where: str, event: object) -> InternalError:
     return InternalError(f"{name} has a defect (in {where}); its log has the trace at this time")
 
 
-class Fold(Generic[R]):
+class LogReplay(Generic[R]):
     """Replays records into a machine, and knows how far it is.
 
     Args:

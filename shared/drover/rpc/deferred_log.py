@@ -7,7 +7,7 @@ from drover.log.log import FollowedLog, LogRecord, StoredRecord
 from drover.model.ids import Term
 
 
-class LateLog:
+class DeferredLog:
     """Stands for a ``FollowedLog`` that ``arrived`` gives later, so that a service listens before.
 
     Args:

@@ -14,7 +14,7 @@ AGAIN_AFTER_S = 600.0
 _CHANGING = re.compile(r"\d+|0x[0-9a-f]+")
 
 
-class _ToldOnce(logging.Handler):
+class _RepeatedLineFilter(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._told_at: OrderedDict[str, float] = OrderedDict()
@@ -35,8 +35,8 @@ class _ToldOnce(logging.Handler):
             _logger.log(level, "kafka client", line=line)
 
 
-def told_once() -> logging.Logger:
+def repeated_line_filter() -> logging.Logger:
     """A logger for clients of Kafka; one for all of a process's."""
     logger = logging.Logger("drover kafka", logging.INFO)
-    logger.addHandler(_ToldOnce())
+    logger.addHandler(_RepeatedLineFilter())
     return logger
