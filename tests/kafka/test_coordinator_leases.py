@@ -7,8 +7,8 @@ import pytest
 
 from drover.errors import UnavailableError
 from drover.log.storage import KafkaStorage
-from drover_coordinator.core.lease_table import Identity
-from drover_coordinator.core.ownership import Beat, Claim, Lease, Renew, TableSeen
+from drover_coordinator.core.ownership.lease_table import Identity
+from drover_coordinator.core.ownership.machine import Beat, Claim, Lease, Renew, TableSeen
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.coordinator_store import CoordinatorStore, small_storage
 from tests.support.lease_courses import COURSES, LATER_A, A, B

@@ -21,8 +21,8 @@ from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.testing import raises_reason
-from drover_coordinator.kafka.sink_groups import SinkGroups
-from drover_coordinator.offsets import OffsetStore
+from drover_coordinator.backends.kafka.sink_groups import SinkGroups
+from drover_coordinator.offset_store import OffsetStore
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import QUIET, create_topic, produce, read_all

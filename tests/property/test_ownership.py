@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drover_coordinator.core.ownership import patience_ms, spread
+from drover_coordinator.core.ownership.machine import patience_ms, spread
 from tests.support.ownership_world import LEASE_MS, OwnershipWorld
 
 FAULTS_UNTIL_MS = 30_000

@@ -8,7 +8,7 @@ from drover.model.claims import ClaimRequest
 from drover.model.group import GroupDescription, WatchedGroup
 from drover.model.ids import TaskId
 from drover.model.offsets import TaskOffsets
-from drover_coordinator.core.events import (
+from drover_coordinator.core.groups.events import (
     CallAbandoned,
     CheckMember,
     CommitGroupOffsets,
@@ -28,11 +28,11 @@ from drover_coordinator.core.events import (
     member_channel,
     watch_channel,
 )
-from drover_coordinator.core.failures import fenced_instance, unknown_member
-from drover_coordinator.core.machine import GroupsMachine
-from drover_coordinator.core.ownership import OwnershipSettings
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.records import decode_record, encode_record
+from drover_coordinator.core.groups.failures import fenced_instance, unknown_member
+from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.core.groups.settings import GroupSettings
+from drover_coordinator.core.ownership.machine import OwnershipSettings
+from drover_coordinator.record_codec import decode_record, encode_record
 from tests.simulation.data_store import DataStore
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network, ServerCall, Stream

@@ -1,7 +1,7 @@
 """Which shards a simulated coordinator serves: all for ever, or those that its leases say.
 
 The leases are decided by the real ``Ownership`` machine; the shell around it does what
-``services/coordinator/drover_coordinator/shards_sharing.py`` and ``shards.py`` do.
+``services/coordinator/drover_coordinator/sharding`` does.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from functools import partial
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.group import shard_of
 from drover.model.ids import Term
-from drover_coordinator.core.machine import GroupsMachine
-from drover_coordinator.core.ownership import (
+from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.core.ownership.machine import (
     Event,
     Load,
     LoadDone,

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from drover_coordinator.core.lease_table import Identity, LeaseTable, carried_out
-from drover_coordinator.core.ownership import Lease, Peer, Write
+from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, carried_out
+from drover_coordinator.core.ownership.machine import Lease, Peer, Write
 
 
 class MemoryLeaseTable:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from drover_coordinator.core.ownership import (
+from drover_coordinator.core.ownership.machine import (
     Instruction,
     Load,
     LoadDone,

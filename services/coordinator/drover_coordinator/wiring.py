@@ -11,15 +11,15 @@ from drover.clock import Clock
 from drover.log.log import Log
 from drover.rpc.server import RpcServer
 from drover.rpc.stopping import unless_stopped
-from drover_coordinator.core.lease_table import Identity
-from drover_coordinator.core.ownership import Ownership, OwnershipSettings
-from drover_coordinator.leases import LeaseStore, SharedLeases
-from drover_coordinator.listening import checking
-from drover_coordinator.offsets import OffsetStore
+from drover_coordinator.backlog_probe import checking
+from drover_coordinator.core.ownership.lease_table import Identity
+from drover_coordinator.core.ownership.machine import Ownership, OwnershipSettings
+from drover_coordinator.offset_store import OffsetStore
 from drover_coordinator.server import SERVICE_NAME, CoordinatorServicer
 from drover_coordinator.settings import CoordinatorSettings
-from drover_coordinator.shards import Companion, Roles, Shards
-from drover_coordinator.shards_sharing import Sharing
+from drover_coordinator.sharding.leases import LeaseStore, SharedLeases
+from drover_coordinator.sharding.shard_manager import Sharing
+from drover_coordinator.sharding.shards import Companion, Roles, Shards
 
 DRAIN_GRACE_S = 5.0
 

@@ -32,11 +32,11 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.rpc.server import RpcServer
 from drover.rpc.status import from_rpc_error
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.embedded_offsets import EmbeddedOffsets
+from drover_coordinator.backends.embedded.offsets import EmbeddedOffsets
+from drover_coordinator.backends.embedded.shard_files import open_shard_log
+from drover_coordinator.core.groups.settings import GroupSettings
 from drover_coordinator.server import SERVICE_NAME, CoordinatorServicer
-from drover_coordinator.shards import Alone, Shards
-from drover_coordinator.shards_setup import open_shard_log
+from drover_coordinator.sharding.shards import Alone, Shards
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 
 TASK = TaskId("flights", 0)

@@ -7,16 +7,16 @@ import pytest
 from drover.log.connect_json import UnreadableRecordError
 from drover.model.claims import NOBODY, TaskClaim
 from drover.model.ids import TaskId, Term
-from drover_coordinator.core.lease_table import LeaseTable, carried_out
-from drover_coordinator.core.ownership import Lease, Peer
-from drover_coordinator.core.task_claims import ClaimRecord, ClaimsRecord, CommitRecord
-from drover_coordinator.kafka.records import (
+from drover_coordinator.backends.kafka.control_records import (
     OwnerRecord,
     decode_claims_record,
     decode_table,
     encode_changes,
     encode_claims_record,
 )
+from drover_coordinator.core.claims.task_claims import ClaimRecord, ClaimsRecord, CommitRecord
+from drover_coordinator.core.ownership.lease_table import LeaseTable, carried_out
+from drover_coordinator.core.ownership.machine import Lease, Peer
 from tests.support.lease_courses import COURSES
 
 TASK = TaskId('c-"1"', 7)

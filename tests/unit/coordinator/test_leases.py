@@ -11,17 +11,22 @@ import pytest
 from drover.errors import Reason
 from drover.log.directory import DataDirectory
 from drover.testing import ManualClock, raises_reason
-from drover_coordinator import lease_file
-from drover_coordinator.core.lease_table import Identity, LeaseTable, carried_out
-from drover_coordinator.core.ownership import (
+from drover_coordinator.backends.embedded import lease_file
+from drover_coordinator.backends.embedded.lease_file import (
+    FileLeases,
+    LeaseFile,
+    lock_address,
+    lock_name,
+)
+from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, carried_out
+from drover_coordinator.core.ownership.machine import (
     Beat,
     Claim,
     Lease,
     Peer,
     Renew,
 )
-from drover_coordinator.lease_file import FileLeases, LeaseFile, lock_address, lock_name
-from drover_coordinator.leases import SharedLeases
+from drover_coordinator.sharding.leases import SharedLeases
 from tests.support.lease_courses import COURSES, A, B
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from drover_coordinator.core.ownership import (
+from drover_coordinator.core.ownership.machine import (
     Beat,
     Claim,
     Event,

@@ -11,8 +11,8 @@ from drover.model.group import (
     RetryJoin,
     Synced,
 )
-from drover_coordinator.core.events import MemberStreamBroken, WatchEnded
-from drover_coordinator.core.settings import WATCHES_PER_MEMBER_MAX, GroupSettings
+from drover_coordinator.core.groups.events import MemberStreamBroken, WatchEnded
+from drover_coordinator.core.groups.settings import WATCHES_PER_MEMBER_MAX, GroupSettings
 from tests.support.group_harness import GROUP, REBALANCE_MS, SESSION_MS, GroupHarness
 
 LEFT, UNKNOWN = LeaveOutcome.LEFT, LeaveOutcome.UNKNOWN_MEMBER_ID

@@ -12,10 +12,10 @@ from drover.errors import Reason, UnavailableError
 from drover.model.group import shard_of
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
-from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.backends.embedded.shard_files import open_shard_log
+from drover_coordinator.core.groups.settings import GroupSettings
 from drover_coordinator.server import CoordinatorServicer
-from drover_coordinator.shards import Alone, Shards
-from drover_coordinator.shards_setup import open_shard_log
+from drover_coordinator.sharding.shards import Alone, Shards
 
 COUNT = 2
 
