@@ -104,7 +104,7 @@ BUGS: Mapping[str, Bug] = {
     ),
     "any-generation": Bug(
         "only members of the present generation are given its assignment",
-        "drover_coordinator.core.groups.serving.refusal",
+        "drover_coordinator.core.groups.sync.refusal",
         _refuse_no_generation,
     ),
     "no-catching-up": Bug(

@@ -99,8 +99,8 @@ class EmbeddedOffsets:
         check_waiting(self._waiting_count, offset_store.WAITING_MAX)
         self._waiting_count += 1
         try:
-            turn = partial(_in_time, work, time.monotonic() + shared_writes.WAIT_MAX_S)
-            return await asyncio.get_running_loop().run_in_executor(threads, turn)
+            work_in_time = partial(_in_time, work, time.monotonic() + shared_writes.WAIT_MAX_S)
+            return await asyncio.get_running_loop().run_in_executor(threads, work_in_time)
         finally:
             self._waiting_count -= 1
 

@@ -1,7 +1,7 @@
-"""Offsets that nobody needs any more, and groups that have none left (rule O6).
+"""Expiry of offsets, and of empty groups that have none left (rule O6).
 
-A sweep looks at everything once, a bounded number of offsets in a turn; between two turns others
-have theirs.
+A sweep examines every group once, in steps of bounded size, so that other events are handled
+between two steps.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,21 +12,21 @@ from drover.model.offsets import GroupOffset, TopicPartition
 from drover_coordinator.core.groups.deletion import remove
 from drover_coordinator.core.groups.events import ExpiryDue, ExpiryNotDurable
 from drover_coordinator.core.groups.group import Group
-from drover_coordinator.core.groups.outcome_builder import Turn
+from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
 from drover_coordinator.core.groups.records import OffsetRecord
 from drover_coordinator.core.groups.settings import GroupSettings
 from drover_coordinator.core.groups.subscriptions import CONSUMER, subscribed_topics
 
 EXPIRY_KEY = "expiry"
-#: How many groups and offsets a turn looks at, all in all.
+#: How many groups and offsets one step examines, counted together.
 STEP_MAX = 1_000
-#: Between two turns of a sweep.
+#: The pause between two steps of a sweep.
 STEP_PAUSE_MS = 10
 
 
 @dataclass(slots=True)
 class Sweep:
-    """What is still to be looked at: groups, and the rest of the offsets of the present one."""
+    """What is left to examine: groups, and the remaining offsets of the current one."""
 
     group_ids: Iterator[str]
     group_id: str | None = None
@@ -34,14 +34,18 @@ class Sweep:
 
 
 def begin(groups: Mapping[str, Group]) -> Sweep:
-    """A sweep over the groups that are there now."""
+    """A sweep over the groups that exist now."""
     return Sweep(iter(tuple(groups)))
 
 
 def step(
-    sweep: Sweep, groups: Mapping[str, Group], turn: Turn, settings: GroupSettings, floor: int
+    sweep: Sweep,
+    groups: Mapping[str, Group],
+    builder: OutcomeBuilder,
+    settings: GroupSettings,
+    floor: int,
 ) -> bool:
-    """Look at a few more and remove what has expired; False when the sweep is through."""
+    """Examine the next groups and remove expired offsets; False when the sweep is done."""
     gone: list[Group] = []
     budget = STEP_MAX
     while budget > 0:
@@ -56,34 +60,34 @@ def step(
         if group is not None:
             examined, sweep.partitions = sweep.partitions[:budget], sweep.partitions[budget:]
             budget -= len(examined)
-            expired = _expired(group, examined, turn.now_ms, settings.offsets_retention_ms)
+            expired = _expired(group, examined, builder.now_ms, settings.offsets_retention_ms)
             for at in expired:
-                turn.append(OffsetRecord(group.group_id, at, None))
+                builder.append(OffsetRecord(group.group_id, at, None))
             if sweep.partitions:
                 continue
             nothing_left = len(group.offsets) == len(expired)
             if nothing_left and group.state is GroupState.EMPTY and not group.pending:
                 gone.append(group)
         sweep.group_id = None
-    remove(gone, turn, floor)
+    remove(gone, builder, floor)
     return budget <= 0
 
 
-def again(turn: Turn, *, in_ms: int, begins: bool) -> None:
-    """Set the timer of the next step, or of the next sweep. It outlives a refused append."""
-    turn.set_timer(EXPIRY_KEY, turn.now_ms + in_ms, ExpiryDue(begins))
-    if turn.records:
-        turn.on_append_failed = ExpiryNotDurable()
+def again(builder: OutcomeBuilder, *, in_ms: int, begins: bool) -> None:
+    """Set the timer of the next step or sweep; if the append is refused, set it again."""
+    builder.set_timer(EXPIRY_KEY, builder.now_ms + in_ms, ExpiryDue(begins))
+    if builder.records:
+        builder.on_append_failed = ExpiryNotDurable()
 
 
 def _expired(
     group: Group, examined: list[TopicPartition], now_ms: int, retention_ms: int
 ) -> list[TopicPartition]:
-    """Which of ``examined`` are no longer needed.
+    """Which of ``examined`` have expired.
 
-    A simple group's go by the time of their commit. Those of a group that had members go once it
-    is empty, at the earliest after that; those of a group of consumers that has members once
-    nobody reads their topic. A group of another kind keeps them while it has members.
+    Retention counts from the commit, and in a group that had members not before it became empty.
+    A stable group of consumers loses offsets of topics that no member subscribes to. Any other
+    group with members keeps all.
     """
     subscribed: frozenset[str] | None = frozenset()
     empty_since_ms = 0

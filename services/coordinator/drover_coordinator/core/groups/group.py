@@ -1,8 +1,8 @@
-"""One group: its members, who waits for what, and what its next record would be.
+"""One group: its members, its parked calls, and its next record.
 
 Hard state (``hard`` and what mirrors it: the generation, the leader, the assignments) is the last
-record that was made durable; only ``apply`` changes it. All else is soft and is lost in a restart:
-who has joined since, which calls are parked, which ids are pending.
+durable record; only ``apply`` and ``note`` change it. The rest is soft and lost in a restart:
+members that joined since, parked calls, pending ids.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ class InitialDelay:
 
 
 class Group:
-    """One group's machine state. ``join``, ``serving`` and ``rebalance`` hold its rules."""
+    """One group's state. Its rules are in ``rebalance`` and in the modules of the calls."""
 
     __slots__ = (
         "_parked_join_count",

@@ -30,7 +30,7 @@ from drover_coordinator.core.groups.failures import (
 )
 from drover_coordinator.core.groups.fencing import refusal
 from drover_coordinator.core.groups.group import Group
-from drover_coordinator.core.groups.outcome_builder import Turn
+from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
 from drover_coordinator.core.groups.records import OffsetRecord
 from drover_coordinator.core.groups.sessions import show_life
 from drover_coordinator.core.groups.subscriptions import CONSUMER, subscribed_topics
@@ -41,14 +41,14 @@ PAGE_DEFAULT_SIZE = 1_000
 _POSITION_BYTES = 64
 
 
-def commit(group: Group | None, event: CommitGroupOffsets, turn: Turn) -> None:
+def commit(group: Group | None, event: CommitGroupOffsets, builder: OutcomeBuilder) -> None:
     """Store positions, all that are acceptable in one append (O1 to O4)."""
     refused = _commit_refusal(group, event)
     if refused is not None:
-        turn.fail(event.call_id, refused)
+        builder.fail(event.call_id, refused)
         return
     if group is not None and group.state is GroupState.COMPLETING_REBALANCE:
-        turn.complete(event.call_id, GroupCommit(rebalance_in_progress=True))
+        builder.complete(event.call_id, GroupCommit(rebalance_in_progress=True))
         return
     outcomes = []
     for offset in event.offsets:
@@ -63,14 +63,14 @@ def commit(group: Group | None, event: CommitGroupOffsets, turn: Turn) -> None:
             offset=offset.offset,
             leader_epoch=offset.leader_epoch,
             metadata=offset.metadata,
-            commit_time_ms=turn.now_ms,
+            commit_time_ms=builder.now_ms,
             expire_time_ms=offset.expire_time_ms,
         )
-        turn.append(OffsetRecord(event.group_id, at, committed))
-    turn.complete(event.call_id, GroupCommit(tuple(outcomes)))
+        builder.append(OffsetRecord(event.group_id, at, committed))
+    builder.complete(event.call_id, GroupCommit(tuple(outcomes)))
     member = group.members.get(event.member_id) if group is not None else None
     if group is not None and member is not None:
-        show_life(group, member, turn)  # sets no timer, which a refused append would lose
+        show_life(group, member, builder)  # sets no timer, which a refused append would lose
 
 
 def new_count(group: Group | None, event: CommitGroupOffsets) -> int:
@@ -92,22 +92,22 @@ def _commit_refusal(group: Group | None, event: CommitGroupOffsets) -> DroverErr
     return refusal(group, event.member_id, event.instance_id, event.generation)
 
 
-def fetch(group: Group | None, event: FetchGroupOffsets, turn: Turn) -> None:
+def fetch(group: Group | None, event: FetchGroupOffsets, builder: OutcomeBuilder) -> None:
     """Answer positions in any state (O5); -1 for what is not committed."""
     offsets = group.offsets if group is not None else {}
     if event.partitions:
-        _fetch_named(offsets, event, turn)
+        _fetch_named(offsets, event, builder)
     else:
-        _fetch_all(offsets, event, turn)
+        _fetch_all(offsets, event, builder)
 
 
 def _fetch_named(
-    offsets: dict[TopicPartition, GroupOffset], event: FetchGroupOffsets, turn: Turn
+    offsets: dict[TopicPartition, GroupOffset], event: FetchGroupOffsets, builder: OutcomeBuilder
 ) -> None:
     """A token says how many of the partitions were answered."""
     token = event.page_token
     if token and not (token.isascii() and token.isdecimal() and len(token) <= 9):
-        turn.fail(event.call_id, bad_page_token())
+        builder.fail(event.call_id, bad_page_token())
         return
     start = int(token or "0")
     found = (
@@ -115,18 +115,18 @@ def _fetch_named(
         for at in event.partitions[start:]
     )
     page, more = _page(found, len(event.partitions))
-    turn.complete(event.call_id, GroupOffsetPage(page, str(start + len(page)) if more else ""))
+    builder.complete(event.call_id, GroupOffsetPage(page, str(start + len(page)) if more else ""))
 
 
 def _fetch_all(
-    offsets: dict[TopicPartition, GroupOffset], event: FetchGroupOffsets, turn: Turn
+    offsets: dict[TopicPartition, GroupOffset], event: FetchGroupOffsets, builder: OutcomeBuilder
 ) -> None:
     """A token names the partition that the page before ended with."""
     after: tuple[str, int] = ("", 0)
     if event.page_token:
         partition, _, topic = event.page_token.partition("/")
         if not (topic and partition.isascii() and partition.isdecimal() and len(partition) <= 10):
-            turn.fail(event.call_id, bad_page_token())
+            builder.fail(event.call_id, bad_page_token())
             return
         after = (topic, int(partition))
     size = event.page_size or PAGE_DEFAULT_SIZE
@@ -134,7 +134,7 @@ def _fetch_all(
     first = heapq.nsmallest(size + 1, left)
     page, more = _page((offsets[TopicPartition(*at)] for at in first), size)
     token = f"{page[-1].partition}/{page[-1].topic}" if more else ""
-    turn.complete(event.call_id, GroupOffsetPage(page, token))
+    builder.complete(event.call_id, GroupOffsetPage(page, token))
 
 
 def _page(found: Iterable[GroupOffset], size: int) -> tuple[tuple[GroupOffset, ...], bool]:
@@ -149,15 +149,15 @@ def _page(found: Iterable[GroupOffset], size: int) -> tuple[tuple[GroupOffset, .
     return tuple(page), False
 
 
-def delete(group: Group | None, event: DeleteGroupOffsets, turn: Turn) -> None:
+def delete(group: Group | None, event: DeleteGroupOffsets, builder: OutcomeBuilder) -> None:
     """Remove positions that nobody reads on from (A4)."""
     if group is None:
-        turn.fail(event.call_id, group_not_found(event.group_id))
+        builder.fail(event.call_id, group_not_found(event.group_id))
         return
     subscribed: frozenset[str] | None = frozenset()
     if group.state is not GroupState.EMPTY:
         if group.protocol_type != CONSUMER:
-            turn.fail(event.call_id, non_empty_group(group.group_id, len(group.members)))
+            builder.fail(event.call_id, non_empty_group(group.group_id, len(group.members)))
             return
         subscribed = subscribed_topics(group)
     results = []
@@ -167,6 +167,6 @@ def delete(group: Group | None, event: DeleteGroupOffsets, turn: Turn) -> None:
         else:
             outcome = GroupOffsetDeletion.DELETED
             if at in group.offsets:
-                turn.append(OffsetRecord(group.group_id, at, None))
+                builder.append(OffsetRecord(group.group_id, at, None))
         results.append(GroupOffsetDeleted(at, outcome))
-    turn.complete(event.call_id, tuple(results))
+    builder.complete(event.call_id, tuple(results))

@@ -10,12 +10,15 @@ from drover_coordinator.core.groups import (
     deletion,
     expiry,
     group_offsets,
+    heartbeat,
     join,
+    leave,
     listing,
     rebalance,
-    serving,
     static_members,
+    sync,
     validate,
+    watch,
 )
 from drover_coordinator.core.groups.events import (
     AssignmentNotDurable,
@@ -56,9 +59,9 @@ from drover_coordinator.core.groups.failures import (
 from drover_coordinator.core.groups.fencing import refusal
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.member import Member
-from drover_coordinator.core.groups.outcome_builder import Turn
+from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
 from drover_coordinator.core.groups.records import FloorRecord, LogValue, OffsetRecord
-from drover_coordinator.core.groups.sessions import alive_for, stream_broken
+from drover_coordinator.core.groups.sessions import alive_for
 from drover_coordinator.core.groups.settings import GROUPS_MAX, OFFSETS_MAX, GroupSettings
 
 _LIVE = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
@@ -132,7 +135,7 @@ class GroupsMachine:
         if not self._is_loaded:
             group.load(metadata)
             return ()
-        turn = Turn(metadata.state_timestamp_ms)
+        builder = OutcomeBuilder(metadata.state_timestamp_ms)
         hard = group.hard
         if hard is None or (metadata.generation, metadata.assigned) == (
             hard.generation,
@@ -140,10 +143,10 @@ class GroupsMachine:
         ):
             group.note(metadata)  # it was created, or a static member's place has another holder
         elif metadata.assigned:
-            rebalance.assignment_came(group, metadata, turn, self._settings)
+            rebalance.assignment_came(group, metadata, builder, self._settings)
         else:
-            rebalance.generation_began(group, metadata, turn, self._settings)
-        return turn.instructions
+            rebalance.generation_began(group, metadata, builder, self._settings)
+        return builder.instructions
 
     def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
         """Arm everything from now (rule P3).
@@ -152,26 +155,26 @@ class GroupsMachine:
         is a group with too many members; all others go on where they were.
         """
         self._is_loaded = True
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         self._groups = {
             group_id: group
             for group_id, group in self._groups.items()
             if group.hard is not None or group.offsets
         }
-        expiry.again(turn, in_ms=self._settings.offsets_retention_check_ms, begins=True)
+        expiry.again(builder, in_ms=self._settings.offsets_retention_check_ms, begins=True)
         for group in self._groups.values():
             group.restore()
             for member in group.members.values():
-                alive_for(group, member, turn, member.session_timeout_ms)
+                alive_for(group, member, builder, member.session_timeout_ms)
             too_many = len(group.members) > self._settings.group_max_size
             if group.state is GroupState.COMPLETING_REBALANCE or too_many:
-                rebalance.prepare(group, turn, self._settings)
+                rebalance.prepare(group, builder, self._settings)
             elif group.is_unused:
                 # the ids that were handed out went with the coordinator that did
                 due_ms = now_ms + self._settings.session_timeout_min_ms
                 key = join.pending_key(group.group_id, "")
-                turn.set_timer(key, due_ms, PendingDue(group.group_id, ""))
-        return turn.instructions
+                builder.set_timer(key, due_ms, PendingDue(group.group_id, ""))
+        return builder.instructions
 
     def validate(self) -> None:
         """Raise AssertionError when a group contradicts itself."""
@@ -208,16 +211,16 @@ class GroupsMachine:
             and group.state in _LIVE
             and event.instance_id in (None, member.instance_id)
         ):
-            # what `serving.heartbeat` does, for the one call that comes all the time
+            # as ``heartbeat.heartbeat``, without its cost: nearly all calls are this one
             member.watch_broken = False
             member.alive_until_ms = now_ms + member.session_timeout_ms
             return Outcome((), (Complete(event.call_id, False),))
         error = validate.check_heartbeat(event)
         if error is not None:
             return _failed(event.call_id, error)
-        turn = Turn(now_ms)
-        serving.heartbeat(group, event, turn)
-        return turn.outcome()
+        builder = OutcomeBuilder(now_ms)
+        heartbeat.heartbeat(group, event, builder)
+        return builder.outcome()
 
     def _join(self, event: JoinGroup, now_ms: int) -> Outcome[LogValue]:
         error = validate.check_join(event, self._settings)
@@ -232,9 +235,9 @@ class GroupsMachine:
             if len(self._groups) >= GROUPS_MAX:
                 return _failed(event.call_id, too_many_groups(event.group_id))
             group = self._new_group(event.group_id, now_ms)
-        turn = Turn(now_ms)
-        join.join(group, event, turn, self._settings)
-        return turn.outcome()
+        builder = OutcomeBuilder(now_ms)
+        join.join(group, event, builder, self._settings)
+        return builder.outcome()
 
     def _sync(self, event: SyncGroup, now_ms: int) -> Outcome[LogValue]:
         error = validate.check_sync(event)
@@ -243,9 +246,9 @@ class GroupsMachine:
         group = self._groups.get(event.group_id)
         if group is None:
             return self._unknown_member("SyncGroup", event)
-        turn = Turn(now_ms)
-        serving.sync(group, event, turn)
-        return turn.outcome()
+        builder = OutcomeBuilder(now_ms)
+        sync.sync(group, event, builder)
+        return builder.outcome()
 
     def _leave(self, event: LeaveGroup, now_ms: int) -> Outcome[LogValue]:
         error = validate.check_leave(event)
@@ -253,11 +256,11 @@ class GroupsMachine:
             return _failed(event.call_id, error)
         group = self._groups.get(event.group_id)
         if group is None:
-            return _completed(event.call_id, serving.unknown_leavers(event.leaving))
-        turn = Turn(now_ms)
-        serving.leave(group, event, turn, self._settings)
+            return _completed(event.call_id, leave.unknown_leavers(event.leaving))
+        builder = OutcomeBuilder(now_ms)
+        leave.leave(group, event, builder, self._settings)
         self._drop_if_unused(group)
-        return turn.outcome()
+        return builder.outcome()
 
     def _describe(self, event: DescribeGroup, now_ms: int) -> Outcome[LogValue]:
         error = validate.check_group("DescribeGroup", event.group_id)
@@ -286,22 +289,26 @@ class GroupsMachine:
                 error = not_available(event.group_id)
             if error is not None:
                 return _failed(event.call_id, error)
-            turn = Turn(now_ms)
-            rule(self._groups.get(event.group_id), event, turn)
-            return turn.outcome()
+            builder = OutcomeBuilder(now_ms)
+            rule(self._groups.get(event.group_id), event, builder)
+            return builder.outcome()
 
         return handle
 
-    def _delete_group(self, group: Group | None, event: DeleteGroup, turn: Turn) -> None:
-        deletion.delete(group, event, turn, self._floor)
+    def _delete_group(
+        self, group: Group | None, event: DeleteGroup, builder: OutcomeBuilder
+    ) -> None:
+        deletion.delete(group, event, builder, self._floor)
 
-    def _commit_offsets(self, group: Group | None, event: CommitGroupOffsets, turn: Turn) -> None:
+    def _commit_offsets(
+        self, group: Group | None, event: CommitGroupOffsets, builder: OutcomeBuilder
+    ) -> None:
         if group is None and len(self._groups) >= GROUPS_MAX:
-            turn.fail(event.call_id, too_many_groups(event.group_id))
+            builder.fail(event.call_id, too_many_groups(event.group_id))
         elif self._offset_count + group_offsets.new_count(group, event) > OFFSETS_MAX:
-            turn.fail(event.call_id, too_many_offsets(event.group_id))
+            builder.fail(event.call_id, too_many_offsets(event.group_id))
         else:
-            group_offsets.commit(group, event, turn)
+            group_offsets.commit(group, event, builder)
 
     def _check_member(self, event: CheckMember, now_ms: int) -> Outcome[LogValue]:
         group = self._groups.get(event.group_id)
@@ -316,9 +323,9 @@ class GroupsMachine:
         group = self._groups.get(event.group_id)
         if group is None:
             return self._unknown_member("WatchGroup", event)
-        turn = Turn(now_ms)
-        serving.watch_opened(group, event, turn)
-        return turn.outcome()
+        builder = OutcomeBuilder(now_ms)
+        watch.watch_opened(group, event, builder)
+        return builder.outcome()
 
     def _unknown_member(
         self, what: str, event: Heartbeat | SyncGroup | CheckMember | WatchOpened
@@ -334,20 +341,20 @@ class GroupsMachine:
     # --- ends of calls and streams -----------------------------------------------------------
 
     def _call_abandoned(self, event: CallAbandoned, now_ms: int) -> Outcome[LogValue]:
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         if (found := self._member(event.group_id, event.member_id)) is not None:
             group, member = found
             if member.join_call_id == event.call_id:
-                join.end_parked_join(group, member, turn, self._settings)
+                join.end_parked_join(group, member, builder, self._settings)
             elif member.sync_call_id == event.call_id:
-                serving.end_parked_sync(group, member, turn, self._settings)
-        return turn.outcome()
+                sync.end_parked_sync(group, member, builder, self._settings)
+        return builder.outcome()
 
     def _stream_broken(self, event: MemberStreamBroken, now_ms: int) -> Outcome[LogValue]:
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         if (found := self._member(event.group_id, event.member_id)) is not None:
-            stream_broken(*found, event.watch_id, turn, self._settings)
-        return turn.outcome()
+            watch.stream_broken(*found, event.watch_id, builder, self._settings)
+        return builder.outcome()
 
     def _watch_ended(self, event: WatchEnded, now_ms: int) -> Outcome[LogValue]:
         if (found := self._member(event.group_id, event.member_id)) is not None:
@@ -356,73 +363,73 @@ class GroupsMachine:
 
     def _unloaded(self, event: Unloaded, now_ms: int) -> Outcome[LogValue]:
         self._is_unloaded = True
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         for group in self._groups.values():
-            rebalance.end_service(group, event.error, turn)
-        return turn.outcome()
+            rebalance.end_service(group, event.error, builder)
+        return builder.outcome()
 
     # --- timers ------------------------------------------------------------------------------
 
     def _session_due(self, event: SessionDue, now_ms: int) -> Outcome[LogValue]:
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         if (found := self._member(event.group_id, event.member_id)) is not None:
-            serving.session_due(*found, turn, self._settings)
-        return turn.outcome()
+            heartbeat.session_due(*found, builder, self._settings)
+        return builder.outcome()
 
     def _pending_due(self, event: PendingDue, now_ms: int) -> Outcome[LogValue]:
         group = self._groups.get(event.group_id)
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         if group is not None and group.state is not GroupState.DEAD:
             if group.pending.get(event.member_id, 0) > now_ms:
                 return _NOTHING
             group.pending.pop(event.member_id, None)
-            join.after_removal_of_pending(group, turn, self._settings)
+            join.after_removal_of_pending(group, builder, self._settings)
             self._drop_if_unused(group)
-        return turn.outcome()
+        return builder.outcome()
 
     def _parked_join_due(self, event: ParkedJoinDue, now_ms: int) -> Outcome[LogValue]:
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         found = self._member(event.group_id, event.member_id)
         if found is not None and found[1].join_call_id == event.call_id:
-            join.end_parked_join(*found, turn, self._settings)
-        return turn.outcome()
+            join.end_parked_join(*found, builder, self._settings)
+        return builder.outcome()
 
     def _rebalance_due(self, event: RebalanceDue, now_ms: int) -> Outcome[LogValue]:
         group = self._groups.get(event.group_id)
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         if group is not None:
-            rebalance.rebalance_due(group, turn, self._settings)
-        return turn.outcome()
+            rebalance.rebalance_due(group, builder, self._settings)
+        return builder.outcome()
 
     def _sync_due(self, event: SyncDue, now_ms: int) -> Outcome[LogValue]:
         group = self._groups.get(event.group_id)
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         if group is not None:
-            rebalance.sync_due(group, event.generation, turn, self._settings)
-        return turn.outcome()
+            rebalance.sync_due(group, event.generation, builder, self._settings)
+        return builder.outcome()
 
     def _expiry_due(self, event: ExpiryDue, now_ms: int) -> Outcome[LogValue]:
         if self._is_unloaded:
             return _NOTHING
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         if event.begins or self._sweep is None:
             self._sweep = expiry.begin(self._groups)
-        if expiry.step(self._sweep, self._groups, turn, self._settings, self._floor):
-            expiry.again(turn, in_ms=expiry.STEP_PAUSE_MS, begins=False)
+        if expiry.step(self._sweep, self._groups, builder, self._settings, self._floor):
+            expiry.again(builder, in_ms=expiry.STEP_PAUSE_MS, begins=False)
         else:
             self._sweep = None
-            expiry.again(turn, in_ms=self._settings.offsets_retention_check_ms, begins=True)
-        return turn.outcome()
+            expiry.again(builder, in_ms=self._settings.offsets_retention_check_ms, begins=True)
+        return builder.outcome()
 
     # --- failed appends ----------------------------------------------------------------------
 
     def _append_failed(self, event: AppendFailed, now_ms: int) -> Outcome[LogValue]:
         failed = event.event
-        turn = Turn(now_ms)
+        builder = OutcomeBuilder(now_ms)
         if isinstance(failed, ExpiryNotDurable):
             self._sweep = None
-            expiry.again(turn, in_ms=self._settings.offsets_retention_check_ms, begins=True)
-            return turn.outcome()
+            expiry.again(builder, in_ms=self._settings.offsets_retention_check_ms, begins=True)
+            return builder.outcome()
         assert isinstance(
             failed,
             CreationNotDurable | GenerationNotDurable | AssignmentNotDurable | SeatNotDurable,
@@ -433,15 +440,15 @@ class GroupsMachine:
         if isinstance(failed, GenerationNotDurable):
             if failed.seat is not None:
                 static_members.give_back(group, failed.seat)
-            rebalance.generation_not_durable(group, turn, self._settings)
+            rebalance.generation_not_durable(group, builder, self._settings)
         elif isinstance(failed, SeatNotDurable):
-            static_members.seat_not_durable(group, failed.seat, event.error, turn)
+            static_members.seat_not_durable(group, failed.seat, event.error, builder)
         elif isinstance(failed, AssignmentNotDurable):
-            rebalance.assignment_not_durable(group, turn, self._settings)
+            rebalance.assignment_not_durable(group, builder, self._settings)
         else:
-            join.creation_not_durable(group, failed.member_id, event.error, turn)
+            join.creation_not_durable(group, failed.member_id, event.error, builder)
             self._drop_if_unused(group)
-        return turn.outcome()
+        return builder.outcome()
 
     # --- helpers -----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What one event leads to, collected while it is handled."""
+"""Collects the outcome of one event: records to append and instructions."""
 
 from dataclasses import dataclass, field
 
@@ -16,8 +16,10 @@ from drover_coordinator.core.groups.records import LogValue
 
 
 @dataclass(slots=True)
-class Turn:
-    """The records and instructions of one event, in order."""
+class OutcomeBuilder:
+    """The records and instructions of one event, in order; ``on_append_failed`` is the event that
+    the machine handles if the append is refused.
+    """
 
     now_ms: int
     records: list[LogValue] = field(default_factory=list)
@@ -37,21 +39,21 @@ class Turn:
         self.instructions.append(SetTimer(key, deadline_ms, event))
 
     def cancel_timer(self, key: str) -> None:
-        """Forget a timer."""
+        """Cancel a timer."""
         self.instructions.append(CancelTimer(key))
 
     def notify(self, channel: str, message: object) -> None:
-        """Tell the watchers."""
+        """Send a message to the watchers of a channel."""
         self.instructions.append(Notify(channel, message))
 
     def append(self, record: LogValue, on_append_failed: object | None = None) -> None:
-        """Make ``record`` durable before anything of this turn is released."""
+        """Append ``record`` before any instruction of this event is released."""
         self.records.append(record)
         if on_append_failed is not None:
             self.on_append_failed = on_append_failed
 
     def outcome(self) -> Outcome[LogValue]:
-        """What the runtime gets."""
+        """The collected outcome, for the runtime."""
         return Outcome(
             records=tuple(self.records),
             instructions=tuple(self.instructions),

@@ -6,7 +6,7 @@
 4. ``assignment_came``: the leader's assignment is durable; the group is stable.
 
 Steps 3 and 4 follow from replaying a record, so nobody ever hears of what is not durable. They set
-all timers of the new phase; the turn that appends the record sets none that they could set, since
+all timers of the new phase; the event that appends the record sets none of those, since
 no order holds between the two.
 """
 
@@ -24,7 +24,7 @@ from drover_coordinator.core.groups.events import (
 )
 from drover_coordinator.core.groups.group import Group, InitialDelay
 from drover_coordinator.core.groups.member import Member
-from drover_coordinator.core.groups.outcome_builder import Turn
+from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
 from drover_coordinator.core.groups.records import GroupMetadata, GroupRecord
 from drover_coordinator.core.groups.sessions import resume, session_key, set_session_timer
 from drover_coordinator.core.groups.settings import APPEND_RETRY_MS, GroupSettings
@@ -45,7 +45,7 @@ def parked_join_key(group_id: str, member_id: str) -> str:
     return f"join\0{group_id}\0{member_id}"
 
 
-def announce(group: Group, turn: Turn) -> None:
+def announce(group: Group, builder: OutcomeBuilder) -> None:
     """Tell the watchers where the group is."""
     group.change += 1
     watched = WatchedGroup(
@@ -54,19 +54,19 @@ def announce(group: Group, turn: Turn) -> None:
         generation=group.generation,
         rejoin_needed=group.state is GroupState.PREPARING_REBALANCE,
     )
-    turn.notify(watch_channel(group.group_id), GroupChanged(group.change, watched))
+    builder.notify(watch_channel(group.group_id), GroupChanged(group.change, watched))
 
 
-def forget_members(group: Group, members: list[Member], turn: Turn) -> None:
+def forget_members(group: Group, members: list[Member], builder: OutcomeBuilder) -> None:
     """Remove members whose calls have been answered."""
     for member in members:
         group.remove(member)
-        turn.cancel_timer(session_key(group.group_id, member.member_id))
+        builder.cancel_timer(session_key(group.group_id, member.member_id))
         channel = member_channel(group.group_id, member.member_id)
-        turn.notify(channel, MemberRemoved(member.member_id))
+        builder.notify(channel, MemberRemoved(member.member_id))
 
 
-def prepare(group: Group, turn: Turn, settings: GroupSettings) -> None:
+def prepare(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
     """Start a rebalance (B1, B2, B3)."""
     if group.state is GroupState.EMPTY:
         delay_ms = settings.initial_rebalance_delay_ms
@@ -75,62 +75,62 @@ def prepare(group: Group, turn: Turn, settings: GroupSettings) -> None:
     else:
         delay_ms = group.max_rebalance_timeout_ms
     if group.state is GroupState.COMPLETING_REBALANCE:
-        _release_syncs(group, turn, settings)
+        _release_syncs(group, builder, settings)
     group.unsynced.clear()  # which is what SyncDue looks at: its timer may fire for nothing
-    group.transition(GroupState.PREPARING_REBALANCE, turn.now_ms)
-    _wait(group, turn, delay_ms)
-    announce(group, turn)
+    group.transition(GroupState.PREPARING_REBALANCE, builder.now_ms)
+    _wait(group, builder, delay_ms)
+    announce(group, builder)
 
 
-def _release_syncs(group: Group, turn: Turn, settings: GroupSettings) -> None:
+def _release_syncs(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
     for member in group.members.values():
         if member.sync_call_id is not None:
-            turn.complete(member.sync_call_id, RebalanceInProgress())
+            builder.complete(member.sync_call_id, RebalanceInProgress())
             member.sync_call_id = None
-            resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
+            resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)
 
 
-def _wait(group: Group, turn: Turn, delay_ms: int) -> None:
-    group.rebalance_due_ms = turn.now_ms + delay_ms
-    wait_again(group, turn)
+def _wait(group: Group, builder: OutcomeBuilder, delay_ms: int) -> None:
+    group.rebalance_due_ms = builder.now_ms + delay_ms
+    wait_again(group, builder)
 
 
-def wait_again(group: Group, turn: Turn) -> None:
+def wait_again(group: Group, builder: OutcomeBuilder) -> None:
     """Set the timer of the wait for joins, for when it was to end."""
-    turn.set_timer(
+    builder.set_timer(
         rebalance_key(group.group_id), group.rebalance_due_ms, RebalanceDue(group.group_id)
     )
 
 
-def maybe_complete(group: Group, turn: Turn, settings: GroupSettings) -> None:
+def maybe_complete(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
     """Complete early when nobody is missing; the initial delay is never cut short."""
     preparing = group.state is GroupState.PREPARING_REBALANCE
     if preparing and group.initial_delay is None and group.all_joined:
-        complete(group, turn, settings)
+        complete(group, builder, settings)
 
 
-def after_removal(group: Group, turn: Turn, settings: GroupSettings) -> None:
+def after_removal(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
     """Members or pending ids are gone: the rest rebalances, or need not wait any longer."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
-        prepare(group, turn, settings)
-    maybe_complete(group, turn, settings)
+        prepare(group, builder, settings)
+    maybe_complete(group, builder, settings)
 
 
-def rebalance_due(group: Group, turn: Turn, settings: GroupSettings) -> None:
+def rebalance_due(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
     """The wait for joins is over, or the initial delay goes into another round (B2, B3)."""
-    if group.state is not GroupState.PREPARING_REBALANCE or turn.now_ms < group.rebalance_due_ms:
+    if group.state is not GroupState.PREPARING_REBALANCE or builder.now_ms < group.rebalance_due_ms:
         return
     delay = group.initial_delay
     if delay is not None and delay.joined_meanwhile and delay.remaining_ms:
         next_ms = min(delay.round_ms, delay.remaining_ms)
         remaining_ms = max(delay.remaining_ms - delay.round_ms, 0)
         group.initial_delay = InitialDelay(next_ms, remaining_ms)
-        _wait(group, turn, next_ms)
+        _wait(group, builder, next_ms)
         return
-    complete(group, turn, settings)
+    complete(group, builder, settings)
 
 
-def complete(group: Group, turn: Turn, settings: GroupSettings) -> None:
+def complete(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
     """End the wait: who has not joined is out, the rest is the next generation (B4).
 
     A static member that has not joined stays until its session ends: it may only be starting
@@ -142,20 +142,20 @@ def complete(group: Group, turn: Turn, settings: GroupSettings) -> None:
     static = [member for member in absent if member.instance_id is not None]
     room_count = max(settings.group_max_size - joined_count, 0)  # J3: the last ones are out
     dynamic = [member for member in absent if member.instance_id is None]
-    forget_members(group, [*dynamic, *static[room_count:]], turn)
+    forget_members(group, [*dynamic, *static[room_count:]], builder)
     if group.members and not joined_count:
-        _wait(group, turn, group.max_rebalance_timeout_ms)
+        _wait(group, builder, group.max_rebalance_timeout_ms)
         return
-    turn.cancel_timer(rebalance_key(group.group_id))
-    metadata = group.as_next_generation(turn.now_ms)
+    builder.cancel_timer(rebalance_key(group.group_id))
+    metadata = group.as_next_generation(builder.now_ms)
     for member in group.members.values():
         if member.join_call_id is not None:
-            turn.complete(member.join_call_id, group.joined(member, metadata))
-    turn.append(GroupRecord(group.group_id, metadata), GenerationNotDurable(group.group_id))
+            builder.complete(member.join_call_id, group.joined(member, metadata))
+    builder.append(GroupRecord(group.group_id, metadata), GenerationNotDurable(group.group_id))
 
 
 def generation_began(
-    group: Group, metadata: GroupMetadata, turn: Turn, settings: GroupSettings
+    group: Group, metadata: GroupMetadata, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
     """A generation is durable and its joins are being answered.
 
@@ -165,97 +165,99 @@ def generation_began(
     joined = [member for member in group.members.values() if member.join_call_id is not None]
     for member in joined:
         group.unpark_join(member)
-        turn.cancel_timer(parked_join_key(group.group_id, member.member_id))
+        builder.cancel_timer(parked_join_key(group.group_id, member.member_id))
     group.apply(metadata)
     if not group.members:
-        group.transition(GroupState.EMPTY, turn.now_ms)
-        announce(group, turn)
+        group.transition(GroupState.EMPTY, builder.now_ms)
+        announce(group, builder)
         return
-    group.transition(GroupState.COMPLETING_REBALANCE, turn.now_ms)
+    group.transition(GroupState.COMPLETING_REBALANCE, builder.now_ms)
     for member in group.members.values():
         member.is_new = False
     for member in joined:
-        resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
+        resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)
     group.unsynced = {member.member_id for member in joined}
-    turn.set_timer(
+    builder.set_timer(
         sync_key(group.group_id),
-        turn.now_ms + group.max_rebalance_timeout_ms,
+        builder.now_ms + group.max_rebalance_timeout_ms,
         SyncDue(group.group_id, group.generation),
     )
-    announce(group, turn)
+    announce(group, builder)
 
 
 def assignment_came(
-    group: Group, metadata: GroupMetadata, turn: Turn, settings: GroupSettings
+    group: Group, metadata: GroupMetadata, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
     """The assignment of a generation is durable and its syncs are being answered."""
     group.apply(metadata)
-    group.transition(GroupState.STABLE, turn.now_ms)
+    group.transition(GroupState.STABLE, builder.now_ms)
     for member in group.members.values():
         if member.sync_call_id is not None:
             member.sync_call_id = None
-            resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
+            resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)
     if not group.unsynced:
-        turn.cancel_timer(sync_key(group.group_id))
-    announce(group, turn)
+        builder.cancel_timer(sync_key(group.group_id))
+    announce(group, builder)
 
 
-def sync_due(group: Group, generation: int, turn: Turn, settings: GroupSettings) -> None:
+def sync_due(
+    group: Group, generation: int, builder: OutcomeBuilder, settings: GroupSettings
+) -> None:
     """Members that have not synced by now are out (B5)."""
     if group.generation != generation or not group.unsynced:
         return
     late = [group.members[member_id] for member_id in sorted(group.unsynced)]
-    forget_members(group, late, turn)
-    after_removal(group, turn, settings)
+    forget_members(group, late, builder)
+    after_removal(group, builder, settings)
 
 
-def generation_not_durable(group: Group, turn: Turn, settings: GroupSettings) -> None:
+def generation_not_durable(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
     """The joins were failed. Their members may join again; nobody else has to be told twice.
 
-    What the failed turn wanted of timers and watchers was dropped with it, so all is set again.
+    The timers and notifications of the failed event were dropped, so set them again.
     """
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     for member in group.members.values():
         if member.join_call_id is not None:
             group.unpark_join(member)
-            turn.cancel_timer(parked_join_key(group.group_id, member.member_id))
-            resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
-        set_session_timer(group, member, turn)
+            builder.cancel_timer(parked_join_key(group.group_id, member.member_id))
+            resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)
+        set_session_timer(group, member, builder)
     group.initial_delay = None
-    _wait(group, turn, group.max_rebalance_timeout_ms or APPEND_RETRY_MS)
-    announce(group, turn)
+    _wait(group, builder, group.max_rebalance_timeout_ms or APPEND_RETRY_MS)
+    announce(group, builder)
 
 
-def assignment_not_durable(group: Group, turn: Turn, settings: GroupSettings) -> None:
+def assignment_not_durable(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
     """The syncs were failed; the members try again in a new generation (S2)."""
     if group.state is not GroupState.COMPLETING_REBALANCE:
         return
     for member in group.members.values():
         if member.sync_call_id is not None:
             member.sync_call_id = None
-            resume(group, member, turn, grace_ms=settings.disconnect_grace_ms)
-        set_session_timer(group, member, turn)
-    prepare(group, turn, settings)
+            resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)
+        set_session_timer(group, member, builder)
+    prepare(group, builder, settings)
 
 
-def assignment_record(group: Group, assignments: dict[str, bytes], turn: Turn) -> None:
+def assignment_record(group: Group, assignments: dict[str, bytes], builder: OutcomeBuilder) -> None:
     """Make the leader's assignment durable."""
-    metadata = group.as_assigned(assignments, turn.now_ms)
-    turn.append(GroupRecord(group.group_id, metadata), AssignmentNotDurable(group.group_id))
+    metadata = group.as_assigned(assignments, builder.now_ms)
+    builder.append(GroupRecord(group.group_id, metadata), AssignmentNotDurable(group.group_id))
 
 
-def end_service(group: Group, error: DroverError, turn: Turn) -> None:
+def end_service(group: Group, error: DroverError, builder: OutcomeBuilder) -> None:
     """This server stops serving the group (P4): whoever waits hears ``error``."""
     if group.state is GroupState.DEAD:
         return
     for member in group.members.values():
         if member.join_call_id is not None:
-            turn.fail(group.unpark_join(member), error)
+            builder.fail(group.unpark_join(member), error)
         if member.sync_call_id is not None:
-            turn.fail(member.sync_call_id, error)
+            builder.fail(member.sync_call_id, error)
             member.sync_call_id = None
     group.pending.clear()
     group.unsynced.clear()
     group.initial_delay = None
-    group.transition(GroupState.DEAD, turn.now_ms)
+    group.transition(GroupState.DEAD, builder.now_ms)

@@ -7,8 +7,7 @@ is set again. So a heartbeat costs no timer.
 from drover_coordinator.core.groups.events import SessionDue
 from drover_coordinator.core.groups.group import Group
 from drover_coordinator.core.groups.member import Member
-from drover_coordinator.core.groups.outcome_builder import Turn
-from drover_coordinator.core.groups.settings import GroupSettings
+from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
 
 
 def session_key(group_id: str, member_id: str) -> str:
@@ -16,51 +15,36 @@ def session_key(group_id: str, member_id: str) -> str:
     return f"session\0{group_id}\0{member_id}"
 
 
-def alive_for(group: Group, member: Member, turn: Turn, timeout_ms: int) -> None:
+def alive_for(group: Group, member: Member, builder: OutcomeBuilder, timeout_ms: int) -> None:
     """The member counts as alive for ``timeout_ms`` from now."""
-    member.alive_until_ms = turn.now_ms + timeout_ms
+    member.alive_until_ms = builder.now_ms + timeout_ms
     if member.timer_at_ms is None or member.timer_at_ms > member.alive_until_ms:
-        set_session_timer(group, member, turn)
+        set_session_timer(group, member, builder)
 
 
-def set_session_timer(group: Group, member: Member, turn: Turn) -> None:
+def set_session_timer(group: Group, member: Member, builder: OutcomeBuilder) -> None:
     """Look after the member at the end of its session, whatever timer is believed to be set."""
     member.timer_at_ms = member.alive_until_ms
-    turn.set_timer(
+    builder.set_timer(
         session_key(group.group_id, member.member_id),
         member.alive_until_ms,
         SessionDue(group.group_id, member.member_id),
     )
 
 
-def show_life(group: Group, member: Member, turn: Turn) -> None:
+def show_life(group: Group, member: Member, builder: OutcomeBuilder) -> None:
     """The member's process has just been heard of."""
     member.watch_broken = False
     if not member.is_parked:
-        resume(group, member, turn, grace_ms=0)
+        resume(group, member, builder, grace_ms=0)
 
 
-def resume(group: Group, member: Member, turn: Turn, *, grace_ms: int) -> None:
+def resume(group: Group, member: Member, builder: OutcomeBuilder, *, grace_ms: int) -> None:
     """The member's call is no longer parked: from now on its session counts.
 
     It gets ``grace_ms`` instead, if its watch broke meanwhile.
     """
     timeout_ms = grace_ms if member.watch_broken else member.session_timeout_ms
     if member.is_new:
-        timeout_ms = min(timeout_ms, max(member.new_until_ms - turn.now_ms, 0))
-    alive_for(group, member, turn, timeout_ms)
-
-
-def stream_broken(
-    group: Group, member: Member, watch_id: str, turn: Turn, settings: GroupSettings
-) -> None:
-    """A watch of the member broke; if it was the last one, its process may be gone."""
-    if watch_id not in member.watches:
-        return  # it was refused
-    member.watches.remove(watch_id)
-    if member.watches:
-        return
-    member.watch_broken = True
-    left_ms = member.alive_until_ms - turn.now_ms
-    if not member.is_parked and left_ms > settings.disconnect_grace_ms:
-        alive_for(group, member, turn, settings.disconnect_grace_ms)
+        timeout_ms = min(timeout_ms, max(member.new_until_ms - builder.now_ms, 0))
+    alive_for(group, member, builder, timeout_ms)

@@ -1,8 +1,8 @@
-"""The states of a group and where each leads.
+"""The states of a group and their transitions.
 
-The state is soft: it follows from the last durable record and from the calls that wait. What a
-request is answered in each state stands in ARCHITECTURE.md; the rules are in ``join`` and
-``serving``, and ``rebalance`` moves a group on.
+The state is soft: it follows from the last durable record and from parked calls. ARCHITECTURE.md
+has the response to each request in each state. Calls are answered by the module of their name;
+``rebalance`` makes the transitions.
 """
 
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from drover.model.group import GroupState
 LEADS_TO: Final[Mapping[GroupState, frozenset[GroupState]]] = {
     # No members. Also where a new group begins, while its first member gets an id.
     GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE, GroupState.DEAD}),
-    # A rebalance began: waiting for the members to join the next generation.
+    # A rebalance began: the group waits for its members to join.
     GroupState.PREPARING_REBALANCE: frozenset(
         {GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.DEAD}
     ),
-    # The generation is durable and told: waiting for the leader's assignment.
+    # The generation is durable; the group waits for the leader's assignment.
     GroupState.COMPLETING_REBALANCE: frozenset(
         {GroupState.PREPARING_REBALANCE, GroupState.STABLE, GroupState.DEAD}
     ),
@@ -29,6 +29,6 @@ LEADS_TO: Final[Mapping[GroupState, frozenset[GroupState]]] = {
 
 
 def check_transition(start: GroupState, finish: GroupState) -> None:
-    """Raise AssertionError when a group may not go from ``start`` to ``finish``."""
+    """Raise AssertionError when ``start`` does not lead to ``finish``."""
     if finish not in LEADS_TO[start]:
         raise AssertionError(f"a group cannot go from {start} to {finish}")
