@@ -1,4 +1,4 @@
-"""What was written about each connector lately: who changed what, and when."""
+"""The history of each connector: its last changes, with author and time."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -22,18 +22,18 @@ from drover_config_store.core.records import (
 )
 
 VERSIONS_MAX_DEFAULT: Final = 10
-#: The past of a connector that was removed is forgotten when so many records came after that.
+#: The history of a deleted connector is dropped after so many further records.
 FORGOTTEN_AFTER_RECORDS: Final = 10_000
-#: Other kinds are never entries.
-RECORDS_WITH_PAST: Final = (ConnectorRecord, TargetStateRecord, RestartRecord)
+#: The kinds of records that become entries.
+RECORDS_WITH_HISTORY: Final = (ConnectorRecord, TargetStateRecord, RestartRecord)
 
 
-class _Past:
-    """The past of one name: its last configs and removals, and what else came since the first of
-    these while the connector existed. They are apart, so that pauses push no configs out.
+class _History:
+    """The history of one connector: its last configs and deletions, and the other changes since the
+    first of these. They are kept apart, so that target states do not displace configs.
 
-    In lists, though the oldest go first: most hold a few entries, and a deque's first takes 600
-    bytes.
+    Lists, though the oldest entries are dropped first: most hold a few entries, and an empty deque
+    takes 600 bytes.
     """
 
     __slots__ = ("others", "versions")
@@ -59,25 +59,25 @@ class _Past:
         del self.others[:-entries_max]
 
 
-class ConnectorPasts:
+class ConnectorHistory:
     """The last changes of every connector.
 
-    What is an entry, and for how long, follows from the entries themselves and the log's end. So
-    the past comes out the same from a compacted log, if only the records of the entries are spared.
+    Which entries are kept depends only on the entries themselves and the log's end offset, so a
+    compacted log yields the same history if compaction keeps the records of the entries.
 
     Args:
-        entries_max: How many configs and removals of a connector are kept, and as many target
+        entries_max: How many configs and deletions of a connector are kept, and how many target
             states and restarts.
     """
 
     def __init__(self, entries_max: int = VERSIONS_MAX_DEFAULT) -> None:
         self._entries_max = entries_max
-        self._pasts: dict[str, _Past] = {}
-        #: the offset at which each connector that is gone was removed, the oldest first
+        self._histories: dict[str, _History] = {}
+        #: by deleted connector: the offset of its deletion, the oldest first
         self._removed: OrderedDict[str, int] = OrderedDict()
 
     def add(self, offset: int, time_ms: int, author: str, record: ConfigRecord) -> None:
-        """Take note of the record at ``offset``, if it is of a kind that has a past."""
+        """Add the record at ``offset`` if its kind has a history."""
         self.advance(offset)
         match record:
             case ConnectorRecord(name, None):
@@ -100,42 +100,42 @@ class ConnectorPasts:
                 self._add_other(name, HistoryEntry(offset, time_ms, author, change))
 
     def advance(self, end_offset: int) -> None:
-        """The log ends at ``end_offset``: forget what is too long ago."""
+        """Drop expired histories, now that the log ends at ``end_offset``."""
         while self._removed:
             name = next(iter(self._removed))
             if end_offset - self._removed[name] <= FORGOTTEN_AFTER_RECORDS:
                 return
-            del self._removed[name], self._pasts[name]
+            del self._removed[name], self._histories[name]
 
     def of(self, name: str) -> Sequence[HistoryEntry]:
-        """The past of a connector, in log order; empty if nothing is known."""
-        past = self._pasts.get(name)
-        return () if past is None else tuple(past.entries())
+        """The history of a connector in log order; empty if there is none."""
+        history = self._histories.get(name)
+        return () if history is None else tuple(history.entries())
 
     def offsets(self) -> Iterable[int]:
-        """The offsets of all entries, for compaction to spare."""
-        for past in self._pasts.values():
-            yield from (entry.offset for entry in past.versions)
-            yield from (entry.offset for entry in past.others)
+        """The offsets of all entries, which compaction keeps."""
+        for history in self._histories.values():
+            yield from (entry.offset for entry in history.versions)
+            yield from (entry.offset for entry in history.others)
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
-        for name, past in self._pasts.items():
-            offsets = [entry.offset for entry in past.entries()]
+        for name, history in self._histories.items():
+            offsets = [entry.offset for entry in history.entries()]
             assert offsets == sorted(set(offsets)), offsets
-            assert 0 < len(past.versions) <= self._entries_max, name
-            assert len(past.others) <= self._entries_max, name
-            assert offsets[0] == past.versions[0].offset, offsets
-            assert past.exists() == (name not in self._removed), name
+            assert 0 < len(history.versions) <= self._entries_max, name
+            assert len(history.others) <= self._entries_max, name
+            assert offsets[0] == history.versions[0].offset, offsets
+            assert history.exists() == (name not in self._removed), name
         assert list(self._removed.values()) == sorted(self._removed.values())
 
-    def _get(self, name: str) -> _Past:
-        past = self._pasts.get(name)
-        if past is None:
-            past = self._pasts[name] = _Past()
-        return past
+    def _get(self, name: str) -> _History:
+        history = self._histories.get(name)
+        if history is None:
+            history = self._histories[name] = _History()
+        return history
 
     def _add_other(self, name: str, entry: HistoryEntry) -> None:
-        past = self._pasts.get(name)
-        if past is not None and past.exists():
-            past.add_other(entry, self._entries_max)
+        history = self._histories.get(name)
+        if history is not None and history.exists():
+            history.add_other(entry, self._entries_max)
