@@ -52,7 +52,7 @@ async def test_of_many_who_claim_at_once_one_succeeds(storage: KafkaStorage) -> 
             await tables[-1].exchange([], 0)
 
         async def claim_both(number: int) -> None:
-            """As ``Sharing`` does: tried again until it is heard."""
+            """As ``ShardManager`` does: tried again until it is heard."""
             for _ in range(20):
                 try:
                     await tables[number].exchange([Claim(0, 1, Lease()), Claim(1, 1, Lease())], 0)

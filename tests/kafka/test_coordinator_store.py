@@ -362,7 +362,7 @@ async def test_positions_are_read_again_once_brokers_are_back(
             with raises_reason(Reason.STORAGE_UNAVAILABLE, "connect-sink"):
                 await groups.positions("sink")
             with suppress(UnavailableError):  # or what it saw a moment ago
-                await groups.look(["sink"], ["lines"])
+                await groups.check(["sink"], ["lines"])
         await asyncio.to_thread(broker.start)
         await position_is(groups, 5)
         await wait_until_async(partial(has_no_members, groups), timeout_s=90)
@@ -371,7 +371,7 @@ async def test_positions_are_read_again_once_brokers_are_back(
 
 async def has_no_members(groups: SinkGroups) -> bool:
     with suppress(UnavailableError):
-        return (await groups.look(["sink"], ["lines"])).live == set()
+        return (await groups.check(["sink"], ["lines"])).live == set()
     return False
 
 

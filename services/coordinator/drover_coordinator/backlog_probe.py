@@ -1,9 +1,9 @@
-"""Whether this process hears its callers in time.
+"""Holds session timers while calls queue up in this process.
 
-gRPC hands calls over one after the other. Behind a crowd, or on a busy machine, a heartbeat may
-wait for seconds in this very process, and its member must not be taken for silent meanwhile. So the
-coordinator calls itself now and then: while that call waits, so may others, and no timer fires. A
-timer that fires late tells the machine that it did not listen; the member gets its time again.
+gRPC hands calls over one by one. Behind many others, or on a busy machine, a heartbeat may wait
+for seconds in this process, and its member's session must not expire meanwhile. So the coordinator
+calls itself periodically: while that call is unanswered, others may be waiting too, and no timer
+fires. A timer that fires late shows the machine that heartbeats may be late: the session restarts.
 """
 
 import asyncio
@@ -18,34 +18,34 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from drover.client import channel
 
 INTERVAL_S = 1.0
-#: A call that takes longer says that this process is behind; shorter than any session.
+#: An answer that takes longer shows a backlog; shorter than any session timeout.
 PATIENCE_S = 2.0
-#: A process that hears nobody for so long judges by what it knows: the dead must not stay for ever.
+#: After so long the timers fire all the same: dead members must not stay for ever.
 HOLD_MAX_S = 60.0
 _STEP_S = 1.0
 
 _log = structlog.get_logger(__name__)
 
 
-class ListeningCheck:
-    """Holds the timers while this process is behind with its calls.
+class BacklogProbe:
+    """Calls this process periodically and holds timers while the answer is late.
 
     Args:
-        ask: Makes a call to this process through gRPC; returns when it is answered.
-        hold: Keeps timers from firing for so many ms.
+        send: Makes a call to this process through gRPC; returns when it is answered.
+        hold: Delays all timers by so many ms.
         interval_s: From one answer to the next call.
         patience_s: How long an answer may take.
     """
 
     def __init__(
         self,
-        ask: Callable[[], Awaitable[object]],
+        send: Callable[[], Awaitable[object]],
         hold: Callable[[int], None],
         *,
         interval_s: float = INTERVAL_S,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        self._ask = ask
+        self._send = send
         self._hold = hold
         self._interval_s = interval_s
         self._patience_s = patience_s
@@ -65,39 +65,39 @@ class ListeningCheck:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(self._interval_s)
-            await self._listen()
+            await self._probe()
 
-    async def _listen(self) -> None:
-        asking = asyncio.ensure_future(self._ask())
+    async def _probe(self) -> None:
+        request = asyncio.ensure_future(self._send())
         try:
-            heard = await self._heard(asking, self._patience_s)
+            answered = await self._answered(request, self._patience_s)
             waited_s = self._patience_s
-            while not heard and waited_s < HOLD_MAX_S:
+            while not answered and waited_s < HOLD_MAX_S:
                 self._hold(int(2 * _STEP_S * 1_000))
-                heard = await self._heard(asking, _STEP_S)
+                answered = await self._answered(request, _STEP_S)
                 waited_s += _STEP_S
             if waited_s > self._patience_s:
                 _log.warning("calls had to wait for their turn", waited_s=round(waited_s))
         finally:
-            asking.cancel()
-            await asyncio.wait([asking])
+            request.cancel()
+            await asyncio.wait([request])
 
-    async def _heard(self, asking: "asyncio.Future[object]", limit_s: float) -> bool:
-        done, _ = await asyncio.wait([asking], timeout=limit_s)
+    async def _answered(self, request: "asyncio.Future[object]", limit_s: float) -> bool:
+        done, _ = await asyncio.wait([request], timeout=limit_s)
         return bool(done)
 
 
 @contextlib.asynccontextmanager
-async def checking(address: str, hold: Callable[[int], None]) -> AsyncIterator[None]:
-    """Check while the block runs; ``address`` is where this process listens."""
+async def probing(address: str, hold: Callable[[int], None]) -> AsyncIterator[None]:
+    """Probe while the block runs; ``address`` is where this process listens."""
     async with channel(address) as connection:
         stub: Any = health_pb2_grpc.HealthStub(connection)
 
-        async def ask() -> None:
+        async def send() -> None:
             with contextlib.suppress(grpc.aio.AioRpcError):  # no answer in time, or at the end
                 await stub.Check(health_pb2.HealthCheckRequest(), timeout=HOLD_MAX_S)
 
-        check = ListeningCheck(ask, hold)
+        check = BacklogProbe(send, hold)
         check.start()
         try:
             yield

@@ -1,6 +1,6 @@
-"""Claims and committed offsets: what the service asks of a store, and what all stores share.
+"""Claims of tasks and committed offsets: the port to a store, and what all stores share.
 
-Membership is the machine's; what a task may commit is the store's.
+The group machine decides about membership, the store about claims and commits.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,21 +14,21 @@ from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
 from drover_coordinator.shared_writes import SharedWrites
 
 WAITING_MAX = 1_000
-#: A claim takes little room, and all tasks of a cluster may start at once.
+#: Claims are small, and all tasks of a cluster may start at once.
 CLAIMS_WAITING_MAX = 20_000
 PAGE_MAX_BYTES = 1024 * 1024
 
 
 class OffsetStore(Protocol):
-    """Where claims and committed offsets are kept. At most 1,000 calls, and 20,000 claims, wait.
+    """Storage of claims and committed offsets. At most 1,000 calls and 20,000 claims wait.
 
     Every call raises UnavailableError STORAGE_UNAVAILABLE while the store cannot be reached or is
     busy for too long, and ResourceExhaustedError QUEUE_FULL when too many calls wait. A call that
-    is given up before its turn is not carried out.
+    its caller abandons while it waits is not carried out.
     """
 
     async def claim(self, request: ClaimRequest) -> Term:
-        """Make the owner the task's one committer; durable when it returns.
+        """Make the owner the only committer of the task; durable when it returns.
 
         Raises:
             FailedPreconditionError: STALE_TERM.
@@ -54,11 +54,11 @@ class OffsetStore(Protocol):
         """
 
     async def close(self) -> None:
-        """Finish what is under way and let the store go."""
+        """Finish the calls in progress and close the store."""
 
 
 class OffsetQueue:
-    """Claims and commits on their way to a store: those that wait share the next write.
+    """Queues of claims and commits: those that wait share the next write.
 
     Args:
         write_claims: Grants or refuses each request.
@@ -104,7 +104,7 @@ class OffsetQueue:
 
 
 def canonical_token(page_token: str) -> str:
-    """The canonical partition that a page begins behind; empty for the first page.
+    """The canonical partition after which a page starts; empty for the first page.
 
     Raises:
         InvalidArgumentError: INVALID_REQUEST, a token that no page gave.

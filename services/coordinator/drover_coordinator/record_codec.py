@@ -28,7 +28,7 @@ _logger = structlog.get_logger(__name__)
 
 
 def encode_record(record: LogValue) -> LogRecord:
-    """A record as the log keeps it."""
+    """Encode a record for the log."""
     match record:
         case GroupRecord(group_id, metadata):
             key = pb.GroupMetadataKey(group_id=group_id)
@@ -45,7 +45,7 @@ def encode_record(record: LogValue) -> LogRecord:
 
 
 def decode_record(stored: StoredRecord) -> LogValue | None:
-    """The way back; None for a record of a kind that only a later version knows.
+    """Decode a record; None for a kind that only a later version knows.
 
     Raises:
         DataLossError: LOG_CORRUPT, the bytes are no record of a group log.
@@ -74,10 +74,10 @@ def decode_record(stored: StoredRecord) -> LogValue | None:
 
 
 def decode_shard_record(stored: StoredRecord) -> LogValue | None:
-    """As ``decode_record``, but in a topic, where anybody may write, what is none is passed over.
+    """As ``decode_record``, but skips unreadable records of a topic, which others may write.
 
     Raises:
-        DataLossError: LOG_CORRUPT, in a file, which nobody else writes.
+        DataLossError: LOG_CORRUPT, the record is in a file, which nobody else writes.
     """
     try:
         return decode_record(stored)
@@ -90,7 +90,7 @@ def decode_shard_record(stored: StoredRecord) -> LogValue | None:
 
 @cache
 def _report_unknown(kinds: tuple[int, ...]) -> None:
-    """Once for each kind, however many records there are."""
+    """Log each kind once, however many records there are."""
     _logger.warning(
         "passed over records of a kind that this version does not know; a newer Drover wrote them",
         key_fields=kinds,

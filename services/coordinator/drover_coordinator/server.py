@@ -40,7 +40,7 @@ from drover.errors import DroverError, NotImplementedYetError
 from drover.model.claims import ClaimRequest
 from drover.model.group import GroupPage
 from drover.rpc.interceptors import ended_by_server, remaining_s
-from drover_coordinator.bounds import check_counts, fit
+from drover_coordinator.bounds import check_counts, fit_in_message
 from drover_coordinator.core.groups.events import (
     CallAbandoned,
     CheckMember,
@@ -228,7 +228,7 @@ class CoordinatorServicer(pb_grpc.CoordinatorServiceServicer):
     ) -> pb.DescribeGroupResponse:
         """One group."""
         event = DescribeGroup(next(self._call_ids), request.group_id)
-        return fit(encode_group_description(await self._submit(event)))
+        return fit_in_message(encode_group_description(await self._submit(event)))
 
     async def ListGroups(
         self, request: pb.ListGroupsRequest, context: Context

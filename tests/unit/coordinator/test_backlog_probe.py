@@ -8,7 +8,7 @@ import pytest
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock, MemoryLog
 from drover_coordinator import backlog_probe
-from drover_coordinator.backlog_probe import ListeningCheck
+from drover_coordinator.backlog_probe import BacklogProbe
 from drover_coordinator.core.groups.events import DescribeGroup, JoinGroup, SyncGroup
 from drover_coordinator.core.groups.machine import GroupsMachine
 from drover_coordinator.core.groups.records import LogValue
@@ -36,7 +36,7 @@ async def test_timers_are_held_while_a_call_waits_and_only_then(
 ) -> None:
     monkeypatch.setattr(backlog_probe, "_STEP_S", 0.01)
     asked, held = Asked(), list[int]()
-    check = ListeningCheck(asked, held.append, interval_s=0.001, patience_s=0.5)
+    check = BacklogProbe(asked, held.append, interval_s=0.001, patience_s=0.5)
     check.start()
     await wait_until_async(lambda: asked.count > 20)
     assert held == []
@@ -60,7 +60,7 @@ async def test_a_process_that_hears_nobody_judges_in_the_end(
     monkeypatch.setattr(backlog_probe, "HOLD_MAX_S", 0.05)
     asked, held = Asked(), list[int]()
     asked.open.clear()
-    check = ListeningCheck(asked, held.append, interval_s=0.001, patience_s=0.01)
+    check = BacklogProbe(asked, held.append, interval_s=0.001, patience_s=0.01)
     check.start()
     await wait_until_async(lambda: asked.count >= 3)  # each was given up
     assert len(held) <= 5 * asked.count

@@ -1,4 +1,4 @@
-"""The table of leases that all coordinators of a cluster write, wherever it is kept."""
+"""The table of leases that all coordinators of a cluster write; backends store it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Protocol
@@ -9,25 +9,25 @@ from drover_coordinator.core.ownership.machine import TableSeen, Write
 
 
 class LeaseStore(Protocol):
-    """Where the table is kept; one exchange at a time."""
+    """The storage of the table; one exchange at a time."""
 
     async def exchange(self, writes: Sequence[Write], started_ms: int) -> TableSeen:
-        """Carry out every write whose condition holds, all at once, and read the table after it.
+        """Apply every write whose condition holds, in one transaction, and read the table.
 
-        A claim and a release are durable when this returns. ``started_ms`` is for the answer.
+        Claims and releases are durable when this returns. ``started_ms`` is for the result.
 
         Raises:
-            UnavailableError: STORAGE_UNAVAILABLE; the writes may have been carried out all the
-                same, and are harmless when they are tried again.
-            DroverError: It makes no sense to go on.
+            UnavailableError: STORAGE_UNAVAILABLE; the writes may have been applied, and a retry
+                of them is harmless.
+            DroverError: The coordinator cannot continue.
         """
 
     async def close(self) -> None:
-        """Finish what is under way and let the table go."""
+        """Finish the exchange in progress and close the table."""
 
 
-class SharedLeases:
-    """One coordinator's exchanges with the table."""
+class LeaseClient:
+    """One coordinator's exchanges with the table; retries the writes of a failed one."""
 
     def __init__(self, store: LeaseStore, clock: Clock) -> None:
         self._store = store
@@ -36,9 +36,9 @@ class SharedLeases:
         self._started_ms = 0
 
     async def exchange(self, writes: Iterable[Write]) -> TableSeen:
-        """Carry out writes, those included that failed before, and see the table after them.
+        """Apply writes, with those of failed exchanges before them, and read the table.
 
-        Whoever fails may have written all the same: so the time at which its writes began stays.
+        A failed exchange may have been applied, so ``started_ms`` stays that of the first attempt.
 
         Raises:
             DroverError: As ``LeaseStore.exchange``.
@@ -55,5 +55,5 @@ class SharedLeases:
         return seen
 
     async def close(self) -> None:
-        """Let the table go."""
+        """Close the table."""
         await self._store.close()

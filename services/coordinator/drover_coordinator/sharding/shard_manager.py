@@ -1,4 +1,4 @@
-"""Carries out what ``core.ownership`` decides: looks at the leases, loads and unloads shards."""
+"""Carries out what ``core.ownership`` decides: exchanges leases, loads and unloads shards."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -23,34 +23,34 @@ from drover_coordinator.core.ownership.machine import (
     UnloadDone,
     Write,
 )
-from drover_coordinator.sharding.leases import SharedLeases
+from drover_coordinator.sharding.leases import LeaseClient
 from drover_coordinator.sharding.shards import Fencing, Shards
 
-#: What is decided is written without a pause, so many times in a row at most.
-HASTE_MAX = 4
-#: How long giving back may take when the process ends; what is left is taken over all the same.
+#: Decisions are written at once, without the pause between two exchanges; at most so many in a row.
+IMMEDIATE_EXCHANGES_MAX = 4
+#: Limit for releasing all leases at shutdown; others take over leases that are left.
 STOP_TIMEOUT_S = 5.0
 
 _log = structlog.get_logger("drover.coordinator")
 
 
-class Sharing:
-    """One coordinator's part in sharing the shards; ``start``, at the end ``stop``.
+class ShardManager:
+    """Renews this coordinator's leases and loads or unloads its shards, from ``start`` to ``stop``.
 
     Args:
-        machine: Decides.
-        leases: The table.
-        shards: What is loaded and unloaded.
+        machine: Makes the decisions.
+        leases: The table of leases.
+        shards: Loaded and unloaded as decided.
         who: This run of this coordinator.
-        clock: The machine's.
-        settings: The machine's.
+        clock: For the machine.
+        settings: For the machine.
         on_storage: Called with whether the table can be used, at first and when that changes.
     """
 
     def __init__(
         self,
         machine: Ownership,
-        leases: SharedLeases,
+        leases: LeaseClient,
         shards: Shards,
         *,
         who: Identity,
@@ -74,15 +74,15 @@ class Sharing:
         self._runner: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start in the background."""
         self._runner = asyncio.create_task(self._run(), name="shard leases")
         self._runner.add_done_callback(lambda _: self._settled.set())
 
     async def wait_until_settled(self) -> None:
-        """Wait until the shards that are free, or this coordinator's by right, are loaded.
+        """Wait until all shards that this coordinator should own at first are loaded.
 
         Raises:
-            DroverError: It makes no sense to go on.
+            DroverError: The coordinator cannot continue.
         """
         await self._settled.wait()
         if self._runner is not None and self._runner.done():
@@ -92,16 +92,16 @@ class Sharing:
         """Wait for ``stop``.
 
         Raises:
-            DroverError: It makes no sense to go on.
+            DroverError: The coordinator cannot continue.
         """
         if self._runner is not None:
             await asyncio.shield(self._runner)
 
     async def stop(self) -> None:
-        """Unload and release everything, so that others take over at once; idempotent."""
+        """Unload all shards and release their leases for others to claim; idempotent."""
         if self._runner is None:
             return
-        self._tell(StopRequested())
+        self._notify(StopRequested())
         done, _ = await asyncio.wait([self._runner], timeout=STOP_TIMEOUT_S)
         if not done:
             _log.warning("shards were not given back in time", timeout_s=STOP_TIMEOUT_S)
@@ -110,7 +110,7 @@ class Sharing:
         await asyncio.gather(self._runner, *self._tasks, return_exceptions=True)
 
     async def _run(self) -> None:
-        hasty_count = 0
+        immediate_count = 0
         while True:
             self._wake.clear()
             writes, self._writes = self._writes, []
@@ -123,14 +123,14 @@ class Sharing:
                 self._step(seen)
                 if self._machine.retired and not self._writes:
                     return
-            if self._writes and self._reached and hasty_count < HASTE_MAX:
-                hasty_count += 1
+            if self._writes and self._reached and immediate_count < IMMEDIATE_EXCHANGES_MAX:
+                immediate_count += 1
                 continue
-            hasty_count = 0
+            immediate_count = 0
             await self._pause()
 
     async def _note_storage(self, error: UnavailableError | None) -> None:
-        """Tell once that the leases cannot be renewed, and once that they can be again."""
+        """Log and report each change between a reachable and an unreachable table."""
         reached = error is None
         if reached is self._reached:
             return
@@ -162,8 +162,8 @@ class Sharing:
         if self._machine.settled:
             self._settled.set()
 
-    def _tell(self, event: Event) -> None:
-        """An event that comes between two looks: what follows is written without a pause."""
+    def _notify(self, event: Event) -> None:
+        """Handle an event between two exchanges, and write what it decides at once."""
         self._step(event)
         self._wake.set()
 
@@ -175,19 +175,19 @@ class Sharing:
 
     async def _load(self, shard: int, epoch: int) -> None:
         _log.info("loading a shard", shard=shard, epoch=epoch)
-        lost = partial(self._tell, ShardLost(shard, epoch))
+        lost = partial(self._notify, ShardLost(shard, epoch))
         later = partial(asyncio.get_running_loop().call_soon, lost)
         fencing = Fencing(str(self._who), epoch, lost=later)
         result: Event = LoadDone(shard, epoch)
         try:
             runtime = await self._shards.open(shard, fencing)
             await runtime.load()
-        except Exception as error:  # noqa: BLE001 - the machine must hear of every end
+        except Exception as error:  # noqa: BLE001 - the machine needs an event for every end
             result = self._load_failed(shard, epoch, error)
             await self._shards.close(shard)
         else:
             _log.info("loaded a shard", shard=shard, epoch=epoch)
-        self._tell(result)
+        self._notify(result)
 
     def _load_failed(self, shard: int, epoch: int, error: Exception) -> LoadFailed:
         if isinstance(error, FailedPreconditionError) and error.reason is Reason.STALE_TERM:
@@ -211,7 +211,7 @@ class Sharing:
             await self._shards.close(shard, why)
             if loading is not None and not loading.done():
                 await asyncio.wait([loading])
-                await self._shards.close(shard, why)  # its log may have been opened after all
-        except Exception:  # noqa: BLE001 - the machine must hear of every end
+                await self._shards.close(shard, why)  # the load may have opened its log meanwhile
+        except Exception:  # noqa: BLE001 - the machine needs an event for every end
             _log.exception("a shard was not unloaded in order", shard=shard, epoch=epoch)
-        self._tell(UnloadDone(shard, epoch))
+        self._notify(UnloadDone(shard, epoch))

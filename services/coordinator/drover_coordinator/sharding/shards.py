@@ -1,4 +1,4 @@
-"""The shards that this process serves: each a log, a machine and a runtime of its own."""
+"""The shards that this process serves: each has a log, a machine and a runtime of its own."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -14,48 +14,48 @@ from drover.runtime.runtime import Runtime
 from drover_coordinator.core.groups.machine import GroupsMachine
 from drover_coordinator.core.groups.records import LogValue
 from drover_coordinator.core.groups.settings import GroupSettings
-from drover_coordinator.core.ownership.machine import Standing
+from drover_coordinator.core.ownership.machine import OwnershipState
 from drover_coordinator.record_codec import decode_shard_record, encode_record
 
 GroupRuntime = Runtime[LogValue]
 
-#: In the metadata of NOT_COORDINATOR: host:port of the coordinator to ask, if it is known.
+#: The key of the owner's host:port in the metadata of NOT_COORDINATOR, if it is known.
 OWNER_KEY = "coordinator"
 
 
-class Roles(Protocol):
-    """What this coordinator is to each shard at a moment; ``Ownership`` is such."""
+class OwnershipView(Protocol):
+    """Who owns each shard at a moment. ``core.ownership.machine.Ownership`` implements it."""
 
-    def standing(self, shard: int, now_ms: int) -> Standing:
-        """Whether it may answer for the shard."""
+    def state_of(self, shard: int, now_ms: int) -> OwnershipState:
+        """Whether this coordinator may answer for the shard."""
 
     def owner_of(self, shard: int, now_ms: int) -> str | None:
         """The address of a shard's owner; None when it is not known."""
 
 
-class Alone:
-    """The roles of a coordinator that shares with nobody: everything is its own for ever."""
+class SingleOwner:
+    """The ownership of a coordinator without peers: it owns all shards for ever."""
 
     def __init__(self) -> None:
-        #: What FindCoordinator answers, host:port, once it is bound.
+        #: The host:port in FindCoordinator responses; set once the server is bound.
         self.address = ""
         self.loaded: set[int] = set()
 
-    def standing(self, shard: int, now_ms: int) -> Standing:
-        """Never elsewhere."""
-        return Standing.SERVING if shard in self.loaded else Standing.LOADING
+    def state_of(self, shard: int, now_ms: int) -> OwnershipState:
+        """SERVING once the shard is loaded, LOADING before."""
+        return OwnershipState.SERVING if shard in self.loaded else OwnershipState.LOADING
 
     def owner_of(self, shard: int, now_ms: int) -> str | None:
-        """This one."""
+        """This coordinator's address."""
         return self.address or None
 
 
 @dataclass(frozen=True, slots=True)
 class Fencing:
-    """How a shard that others may take over is loaded.
+    """The fencing token of a shard that other coordinators may take over.
 
-    The log is claimed for ``owner`` with ``epoch``; ``lost`` is called once when it has another
-    owner.
+    The log is claimed for ``owner`` with ``epoch``; ``lost`` is called once if another owner
+    fences it.
     """
 
     owner: str
@@ -63,11 +63,11 @@ class Fencing:
     lost: Callable[[], object]
 
 
-class Companion(Protocol):
-    """What is loaded and unloaded with a shard, beside its groups."""
+class ShardResource(Protocol):
+    """State other than groups that is loaded and unloaded with a shard."""
 
     async def load(self, shard: int, fencing: Fencing) -> None:
-        """Claim and read what it keeps for the shard.
+        """Claim and read the state of the shard.
 
         Raises:
             DroverError: As ``Shards.open``.
@@ -84,15 +84,15 @@ class _Shard:
 
 
 class Shards:
-    """Loads, finds and unloads shards; who decides which is told by ``roles``.
+    """Loads, finds and unloads shards. ``ownership`` says which of them may answer.
 
     Args:
         open_log: Opens the log of a shard.
-        shard_count: How many there are, of this process or not.
+        shard_count: How many shards the cluster has.
         settings: Bounds and delays of groups.
-        clock: The runtimes'.
-        roles: Asked at every call; may be replaced.
-        companion: Loaded with shards that are claimed.
+        clock: For the runtimes.
+        ownership: Asked at every call; may be replaced.
+        resource: Loaded and unloaded with claimed shards.
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class Shards:
         shard_count: int,
         settings: GroupSettings,
         clock: Clock,
-        roles: Roles,
-        companion: Companion | None = None,
+        ownership: OwnershipView,
+        resource: ShardResource | None = None,
     ) -> None:
-        self.roles = roles
+        self.ownership = ownership
         self._open_log = open_log
         self._shard_count = shard_count
         self._settings = settings
         self._clock = clock
-        self._companion = companion
+        self._resource = resource
         self._shards: dict[int, _Shard] = {}
 
     # --- routing -----------------------------------------------------------------------------
@@ -123,40 +123,40 @@ class Shards:
             UnavailableError: COORDINATOR_LOAD_IN_PROGRESS.
         """
         shard = shard_of(group_id, self._shard_count)
-        standing = self.roles.standing(shard, self._clock.now_ms())
-        if standing is Standing.SERVING:
+        state = self.ownership.state_of(shard, self._clock.now_ms())
+        if state is OwnershipState.SERVING:
             return self._shards[shard].runtime
-        if standing is Standing.LOADING:
+        if state is OwnershipState.LOADING:
             raise _loading()
         raise self._elsewhere(shard)
 
     def is_loading(self, group_id: str) -> bool:
-        """Whether a group is of this coordinator, which still reads its log."""
+        """Whether this coordinator owns the group's shard and is still reading its log."""
         shard = shard_of(group_id, self._shard_count)
-        return self.roles.standing(shard, self._clock.now_ms()) is Standing.LOADING
+        return self.ownership.state_of(shard, self._clock.now_ms()) is OwnershipState.LOADING
 
     def owned(self) -> list[GroupRuntime]:
-        """The runtimes of every shard of this coordinator.
+        """The runtimes of all shards that this coordinator owns.
 
         Raises:
             UnavailableError: COORDINATOR_LOAD_IN_PROGRESS, one is not read yet.
         """
-        if Standing.LOADING in self._standings().values():
+        if OwnershipState.LOADING in self._states().values():
             raise _loading()
         return self._served()
 
     def hold_timers(self, duration_ms: int) -> None:
-        """Let no timer fire for so long; a shard that is not read yet has none."""
+        """Delay the timers of all served shards by ``duration_ms``; loading ones have none."""
         for runtime in self._served():
             runtime.hold_timers(duration_ms)
 
-    def _standings(self) -> dict[int, Standing]:
+    def _states(self) -> dict[int, OwnershipState]:
         now_ms = self._clock.now_ms()
-        return {each: self.roles.standing(each, now_ms) for each in range(self._shard_count)}
+        return {each: self.ownership.state_of(each, now_ms) for each in range(self._shard_count)}
 
     def _served(self) -> list[GroupRuntime]:
-        standings = self._standings().items()
-        return [self._shards[each].runtime for each, how in standings if how is Standing.SERVING]
+        states = self._states().items()
+        return [self._shards[each].runtime for each, how in states if how is OwnershipState.SERVING]
 
     def owner_of(self, group_id: str) -> str:
         """host:port of the coordinator that serves a group.
@@ -165,7 +165,7 @@ class Shards:
             UnavailableError: COORDINATOR_NOT_AVAILABLE, none does at present.
         """
         shard = shard_of(group_id, self._shard_count)
-        owner = self.roles.owner_of(shard, self._clock.now_ms())
+        owner = self.ownership.owner_of(shard, self._clock.now_ms())
         if owner is None:
             raise UnavailableError(
                 Reason.COORDINATOR_NOT_AVAILABLE,
@@ -175,15 +175,15 @@ class Shards:
         return owner
 
     def owners(self) -> list[str]:
-        """host:port of all coordinators that serve groups, as far as it is known."""
+        """host:port of all coordinators that are known to serve groups."""
         now_ms = self._clock.now_ms()
-        owners = {self.roles.owner_of(shard, now_ms) for shard in range(self._shard_count)}
+        owners = {self.ownership.owner_of(shard, now_ms) for shard in range(self._shard_count)}
         return sorted(owner for owner in owners if owner is not None)
 
     # --- loading and unloading ---------------------------------------------------------------
 
     async def open(self, shard: int, fencing: Fencing | None = None) -> GroupRuntime:
-        """Open a shard's log, and claim it if it is shared; the runtime has to be loaded.
+        """Open a shard's log and, with ``fencing``, claim it; the caller loads the runtime.
 
         Raises:
             FailedPreconditionError: STALE_TERM, the log was claimed with a later epoch.
@@ -193,8 +193,8 @@ class Shards:
         log = await self._open_log(shard)
         try:
             runtime = await self._make(shard, log, fencing)
-            if self._companion is not None and fencing is not None:
-                await self._companion.load(shard, fencing)
+            if self._resource is not None and fencing is not None:
+                await self._resource.load(shard, fencing)
         except BaseException:
             await log.close()
             raise
@@ -203,8 +203,8 @@ class Shards:
 
     async def close(self, shard: int, why: DroverError | None = None) -> None:
         """End a shard's calls and watches with ``why``, by default DRAINING, and close its log."""
-        if self._companion is not None:
-            await self._companion.unload(shard, why)
+        if self._resource is not None:
+            await self._resource.unload(shard, why)
         found = self._shards.get(shard)
         if found is not None:
             await found.runtime.close(why)
@@ -217,7 +217,7 @@ class Shards:
             await self.close(shard)
 
     def moved(self, shard: int) -> DroverError:
-        """What the callers of a shard hear that this coordinator gives up."""
+        """The error for callers of a shard that this coordinator gives up."""
         return self._elsewhere(shard)
 
     async def _make(self, shard: int, log: Log, fencing: Fencing | None) -> GroupRuntime:
@@ -234,8 +234,8 @@ class Shards:
             return make()
 
         def refusal() -> DroverError | None:
-            standing = self.roles.standing(shard, self._clock.now_ms())
-            return self._elsewhere(shard) if standing is Standing.ELSEWHERE else None
+            state = self.ownership.state_of(shard, self._clock.now_ms())
+            return self._elsewhere(shard) if state is OwnershipState.ELSEWHERE else None
 
         def on_fenced() -> DroverError:
             fencing.lost()
@@ -246,9 +246,9 @@ class Shards:
 
     def _elsewhere(self, shard: int) -> DroverError:
         now_ms = self._clock.now_ms()
-        owner = None  # a shard that was just lost looks like this one's own still
-        if self.roles.standing(shard, now_ms) is Standing.ELSEWHERE:
-            owner = self.roles.owner_of(shard, now_ms)
+        owner = None  # unknown while the view still names this coordinator as the owner
+        if self.ownership.state_of(shard, now_ms) is OwnershipState.ELSEWHERE:
+            owner = self.ownership.owner_of(shard, now_ms)
         where = f"{owner} does" if owner else "ask FindCoordinator"
         return FailedPreconditionError(
             Reason.NOT_COORDINATOR,

@@ -1,7 +1,7 @@
-"""``coordinators.db``: who serves which shard, and how many shards there are.
+"""``coordinators.db``: the table of leases, and the number of shards.
 
-A small SQLite file that all coordinators of a directory write, and the locks that tell whether a
-coordinator's process still runs. What a write does is ruled by ``core.lease_table``.
+A small SQLite file that all coordinators of a directory write, and file locks that show whether a
+coordinator's process still runs. ``core.ownership.lease_table`` defines what a write does.
 """
 
 import asyncio
@@ -15,15 +15,15 @@ from urllib.parse import quote
 
 from drover.errors import DataLossError, FailedPreconditionError, Reason, UnavailableError
 from drover.log.directory import DataDirectory, DirectoryLock
-from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, carried_out
+from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, apply_writes
 from drover_coordinator.core.ownership.machine import Claim, Lease, Peer, Release, TableSeen, Write
 
 FILE_NAME = "coordinators.db"
 SCHEMA_VERSION = 2
 APPLICATION_ID = 0x44524F4C  # "DROL"
-#: How long one write waits for those of others; a failed one is tried again at the next look.
+#: How long one write waits for those of others; a failed one is retried at the next exchange.
 BUSY_TIMEOUT_S = 0.5
-#: Another coordinator that probes the lock of one that starts holds it for a moment.
+#: A coordinator that probes the lock of a starting one holds it for a moment, so retry.
 LOCK_ATTEMPTS = 20
 LOCK_PAUSE_S = 0.05
 
@@ -88,14 +88,14 @@ class LeaseFile:
             raise self._corrupt(str(finding))
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = FULL")
-        # version 1 did not know the lease's time; every coordinator makes its row anew
+        # version 1 had no lease_ms; every coordinator writes its row again
         forget = "DROP TABLE IF EXISTS coordinator;" if version < SCHEMA_VERSION else ""
         self._connection.executescript(f"BEGIN IMMEDIATE; {forget} {_SCHEMA} COMMIT;")
         self._file_id = self._present_file_id()
 
     @property
     def shard_count(self) -> int | None:
-        """How many shards the directory was begun with; None if it was not."""
+        """How many shards the directory was created with; None if it is new."""
         with self._translated():
             row = self._connection.execute(
                 "SELECT value FROM setting WHERE name = 'shard_count'"
@@ -103,7 +103,7 @@ class LeaseFile:
         return None if row is None else int(row[0])
 
     def begin(self, shard_count: int) -> None:
-        """Note for ever how many shards there are."""
+        """Store how many shards there are, for ever."""
         with self._transaction():
             self._connection.execute(
                 "INSERT INTO setting (name, value) VALUES ('shard_count', ?)", (shard_count,)
@@ -114,10 +114,10 @@ class LeaseFile:
             )
 
     def exchange(self, who: Identity, writes: Sequence[Write]) -> LeaseTable:
-        """Carry out every write whose condition holds, all at once, and read the table after it.
+        """Apply every write whose condition holds, in one transaction, and read the table.
 
-        A claim is on the disk when this returns. Renewals need not be: when the power fails
-        nobody is left who could mind.
+        Claims and releases are synced to disk when this returns. Renewals need not be: a power
+        failure ends the owner as well.
         """
         durable = any(isinstance(write, Claim | Release) for write in writes)
         if self._present_file_id() != self._file_id:
@@ -131,7 +131,7 @@ class LeaseFile:
             self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         with self._transaction(writing=bool(writes)):
             before = self._read()
-            table = carried_out(before, who, writes)
+            table = apply_writes(before, who, writes)
             self._write(table, before)
         return table
 
@@ -140,7 +140,7 @@ class LeaseFile:
         self._connection.close()
 
     def _present_file_id(self) -> tuple[int, int] | None:
-        """What the path names now; SQLite would go on with a file that nobody else can open."""
+        """The identity of the file at the path; SQLite would go on using a deleted one."""
         try:
             found = self._path.stat()
         except FileNotFoundError:
@@ -235,7 +235,7 @@ async def lock_address(directory: DataDirectory, address: str) -> DirectoryLock:
 
 
 class FileLeases:
-    """The file behind an asynchronous front: one thread, so that a busy file holds nobody up."""
+    """A ``LeaseStore`` on the file: one thread, so that a locked file does not block the loop."""
 
     def __init__(self, directory: DataDirectory, file: LeaseFile, who: Identity) -> None:
         self._directory = directory
@@ -249,13 +249,13 @@ class FileLeases:
         return await asyncio.get_running_loop().run_in_executor(self._thread, exchange)
 
     async def close(self) -> None:
-        """Close the file, after what is under way."""
+        """Close the file after the exchange in progress."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
         self._thread.shutdown()
 
     def _exchange(self, writes: Sequence[Write], started_ms: int) -> TableSeen:
         table = self._file.exchange(self._who, writes)
-        # after the table was read: who held a lock when it wrote its row has ended if it is free
+        # after the table was read: whoever wrote a row held its lock, so a free lock means it ended
         ended = frozenset(
             address
             for address in {*table.peers, *(each.owner for each in table.leases if each.owner)}

@@ -1,7 +1,7 @@
-"""Claims, committed offsets and retention in ``data.db``: blocking, behind an asynchronous front.
+"""Claims, committed offsets and retention in ``data.db``, on threads.
 
-Writes take turns on one thread, and those that wait share a transaction: the disk is forced once
-for all of them. Reads have a thread of their own, so that a busy file does not hold them up.
+One thread writes; writes that wait share a transaction and its fsync. Reads have a thread of their
+own, so that a locked file does not delay them.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class EmbeddedOffsets:
     async def apply_retention(
         self, *, retention_ms: int | None, retention_bytes: int | None
     ) -> RetentionResult:
-        """Remove a bounded number of old batches of topics; nothing was left when it removes none.
+        """Remove a bounded number of old batches of topics; none left if it removes none.
 
         None for a limit that does not apply.
         """
@@ -75,14 +75,14 @@ class EmbeddedOffsets:
         )
 
     async def give_space_back(self) -> bool:
-        """Make a file that is mostly free space a step smaller; True while there is more."""
+        """Shrink a file that is mostly free space by one step; True while there is more."""
         return await self._run(self._writes, self._store.give_space_back)
 
     async def close(self) -> None:
-        """Finish what is under way and close the store."""
+        """Finish the calls in progress and close the store."""
         await self._queue.close()
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._reads, lambda: None)  # after the reads under way
+        await loop.run_in_executor(self._reads, lambda: None)  # after the reads in progress
         await loop.run_in_executor(self._writes, self._store.close)
         for threads in (self._reads, self._writes):
             threads.shutdown(wait=True)

@@ -9,17 +9,17 @@ from drover.errors import DroverError
 from drover_coordinator.backends.embedded.offsets import EmbeddedOffsets
 
 INTERVAL_S = 60.0
-#: Between two steps, so that engines, which wait for the same file, get their turns.
+#: The pause between two steps, in which engines can lock the same file.
 PAUSE_S = 0.05
 
 log = structlog.get_logger(__name__)
 
 
 class RetentionTimer:
-    """Removes what is too old or too much, when it starts and then once every interval.
+    """Removes records beyond the limits of age and size, at its start and every interval.
 
     Args:
-        offsets: The front of the store; a step waits its turn among the commits.
+        offsets: The store; a step queues with the commits.
         retention_ms: Records go this long after they were written; None keeps them.
         retention_bytes: The oldest records of a topic partition go while it holds more bytes than
             this; None keeps them.
@@ -44,18 +44,18 @@ class RetentionTimer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin in the background."""
+        """Start in the background."""
         self._task = asyncio.create_task(self._run(), name="retention")
 
     async def close(self) -> None:
-        """End after the step under way; idempotent."""
+        """Stop after the step in progress; idempotent."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
 
     async def sweep(self) -> int:
-        """Remove all there is to remove; returns how many records that was.
+        """Remove all records beyond the limits; returns how many.
 
         Raises:
             DroverError: The store is busy or broken; what was removed by then stays removed.

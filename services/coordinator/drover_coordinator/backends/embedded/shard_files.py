@@ -1,6 +1,6 @@
-"""The files of the shards: made at the first start, or out of the one log of an earlier version.
+"""The log files of the shards: created at the first start, or from the log of an earlier version.
 
-Everything here happens under a lock, before anything is served, and can be repeated after a crash
+Everything here runs under a lock before the coordinator serves, and can be repeated after a crash
 at any point.
 """
 
@@ -26,7 +26,7 @@ from drover.log.sqlite import SqliteLog
 from drover.model.group import shard_of
 from drover_coordinator.backends.embedded.lease_file import FILE_NAME, LeaseFile
 
-#: The one log that earlier versions kept, and what it is called once it was taken over.
+#: The single log of earlier versions, and its name after it was migrated.
 OLD_LOG = "groups.db"
 OLD_LOG_TAKEN = "groups.db.taken-over"
 _SHARD_LOG = re.compile(r"groups-(\d+)\.db")
@@ -54,10 +54,10 @@ async def open_shard_log(directory: Path, clock: Clock, shard: int) -> Log:
 
 
 def open_shards(directory: DataDirectory, shard_count: int) -> LeaseFile:
-    """Open the table of leases and see that every shard has its log. Blocks.
+    """Open the table of leases and create missing logs of shards. Blocks.
 
     Raises:
-        InvalidArgumentError: INVALID_CONFIG, the directory was begun with another number.
+        InvalidArgumentError: INVALID_CONFIG, the directory was created with another number.
         DataLossError: LOG_CORRUPT.
         UnavailableError: STORAGE_UNAVAILABLE.
     """
@@ -81,14 +81,14 @@ def open_shards(directory: DataDirectory, shard_count: int) -> LeaseFile:
 
 @contextlib.contextmanager
 def _setup_lock(path: Path) -> Iterator[None]:
-    """One process at a time; it waits, for the others are quick or read a log once."""
+    """Locks the setup for one process at a time, and waits for the others."""
     with (path / "coordinator-setup.lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _check_count(path: Path, begun_with: int | None, wanted: int) -> None:
-    """The number of shards says where each group is, so it stays as it was at the first start."""
+    """Refuse another number of shards than at the first start: groups hash to shards by it."""
     if begun_with is None and not (path / OLD_LOG).exists():
         found = [int(m[1]) for each in path.iterdir() if (m := _SHARD_LOG.fullmatch(each.name))]
         begun_with = max(found) + 1 if found else None
@@ -103,14 +103,14 @@ def _check_count(path: Path, begun_with: int | None, wanted: int) -> None:
 
 
 def _make_missing(path: Path, shard_count: int) -> None:
-    """Logs are made here only: two who open one later can never both think that it is not there."""
+    """Create missing logs. Only here, under the lock, so that no two processes create one."""
     for shard in range(shard_count):
         if not shard_path(path, shard).exists():
             sqlite_file.open_log_file(shard_path(path, shard)).close()
 
 
 def _take_over(path: Path, shard_count: int) -> None:
-    """Distribute the records of the old log, in their order, over new shard logs."""
+    """Copy the records of the old log, in order, to the logs of their shards."""
     old = sqlite_file.open_log_file(path / OLD_LOG)
     with contextlib.closing(old):
         unfinished = [path / f"groups-{shard}.db.taking-over" for shard in range(shard_count)]
@@ -155,7 +155,7 @@ def _distribute(path: Path, old: sqlite3.Connection, targets: list[sqlite3.Conne
 
 
 def _shards_of(key: pb.GroupMetadataKey, shard_count: int) -> Iterable[int]:
-    """Where a record belongs; the floor of generations holds for whatever group was removed."""
+    """The shards of a record; the generation floor holds for groups of all shards."""
     if key.HasField("generation_floor"):
         return range(shard_count)
     group_id = key.offset.group_id if key.HasField("offset") else key.group_id
@@ -163,7 +163,7 @@ def _shards_of(key: pb.GroupMetadataKey, shard_count: int) -> Iterable[int]:
 
 
 def _put_away(path: Path) -> None:
-    """Rename the old log, which is not read again; what is in its way stays."""
+    """Rename the old log, which is not read again, unless a renamed one exists."""
     old, taken = path / OLD_LOG, path / OLD_LOG_TAKEN
     if not old.exists():
         return

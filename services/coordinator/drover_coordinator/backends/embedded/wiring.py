@@ -1,4 +1,4 @@
-"""A coordinator on the embedded storage directory: alone, or sharing it with others."""
+"""Serves from a storage directory, as its single owner or sharing it with other coordinators."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from drover_coordinator.backends.embedded.retention import RetentionTimer
 from drover_coordinator.backends.embedded.shard_files import open_shard_log, open_shards
 from drover_coordinator.core.groups.events import Unloaded
 from drover_coordinator.settings import UNLIMITED
-from drover_coordinator.sharding.shards import Alone, GroupRuntime
+from drover_coordinator.sharding.shards import GroupRuntime, SingleOwner
 from drover_coordinator.wiring import Parts
 
-#: Tried three times; with the wait for its turn shorter than the deadlines of the calls.
+#: Tried three times; together with the wait in the queue shorter than the calls' deadlines.
 STORE_BUSY_TIMEOUT_MS = 1_500
 
 
@@ -39,31 +39,31 @@ async def serve_embedded(
     if settings.coordinators:
         await _serve_shared(parts, directory, leases, offsets, on_bound)
     else:
-        await _serve_alone(parts, directory, offsets, on_bound)
+        await _serve_as_single_owner(parts, directory, offsets, on_bound)
 
 
-async def _serve_alone(
+async def _serve_as_single_owner(
     parts: Parts,
     directory: DataDirectory,
     offsets: EmbeddedOffsets,
     on_bound: Callable[[str], None],
 ) -> None:
-    """All shards are this process's: read them, one after the other."""
-    alone = Alone()
-    shards = parts.shards(partial(open_shard_log, directory.path, parts.clock), alone)
+    """Own all shards: load them one after the other."""
+    single_owner = SingleOwner()
+    shards = parts.shards(partial(open_shard_log, directory.path, parts.clock), single_owner)
     bound = await parts.listen(shards, offsets)
-    alone.address = parts.settings.coordinator_advertised or bound
+    single_owner.address = parts.settings.coordinator_advertised or bound
     on_bound(bound)
     runtimes: list[GroupRuntime] = []
     for shard in range(parts.settings.group_shards):
         runtimes.append(await shards.open(shard))
         if not await load(runtimes[-1], parts.stopping):
             return
-        alone.loaded.add(shard)
-    await _say_serving(parts, offsets)
+        single_owner.loaded.add(shard)
+    await _start_serving(parts, offsets)
     await parts.stopping.wait()
     for runtime in runtimes:
-        with suppress(DroverError):  # too busy: the parked calls hear it from the drain
+        with suppress(DroverError):  # too busy: the drain fails the parked calls
             await runtime.post(Unloaded(_shutting_down()))
 
 
@@ -74,7 +74,7 @@ async def _serve_shared(
     offsets: EmbeddedOffsets,
     on_bound: Callable[[str], None],
 ) -> None:
-    """The shards are shared with the coordinators that use the same directory."""
+    """Share the shards with the coordinators that use the same directory."""
     settings = parts.settings
     address = settings.coordinator_advertised or settings.coordinator_listen
     parts.stack.enter_context(await lock_address(directory, address))
@@ -87,12 +87,12 @@ async def _serve_shared(
         shards,
         machine=machine,
         who=who,
-        on_serving=partial(_say_serving, parts, offsets),
+        on_serving=partial(_start_serving, parts, offsets),
     )
 
 
-async def _say_serving(parts: Parts, offsets: EmbeddedOffsets) -> None:
-    """Health says so, and what runs beside the calls begins."""
+async def _start_serving(parts: Parts, offsets: EmbeddedOffsets) -> None:
+    """Set health to SERVING and start retention."""
     await parts.server.set_serving(True)
     retention = RetentionTimer(
         offsets,

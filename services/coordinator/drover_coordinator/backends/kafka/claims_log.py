@@ -1,4 +1,4 @@
-"""Claims of tasks in a partition of the control topic, and the one writer that may change them."""
+"""Claims of tasks in a partition of the control topic, with a single fenced writer."""
 
 from collections.abc import Sequence
 
@@ -22,12 +22,12 @@ _log = structlog.get_logger("drover.coordinator")
 
 
 class ClaimsLog:
-    """The claims; ``take`` before anything else.
+    """The claims log; call ``take`` first.
 
     Args:
-        client: The way to the brokers.
+        client: Reaches the brokers.
         partition: Of the control topic.
-        transactional_id: Under which all who ever write it do so.
+        transactional_id: Of every writer of the partition, so that a new one fences the last.
     """
 
     def __init__(self, client: KafkaClient, *, partition: int, transactional_id: str) -> None:
@@ -39,10 +39,10 @@ class ClaimsLog:
         self._owner = OwnerRecord("", 0)
 
     async def take(self, owner: str, epoch: int) -> None:
-        """Become the only writer, and read what there is.
+        """Fence earlier writers and read the log.
 
         Raises:
-            FailedPreconditionError: STALE_TERM, it was taken with a later epoch.
+            FailedPreconditionError: STALE_TERM, the log was claimed with a later epoch.
             UnavailableError: STORAGE_UNAVAILABLE.
         """
         await self._writer.begin()
@@ -59,10 +59,10 @@ class ClaimsLog:
         others: Sequence[Produced],
         positions: Sequence[GroupPosition],
     ) -> list[Place]:
-        """Write records of claims with others and positions of consumer groups: all or nothing.
+        """Write claims, other records and consumer groups' offsets in one transaction.
 
         Returns:
-            Where the others are.
+            The places of the other records.
 
         Raises:
             DroverError: As ``TransactionalWriter.write``.
@@ -74,7 +74,7 @@ class ClaimsLog:
         return places[len(own) :]
 
     async def close(self) -> None:
-        """Finish the write under way; idempotent."""
+        """Finish the write in progress; idempotent."""
         await self._writer.close()
 
     def _produced(self, record: ClaimsRecord | OwnerRecord) -> Produced:

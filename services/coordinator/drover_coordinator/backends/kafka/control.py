@@ -1,4 +1,4 @@
-"""The control topic, which this process opens as soon as the brokers are there."""
+"""The control topic, opened once the brokers are reachable."""
 
 import asyncio
 
@@ -7,11 +7,11 @@ from drover.log.kafka.control import ControlTopic
 from drover.log.kafka.topics import control_topic, ensure_topics, offset_topic
 
 
-class Control:
-    """Opens the control topic when it is first asked for.
+class LazyControlTopic:
+    """Opens the control topic at its first use.
 
     Args:
-        client: Closed by whoever made it.
+        client: Closed by its creator.
         group_shards: How many shards of groups the cluster has.
     """
 
@@ -28,11 +28,11 @@ class Control:
         return self._offset_partition_count
 
     async def topic(self) -> ControlTopic:
-        """The topic, of this cluster for sure; all other topics of the coordinator are there too.
+        """The topic, checked to be this cluster's; the coordinator's other topics exist then too.
 
         Raises:
-            UnavailableError: STORAGE_UNAVAILABLE, ask again.
-            DroverError: Another cluster's topics, a newer version's, or wrong ones.
+            UnavailableError: STORAGE_UNAVAILABLE, retry.
+            DroverError: The topics are another cluster's, a newer version's, or misconfigured.
         """
         async with self._lock:
             if self._topic is None:
@@ -46,7 +46,7 @@ class Control:
 
     async def _open(self) -> ControlTopic:
         storage = self.client.storage
-        # partition 0 first: nothing is made in the topics of another cluster
+        # check partition 0 first, to create nothing in another cluster's topics
         opened = await ControlTopic.open(self.client)
         try:
             await opened.check_cluster(storage.group_id, self.group_shards)

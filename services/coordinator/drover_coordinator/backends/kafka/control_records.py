@@ -1,7 +1,7 @@
-"""What the coordinator writes into the control topic, as compact JSON. Pure.
+"""The coordinator's records in the control topic, as compact JSON. Pure.
 
 Partition 0: ``lease:<shard>`` and ``coordinator:<address>``. A partition of task claims:
-``["claim",connector,task]``, ``["commit",connector,task]`` and ``["owner"]``, who claimed it last.
+``["claim",connector,task]``, ``["commit",connector,task]`` and ``["owner"]``, its last writer.
 """
 
 import json
@@ -24,7 +24,7 @@ KeyValue = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class OwnerRecord:
-    """Who claimed a partition of task claims last, with the epoch of the shard's lease."""
+    """The last owner of a partition of task claims, with the epoch of the shard's lease."""
 
     owner: str
     epoch: int
@@ -34,7 +34,7 @@ class OwnerRecord:
 
 
 def encode_changes(table: LeaseTable, before: LeaseTable) -> list[KeyValue]:
-    """The records that make ``before`` into ``table``."""
+    """The records that change ``before`` into ``table``."""
     records: list[KeyValue] = [
         (f"{LEASE_PREFIX}{shard}".encode(), _encode_lease(lease))
         for shard, lease in table.changed_shards(before).items()
@@ -49,9 +49,9 @@ def encode_changes(table: LeaseTable, before: LeaseTable) -> list[KeyValue]:
 def decode_table(
     values: Mapping[str, bytes], shard_count: int, unreadable: Callable[[str, str], None]
 ) -> LeaseTable:
-    """The table that the newest values by key make; a lease that is not there is nobody's.
+    """The table from the newest value of each key; a missing lease is free.
 
-    ``unreadable`` is told the key of what cannot be read, and why; it counts as not there.
+    An unreadable record counts as missing; ``unreadable`` is called with its key and the cause.
     """
     leases = [Lease()] * shard_count
     peers: dict[str, Peer] = {}
@@ -125,7 +125,7 @@ def encode_claims_record(record: ClaimsRecord | OwnerRecord) -> tuple[bytes, byt
 
 
 def decode_claims_record(key: bytes, value: bytes | None) -> ClaimsRecord | OwnerRecord | None:
-    """The way back; None for a kind that only a later version knows, and for what was removed.
+    """Decode a record; None for a tombstone and for a kind that only a later version knows.
 
     Raises:
         UnreadableRecordError: It is no record of task claims.

@@ -1,8 +1,8 @@
 """The table of leases on Kafka: compare and set in partition 0 of the control topic.
 
-All coordinators write it under one transactional id. Whoever begins to write fences those who have
-begun before, and what it reads to the end after that stays so until it is fenced itself: so what it
-decides on that, and writes in one transaction, holds.
+All coordinators write under one transactional id. A writer that begins fences the earlier ones; the
+table that it then reads to the end cannot change until it is fenced itself, so a transaction based
+on that is a compare-and-set.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.log.kafka.control import CONTROL_PARTITION, ControlTopic
 from drover.log.kafka.records import Produced
 from drover.log.kafka.writer import TransactionalWriter
-from drover_coordinator.backends.kafka.control import Control
+from drover_coordinator.backends.kafka.control import LazyControlTopic
 from drover_coordinator.backends.kafka.control_records import (
     COORDINATOR_PREFIX,
     LEASE_PREFIX,
     decode_table,
     encode_changes,
 )
-from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, carried_out
+from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, apply_writes
 from drover_coordinator.core.ownership.machine import TableSeen, Write
 
 #: Another coordinator that writes at the same moment fences this one.
@@ -33,19 +33,19 @@ _log = structlog.get_logger("drover.coordinator")
 
 
 class KafkaLeases:
-    """A ``LeaseStore``. Nobody sees whether another process runs: ``ended`` is always empty."""
+    """A ``LeaseStore``. It cannot see whether another process runs: ``ended`` is always empty."""
 
-    def __init__(self, control: Control, who: Identity) -> None:
+    def __init__(self, control: LazyControlTopic, who: Identity) -> None:
         self._control = control
         self._who = who
         self._writer = TransactionalWriter(
             control.client, f"drover-leases-{control.client.storage.group_id}"
         )
-        #: whether others write as well: they have fenced this one by the time of its next write
+        #: whether other coordinators write too: one of them may have fenced this writer since
         self._shares = False
         #: the offset after what was written here
         self._written_end = 0
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     async def exchange(self, writes: Sequence[Write], started_ms: int) -> TableSeen:
         """See ``LeaseStore``."""
@@ -58,7 +58,7 @@ class KafkaLeases:
         return TableSeen(started_ms, table.leases, table.peers)
 
     async def close(self) -> None:
-        """Finish what is under way."""
+        """Finish the exchange in progress."""
         await self._writer.close()
 
     async def _write(self, topic: ControlTopic, writes: Sequence[Write]) -> LeaseTable:
@@ -69,7 +69,7 @@ class KafkaLeases:
                 await self._writer.begin()
             await topic.refresh(self._written_end)
             before = self._table(topic)
-            table = carried_out(before, self._who, writes)
+            table = apply_writes(before, self._who, writes)
             self._shares = bool(table.peers.keys() - {self._who.address})
             records = [
                 Produced(topic.topic, key, value, CONTROL_PARTITION)
@@ -95,13 +95,13 @@ class KafkaLeases:
         return decode_table(
             {**topic.values(LEASE_PREFIX), **topic.values(COORDINATOR_PREFIX)},
             self._control.group_shards,
-            self._tell_unreadable,
+            self._warn_unreadable,
         )
 
-    def _tell_unreadable(self, key: str, why: str) -> None:
-        """Once for each key."""
-        if key not in self._told:
-            self._told.add(key)
+    def _warn_unreadable(self, key: str, why: str) -> None:
+        """Log once for each key."""
+        if key not in self._warned:
+            self._warned.add(key)
             _log.warning(
                 "a lease cannot be read and counts as not there",
                 topic=self._control.client.storage.topics.control,

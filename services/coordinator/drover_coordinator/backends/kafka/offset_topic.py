@@ -1,4 +1,4 @@
-"""Follows the topic of source offsets, which Kafka Connect writes as well."""
+"""Follows the topic of source offsets, which Kafka Connect writes too."""
 
 import asyncio
 import contextlib
@@ -18,16 +18,16 @@ from drover_coordinator.shared_writes import SharedWrites
 
 METADATA_HEADER = "drover-metadata"
 REFRESHES_WAITING_MAX = 1_000
-TOLD_MAX = 1_000
+WARNINGS_MAX = 1_000
 
 _log = structlog.get_logger("drover.coordinator")
 
 
 class OffsetTopic:
-    """What the topic says, read to its end and on; ``close`` it.
+    """The offsets in the topic, read to its end and followed; ``close`` it.
 
     Args:
-        client: The way to the brokers.
+        client: Reaches the brokers.
         partition_count: Of the topic.
     """
 
@@ -35,13 +35,13 @@ class OffsetTopic:
         self._client = client
         self._topic = client.storage.topics.offset
         self._partitions = range(partition_count)
-        #: the offsets after what was written here
+        #: by partition: the offset after the last record written here
         self._written: dict[int, int] = {}
         self._offsets = SourceOffsets()
         self._progress = Progress({})
         self._following: asyncio.Task[None] | None = None
         self._closed = False
-        self._told: set[tuple[int, int]] = set()
+        self._warned: set[tuple[int, int]] = set()
         self._refreshes = SharedWrites(
             self._refresh_together,
             size=lambda _: 1,
@@ -50,11 +50,11 @@ class OffsetTopic:
         )
 
     async def refresh(self) -> None:
-        """Return once everything is known that was committed before the call.
+        """Return once all records committed before the call are read.
 
         Raises:
-            UnavailableError: STORAGE_UNAVAILABLE, nothing came for the client's timeout.
-            DroverError: The topic cannot be read; the next call begins to read it anew.
+            UnavailableError: STORAGE_UNAVAILABLE, no record arrived within the client's timeout.
+            DroverError: The topic cannot be read; the next call reads it from the start.
         """
         await self._refreshes.submit(None)
 
@@ -75,7 +75,7 @@ class OffsetTopic:
         ]
 
     def wrote(self, places: Iterable[Place]) -> None:
-        """What was committed here is read back by the next refresh, however late it is visible."""
+        """Make the next refresh wait until records committed here are read back."""
         for partition, offset in places:
             self._written[partition] = max(offset + 1, self._written.get(partition, 0))
 
@@ -101,7 +101,7 @@ class OffsetTopic:
         return waiting
 
     async def _reach(self, ends: Mapping[int, int]) -> None:
-        """A long topic may take its time, as long as something comes."""
+        """Wait for ``ends`` as long as records keep arriving."""
         progress = self._progress
         while True:
             before = dict(progress.positions)
@@ -112,7 +112,7 @@ class OffsetTopic:
                     raise
 
     def _follow(self) -> None:
-        """Read the topic, from its beginning."""
+        """Start to read the topic from its beginning."""
         starts = dict.fromkeys(self._partitions, EARLIEST)
         self._offsets, self._progress = SourceOffsets(), Progress(starts)
         reader = TopicReader(self._client, self._topic, starts)
@@ -128,7 +128,7 @@ class OffsetTopic:
         except DroverError as error:
             _log.error("source offsets cannot be read", topic=self._topic, error=error.message)
             self._progress.fail(error)
-            self._written.clear()  # of a topic that may not be there any more
+            self._written.clear()  # the topic may have been deleted
         finally:
             self._progress.fail(closed_error())
             reader.stop()
@@ -142,14 +142,14 @@ class OffsetTopic:
                 metadata=_metadata(record),
             )
         except UnreadableOffsetError as error:
-            self._tell(record, str(error))
+            self._warn(record, str(error))
 
-    def _tell(self, record: KafkaRecord, why: str) -> None:
-        """Once for each record, also when the topic is read anew."""
+    def _warn(self, record: KafkaRecord, why: str) -> None:
+        """Log once for each record, even if the topic is read again."""
         place = (record.partition, record.offset)
-        if place in self._told or len(self._told) >= TOLD_MAX:
+        if place in self._warned or len(self._warned) >= WARNINGS_MAX:
             return
-        self._told.add(place)
+        self._warned.add(place)
         _log.warning(
             "a source offset cannot be read and is skipped",
             topic=self._topic,

@@ -1,8 +1,8 @@
 """Claims of tasks, source offsets and sink offsets on Kafka, for the owner of the workers' shard.
 
-A commit is one Kafka transaction: the number of the commit under its claim, source offsets into
-Kafka Connect's topic, sink offsets into consumer groups. Whoever takes the shard over fences the
-writer of it, so that a claim that was decided on here holds when it is written.
+A commit is one Kafka transaction: the number of the commit under its claim, source offsets in
+Kafka Connect's topic, sink offsets in consumer groups. A new owner of the shard fences the writer,
+so that a decision about claims still holds when it is written.
 """
 
 import asyncio
@@ -24,9 +24,9 @@ from drover.model.offsets import (
 )
 from drover_coordinator import offset_store
 from drover_coordinator.backends.kafka.claims_log import ClaimsLog
-from drover_coordinator.backends.kafka.control import Control
+from drover_coordinator.backends.kafka.control import LazyControlTopic
 from drover_coordinator.backends.kafka.offset_topic import OffsetTopic
-from drover_coordinator.backends.kafka.sink_groups import SinkGroups, SinkLook
+from drover_coordinator.backends.kafka.sink_groups import SinkGroupCheck, SinkGroups
 from drover_coordinator.core.claims.task_claims import Draft, refused_or_granted
 from drover_coordinator.core.offsets.sink_offsets import (
     SinkOffsetError,
@@ -39,7 +39,7 @@ from drover_coordinator.sharding.shards import Fencing
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """What belongs to the shard while it is this coordinator's."""
+    """The state of the shard while this coordinator owns it."""
 
     log: ClaimsLog
     topic: OffsetTopic
@@ -52,7 +52,7 @@ class _Loaded:
 
 @dataclass(slots=True)
 class _Transaction:
-    """What several commits write together: by key, and by connector and place."""
+    """The writes of several commits: records by key, positions by connector and partition."""
 
     draft: Draft
     records: dict[bytes, Produced] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class _Transaction:
 
 @dataclass(slots=True)
 class _Parsed:
-    """A commit: its source offsets, its positions as a sink, and what is wrong with them."""
+    """A commit: its source offsets, its sink positions, and their faults."""
 
     commit: TaskOffsets
     sources: list[CommittedOffset] = field(default_factory=list)
@@ -91,21 +91,21 @@ class _Parsed:
 
 
 class KafkaOffsets:
-    """An ``OffsetStore``, and a ``Companion`` of the shard that has the workers' group."""
+    """An ``OffsetStore``, and a ``ShardResource`` of the shard that has the workers' group."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: LazyControlTopic) -> None:
         self._control = control
         self._client = control.client
         self._shard = shard_of(control.client.storage.group_id, control.group_shards)
         self._groups = SinkGroups(control.client)
-        self._turn = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
         self._loaded: _Loaded | None = None
         self._queue = OffsetQueue(self._write_claims, self._write_commits)
 
-    # --- a companion -------------------------------------------------------------------------
+    # --- a shard resource -------------------------------------------------------------------------
 
     async def load(self, shard: int, fencing: Fencing) -> None:
-        """See ``Companion``."""
+        """See ``ShardResource``."""
         if shard != self._shard:
             return
         await self._control.topic()
@@ -128,10 +128,10 @@ class KafkaOffsets:
         self._loaded = loaded
 
     async def unload(self, shard: int, why: DroverError | None) -> None:
-        """See ``Companion``."""
+        """See ``ShardResource``."""
         if shard != self._shard:
             return
-        async with self._turn:
+        async with self._write_lock:
             loaded, self._loaded = self._loaded, None
         if loaded is not None:
             await loaded.close()
@@ -160,7 +160,7 @@ class KafkaOffsets:
         return page_of(found, after)
 
     async def close(self) -> None:
-        """Finish what is under way and let the store go."""
+        """Finish the calls in progress and close the store."""
         await self._queue.close()
         await self.unload(self._shard, None)
 
@@ -169,7 +169,7 @@ class KafkaOffsets:
     async def _write_claims(
         self, requests: Sequence[ClaimRequest]
     ) -> Sequence[Term | FailedPreconditionError]:
-        async with self._turn:
+        async with self._write_lock:
             loaded = self._required()
             draft = loaded.log.claims.draft()
             answers = refused_or_granted(draft, requests)
@@ -177,18 +177,18 @@ class KafkaOffsets:
             return answers
 
     async def _write_commits(self, tasks: Sequence[TaskOffsets]) -> Sequence[CommitResult]:
-        async with self._turn:
+        async with self._write_lock:
             return await self._commit(self._required(), tasks)
 
     async def _commit(self, loaded: _Loaded, tasks: Sequence[TaskOffsets]) -> list[CommitResult]:
         parsed = [_Parsed.of(each) for each in tasks]
         sinks = [each for each in parsed if each.positions]
-        look = await self._groups.look(
+        check = await self._groups.check(
             sorted({each.commit.task.connector for each in sinks}),
             sorted({place.topic for each in sinks for place in each.positions}),
         )
         transaction = _Transaction(loaded.log.claims.draft())
-        results = [self._decide(loaded, transaction, each, look) for each in parsed]
+        results = [self._decide(loaded, transaction, each, check) for each in parsed]
         try:
             await self._write(loaded, transaction)
         except (UnavailableError, FailedPreconditionError) as error:
@@ -202,7 +202,7 @@ class KafkaOffsets:
     async def _commit_apart(
         self, loaded: _Loaded, tasks: Sequence[TaskOffsets], error: DroverError
     ) -> list[CommitResult]:
-        """The brokers refused something of it: find out of whom, so that it harms nobody else."""
+        """Bisect a transaction that the brokers refused, so that only the tasks at fault fail."""
         if len(tasks) == 1:
             return [CommitResult(tasks[0].task, CommitOutcome.INVALID, error.message)]
         half = len(tasks) // 2
@@ -212,14 +212,14 @@ class KafkaOffsets:
         ]
 
     def _decide(
-        self, loaded: _Loaded, transaction: _Transaction, parsed: "_Parsed", look: SinkLook
+        self, loaded: _Loaded, transaction: _Transaction, parsed: "_Parsed", check: SinkGroupCheck
     ) -> CommitResult:
         commit, draft = parsed.commit, transaction.draft
         task = commit.task
         stale = draft.stale_message(task, commit.claim)
         if stale is not None:
             return CommitResult(task, CommitOutcome.STALE_CLAIM, stale)
-        faults = parsed.faults or look.faults(task.connector, parsed.positions)
+        faults = parsed.faults or check.faults(task.connector, parsed.positions)
         if faults:
             return CommitResult(task, CommitOutcome.INVALID, "; ".join(faults))
         if not draft.comes_late(task, commit.claim, commit.number):
@@ -231,7 +231,7 @@ class KafkaOffsets:
         return CommitResult(task, CommitOutcome.COMMITTED)
 
     async def _write(self, loaded: _Loaded, transaction: _Transaction) -> None:
-        """Make it durable, if there is anything to write; what went wrong is told to the shard."""
+        """Write the transaction unless it is empty; an unknown outcome loses the shard."""
         draft, records = transaction.draft, transaction.records
         positions = list(transaction.positions.values())
         if not (draft.records or records or positions):
@@ -245,7 +245,7 @@ class KafkaOffsets:
             raise _moved() from error
         except UnavailableError as error:
             if error.metadata.get("outcome") == "unknown":
-                loaded.lost()  # to be read again, as nobody knows what is there
+                loaded.lost()  # the outcome is unknown, so the shard is loaded again
             raise
         loaded.topic.wrote(places)
 
@@ -256,7 +256,7 @@ class KafkaOffsets:
 
 
 def _is_of_one_task(error: DroverError) -> bool:
-    """Whether the brokers refused something, rather than everything."""
+    """Whether the brokers refused one task's part, not the whole transaction."""
     return error.reason in (Reason.STORAGE_MISCONFIGURED, Reason.NON_EMPTY_GROUP)
 
 
@@ -268,7 +268,7 @@ def _moved() -> DroverError:
 
 
 def page_of(found: Mapping[str, CommittedOffset], after: str) -> tuple[list[CommittedOffset], str]:
-    """What comes behind a canonical partition, as much as a page takes, and the next token."""
+    """A page of offsets after a canonical partition, and the next page token."""
     page: list[CommittedOffset] = []
     page_bytes = 0
     for canonical in sorted(each for each in found if each > after):

@@ -1,4 +1,4 @@
-"""Sink offsets: positions of the consumer groups ``connect-<connector>``, as Kafka Connect's."""
+"""Sink offsets: committed by the consumer groups ``connect-<connector>``, as in Kafka Connect."""
 
 import asyncio
 import time
@@ -14,12 +14,12 @@ from drover.log.kafka.errors import kafka_code
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover_coordinator.core.offsets.sink_offsets import group_of, sink_offset
 
-#: A group without members, or a topic that is there, is not looked at again for so long.
-LOOK_EVERY_S = 5.0
-LOOKS_KEPT_MAX = 10_000
+#: A group without members and an existing topic are not checked again for so long.
+CHECK_VALID_S = 5.0
+CHECKS_KEPT_MAX = 10_000
 PAUSE_S = 0.05
 RETRY_MS = 10
-#: A transaction that commits for the group is under way, or the group's coordinator has just moved.
+#: A transaction for the group is in progress, or the group's coordinator has just moved.
 PASSES_SOON = frozenset(
     {
         KafkaError.UNSTABLE_OFFSET_COMMIT,
@@ -36,9 +36,9 @@ WITH_MEMBERS = {
 
 
 @dataclass(frozen=True, slots=True)
-class SinkLook:
-    """What is in the way of commits: connectors whose groups have members, and how many partitions
-    each topic has, 0 for one that is not there.
+class SinkGroupCheck:
+    """What prevents commits: connectors whose groups have members, and how many partitions each
+    topic has, 0 for one that does not exist.
     """
 
     live: Set[str] = frozenset()
@@ -59,25 +59,25 @@ class SinkLook:
         return faults
 
 
-class _Recent:
-    """What was found to be in order a moment ago."""
+class _RecentChecks:
+    """Results of recent checks without faults."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[float, int]] = {}
 
-    def known(self, names: Iterable[str]) -> dict[str, int]:
+    def valid(self, names: Iterable[str]) -> dict[str, int]:
         now_s = time.monotonic()
         found = {name: self._found.get(name, (0.0, 0)) for name in names}
         return {name: value for name, (until_s, value) in found.items() if until_s > now_s}
 
-    def without(self, names: Iterable[str]) -> list[str]:
-        known = self.known(names)
-        return [name for name in names if name not in known]
+    def missing(self, names: Iterable[str]) -> list[str]:
+        valid = self.valid(names)
+        return [name for name in names if name not in valid]
 
     def note(self, found: Mapping[str, int]) -> None:
-        if len(self._found) > LOOKS_KEPT_MAX:
+        if len(self._found) > CHECKS_KEPT_MAX:
             self._found.clear()
-        until_s = time.monotonic() + LOOK_EVERY_S
+        until_s = time.monotonic() + CHECK_VALID_S
         self._found.update({name: (until_s, value) for name, value in found.items()})
 
 
@@ -86,11 +86,11 @@ class SinkGroups:
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
-        self._empty = _Recent()
-        self._topics = _Recent()
+        self._empty = _RecentChecks()
+        self._topics = _RecentChecks()
 
     async def positions(self, connector: str) -> list[CommittedOffset]:
-        """A connector's positions, those included that others have set; none is under way.
+        """A connector's committed offsets, including those of others, with no commit pending.
 
         Raises:
             DroverError: STORAGE_UNAVAILABLE, STORAGE_MISCONFIGURED.
@@ -108,33 +108,33 @@ class SinkGroups:
                     raise
             await asyncio.sleep(PAUSE_S)
 
-    async def look(self, connectors: Iterable[str], topics: Iterable[str]) -> "SinkLook":
-        """See whether sinks may commit positions in topics, as a commit that may not takes long.
+    async def check(self, connectors: Iterable[str], topics: Iterable[str]) -> SinkGroupCheck:
+        """Check whether sinks may commit offsets of topics, since a refused commit takes long.
 
-        What was found to be in order is believed for some seconds.
+        Results without faults are cached for some seconds.
 
         Raises:
             DroverError: As ``positions``.
         """
-        asked = self._empty.without(connectors)
+        asked = self._empty.missing(connectors)
         live: set[str] = set()
         if asked:
             doing = "the members of sinks' consumer groups cannot be read"
             live = await self._client.run(lambda: self._live(asked), doing=doing)
             self._empty.note({each: 0 for each in asked if each not in live})
-        counts = self._topics.known(topics)
-        for topic in self._topics.without(topics):
+        counts = self._topics.valid(topics)
+        for topic in self._topics.missing(topics):
             state = await self._client.describe_topic(topic)
             counts[topic] = 0 if state is None else state.partition_count
             if state is not None:
                 self._topics.note({topic: state.partition_count})
-        return SinkLook(live, counts)
+        return SinkGroupCheck(live, counts)
 
     # on a thread
 
     def _positions(self, group_id: str) -> list[CommittedOffset]:
-        """A consumer asks, for every partition there is: the admin client could list a group's own,
-        but librdkafka ends the process when the group's coordinator moves or is away meanwhile.
+        """Ask by a consumer, for all partitions. The admin client could list the group's own, but
+        librdkafka aborts the process if the group's coordinator moves or is down meanwhile.
         """
         consumer = self._client.consumer({"group.id": group_id, "retry.backoff.ms": RETRY_MS})
         try:
@@ -160,7 +160,7 @@ class SinkGroups:
         ]
 
     def _live(self, connectors: list[str]) -> set[str]:
-        """Brokers that are away tell of no group; theirs take no commit either."""
+        """Groups of unreachable brokers are not listed; those take no commit either."""
         listed = self._client.waited(
             self._client.admin.list_consumer_groups(
                 states=WITH_MEMBERS, request_timeout=self._client.timeout_s

@@ -1,4 +1,4 @@
-"""A coordinator on Kafka: always one of several that may share the shards."""
+"""Serves from Kafka, always sharing the shards with other coordinators, if there are any."""
 
 from collections.abc import Callable
 
@@ -6,10 +6,10 @@ from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.log import KafkaLog, KafkaLogSpec
 from drover.log.log import Log
 from drover.log.storage import KafkaStorage
-from drover_coordinator.backends.kafka.control import Control
+from drover_coordinator.backends.kafka.control import LazyControlTopic
 from drover_coordinator.backends.kafka.leases import KafkaLeases
 from drover_coordinator.backends.kafka.offsets import KafkaOffsets
-from drover_coordinator.sharding.shards import Alone
+from drover_coordinator.sharding.shards import SingleOwner
 from drover_coordinator.wiring import Parts
 
 
@@ -18,12 +18,12 @@ async def serve_on_kafka(
 ) -> None:
     """Serve until the process is to stop.
 
-    It listens at once, and says that it is loading as long as the brokers are away.
+    It listens at once; calls get COORDINATOR_LOAD_IN_PROGRESS until the brokers are reachable.
     """
     settings, stack = parts.settings, parts.stack
     client = KafkaClient(storage)
     stack.push_async_callback(client.close)
-    control = Control(client, settings.group_shards)
+    control = LazyControlTopic(client, settings.group_shards)
     stack.push_async_callback(control.close)
     offsets = KafkaOffsets(control)
     stack.push_async_callback(offsets.close)
@@ -37,12 +37,12 @@ async def serve_on_kafka(
         )
         return await KafkaLog.open(client, await control.topic(), spec, parts.clock)
 
-    loading = Alone()
-    shards = parts.shards(open_log, loading, companion=offsets)
+    loading = SingleOwner()
+    shards = parts.shards(open_log, loading, resource=offsets)
     bound = await parts.listen(shards, offsets, tasks_group=storage.group_id)
     who = parts.identity(settings.coordinator_advertised or bound)
     machine = parts.ownership(who)
-    shards.roles = machine
+    shards.ownership = machine
     on_bound(bound)
     await parts.share(
         KafkaLeases(control, who),

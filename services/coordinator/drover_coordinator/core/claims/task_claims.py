@@ -1,7 +1,7 @@
-"""Claims of tasks as a fold of records: who may commit, and what was committed last. Pure.
+"""Claims of tasks as a fold of records: who may commit, and the last commit. Pure.
 
-The rules are in ``drover.model.claims``. State changes in ``replay`` alone: a draft looks at it,
-decides, and says which records make it so.
+The rules are in ``drover.model.claims``. Only ``replay`` changes state: a draft makes decisions on
+top of it and yields the records to append.
 """
 
 from collections.abc import Collection, Sequence
@@ -15,7 +15,7 @@ from drover.model.ids import TaskId, Term
 
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
-    """The claim of a task that counts, and the requests that were granted lately, oldest first."""
+    """The current claim of a task, and the recently granted requests, oldest first."""
 
     task: TaskId
     claim: TaskClaim
@@ -24,7 +24,7 @@ class ClaimRecord:
 
 @dataclass(frozen=True, slots=True)
 class CommitRecord:
-    """The last counted commit of a task."""
+    """The last numbered commit of a task."""
 
     task: TaskId
     claim: Term
@@ -43,7 +43,7 @@ class TaskClaims:
         self._tasks: dict[str, set[TaskId]] = {}  # by connector
 
     def replay(self, record: ClaimsRecord) -> None:
-        """Take in a record; the last one of a task counts."""
+        """Apply a record; the last one of a task counts."""
         match record:
             case ClaimRecord(task):
                 self._claims[task] = record
@@ -52,24 +52,24 @@ class TaskClaims:
                 self._commits[task] = record
 
     def current(self, task: TaskId) -> Term | None:
-        """The claim that counts, or None when the task was never claimed."""
+        """The current claim, or None if the task was never claimed."""
         held = self._claims.get(task)
         return held.claim.term if held is not None else None
 
     def draft(self) -> "Draft":
-        """To decide several claims and commits one after the other; they change nothing here."""
+        """A draft for several decisions in sequence; it changes nothing here."""
         return Draft(self)
 
     def claim_record(self, task: TaskId) -> ClaimRecord | None:
-        """What counts of a task."""
+        """The claim record of a task."""
         return self._claims.get(task)
 
     def commit_record(self, task: TaskId) -> CommitRecord | None:
-        """The last counted commit of a task."""
+        """The last numbered commit of a task."""
         return self._commits.get(task)
 
     def tasks_of(self, connector: str) -> Collection[TaskId]:
-        """Every task of a connector that was ever claimed."""
+        """All tasks of a connector that were ever claimed."""
         return self._tasks.get(connector, ())
 
 
@@ -84,13 +84,13 @@ class Draft:
 
     @property
     def records(self) -> Sequence[ClaimsRecord]:
-        """What makes the decisions so: all of them are appended together, then replayed."""
+        """The records of the decisions, to append together and then replay."""
         return (*self._claims.values(), *self._commits.values())
 
     def grant(self, request: ClaimRequest) -> Term:
-        """Give the owner the task, with a sequence above every earlier one.
+        """Grant the owner the task, with a sequence above every earlier one.
 
-        One that is refused changes nothing.
+        A refused request changes nothing.
 
         Raises:
             FailedPreconditionError: STALE_TERM, a later generation holds the task, a later set of
@@ -112,13 +112,13 @@ class Draft:
         return claim.term
 
     def stale_message(self, task: TaskId, claim: Term) -> str | None:
-        """None when ``claim`` is the one that counts, else what is wrong with it."""
+        """None if ``claim`` is the current one, else why it is stale."""
         record = self._claim(task)
         return rules.stale_message(task, claim, record.claim if record is not None else None)
 
     def comes_late(self, task: TaskId, claim: Term, number: int) -> bool:
-        """Whether a commit under ``claim``, which counts, comes after one of its number or a later
-        one; notes the number if it does not.
+        """Whether the current claim has a commit of this or a later number already; records the
+        number if not.
         """
         last = self._commits.get(task) or self._base.commit_record(task)
         if rules.comes_late(claim, number, (last.claim, last.number) if last else None):
@@ -128,7 +128,7 @@ class Draft:
         return False
 
     def _enter_set(self, request: ClaimRequest) -> None:
-        """Make the claim's set of task configs the one that counts, or refuse an older one."""
+        """Make the claim's set of task configs the current one, or refuse an older one."""
         connector = request.task.connector
         standing_set = self._standing_set(connector)
         if standing_set is None or not rules.begins_set(request, standing_set):
@@ -141,7 +141,7 @@ class Draft:
             self._put(ClaimRecord(each.task, rules.moved_on(each.claim, request)))
 
     def _standing_set(self, connector: str) -> int | None:
-        """All claims of a connector are of the same set, so that any of them tells."""
+        """The current set: all claims of a connector have the same one."""
         for tasks in (self._tasks.get(connector, ()), self._base.tasks_of(connector)):
             for task in tasks:
                 return self._required(task).claim.task_config_generation
@@ -163,7 +163,7 @@ class Draft:
 def refused_or_granted(
     draft: Draft, requests: Sequence[ClaimRequest]
 ) -> list[Term | FailedPreconditionError]:
-    """The answers to several requests, one after the other."""
+    """Decide several requests in sequence: a term or an error for each."""
     answers: list[Term | FailedPreconditionError] = []
     for request in requests:
         try:

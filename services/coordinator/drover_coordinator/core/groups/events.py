@@ -1,4 +1,4 @@
-"""What happens to groups: calls, ends of calls, and timers.
+"""The events of the group machine: calls, ends of calls and streams, timers, failed appends.
 
 A call is answered through ``Complete`` or ``Fail`` with its ``call_id``. All others have no answer.
 """
@@ -179,7 +179,7 @@ Call = (
 
 @dataclass(frozen=True, slots=True)
 class CallAbandoned:
-    """Nobody waits for the parked join or sync ``call_id`` any more."""
+    """The caller of the parked join or sync ``call_id`` has gone."""
 
     group_id: str
     member_id: str
@@ -219,7 +219,7 @@ class Unloaded:
 
 @dataclass(frozen=True, slots=True)
 class SessionDue:
-    """A member may have been silent for too long."""
+    """A member's session may have timed out."""
 
     group_id: str
     member_id: str
@@ -227,7 +227,7 @@ class SessionDue:
 
 @dataclass(frozen=True, slots=True)
 class PendingDue:
-    """A member id was handed out and nobody joined with it."""
+    """A pending member id has expired unless a member joined with it."""
 
     group_id: str
     member_id: str
@@ -251,7 +251,7 @@ class RebalanceDue:
 
 @dataclass(frozen=True, slots=True)
 class SyncDue:
-    """The members of ``generation`` had time enough to sync."""
+    """Members of ``generation`` that have not synced are late."""
 
     group_id: str
     generation: int
@@ -259,7 +259,7 @@ class SyncDue:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryDue:
-    """It is time to look for offsets that are no longer needed; ``begins`` anew, or to go on."""
+    """Time for the next step of the sweep for expired offsets, or (``begins``) for a new sweep."""
 
     begins: bool = True
 
@@ -269,49 +269,49 @@ class ExpiryDue:
 
 @dataclass(frozen=True, slots=True)
 class CreationNotDurable:
-    """The group could not be created for the one who was to get, or has, ``member_id``."""
+    """The append that creates the group failed; ``member_id`` is its first member or pending id."""
 
     group_id: str
     member_id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """A static member's place was given to ``member_id``; ``before`` is who had it, if anybody."""
+class StaticMemberJoin:
+    """A process joined as a static member with ``member_id``; it replaced ``replaced``, if any."""
 
     member_id: str
-    before: Member | None
+    replaced: Member | None
 
 
 @dataclass(frozen=True, slots=True)
-class SeatNotDurable:
-    """The new holder of a static member's place could not be stored."""
+class StaticMemberNotDurable:
+    """The append of a static member's new member id failed."""
 
     group_id: str
-    seat: Seat
+    static_join: StaticMemberJoin
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationNotDurable:
-    """The next generation could not be stored; the joins that waited for it were failed.
+    """The append of the next generation failed, and so did the joins that waited for it.
 
-    ``seat`` is what the join that completed it had taken.
+    ``static_join`` is the static member's join that completed the rebalance, if one did.
     """
 
     group_id: str
-    seat: Seat | None = None
+    static_join: StaticMemberJoin | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AssignmentNotDurable:
-    """The leader's assignment could not be stored; the syncs that waited for it were failed."""
+    """The append of the leader's assignment failed, and so did the syncs that waited for it."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryNotDurable:
-    """What expired could not be removed: the next sweep tries again."""
+    """The append of tombstones for expired offsets failed: the next sweep tries again."""
 
 
 Event = (
@@ -342,10 +342,10 @@ class WatchStarted:
 
 @dataclass(frozen=True, slots=True)
 class GroupChanged:
-    """To all watchers: the group is in another state, or at another generation.
+    """To all watchers: the group has another state or generation.
 
-    Where one event leads to several, they may come out of order: one whose ``change`` is not above
-    the last is old news.
+    Notifications of one event may arrive out of order: ignore one whose ``change`` is not above the
+    last.
     """
 
     change: int
@@ -354,9 +354,9 @@ class GroupChanged:
 
 @dataclass(frozen=True, slots=True)
 class MemberRemoved:
-    """To the member's own watchers: it is one no longer.
+    """To the member's own watchers: it has been removed.
 
-    ``fenced_instance_id`` is set when another process took its place.
+    ``fenced_instance_id`` is set if another process with that instance id replaced it.
     """
 
     member_id: str
@@ -369,7 +369,7 @@ def watch_channel(group_id: str) -> str:
 
 
 def member_channel(group_id: str, member_id: str) -> str:
-    """The channel on which a member hears what is of no other's concern: thousands that go at once
-    would fill the queues of all that stay. Ids hold no control characters.
+    """The channel for one member's notifications. A shared channel would fill the queues of all
+    watchers when thousands of members leave at once. Ids hold no control characters.
     """
     return f"member\0{group_id}\0{member_id}"

@@ -11,7 +11,7 @@ from drover.errors import (
     Violation,
 )
 from drover_coordinator.core.groups.settings import GROUPS_MAX, OFFSETS_MAX, WATCHES_PER_MEMBER_MAX
-from drover_coordinator.core.groups.supported_protocols import Excess
+from drover_coordinator.core.groups.supported_protocols import SizeViolation
 
 
 def unknown_member(group_id: str, member_id: str) -> DroverError:
@@ -70,17 +70,17 @@ def group_full(group_id: str, max_size: int) -> DroverError:
     )
 
 
-def group_has_no_room(group_id: str, excess: Excess) -> DroverError:
+def group_has_no_room(group_id: str, violation: SizeViolation) -> DroverError:
     """GROUP_MAX_SIZE_REACHED."""
     return ResourceExhaustedError(
         Reason.GROUP_MAX_SIZE_REACHED,
-        f"with this member the {excess.what} of all members of group {group_id!r} would be "
-        f"{excess.size_bytes} bytes, and {excess.max_bytes} fit: send less metadata, or spread the "
-        "members over several groups",
+        f"with this member the {violation.what} of all members of group {group_id!r} would be "
+        f"{violation.size_bytes} bytes, and {violation.max_bytes} fit: send less metadata, or "
+        "spread the members over several groups",
         metadata={
             "groupId": group_id,
-            "sizeBytes": str(excess.size_bytes),
-            "maxBytes": str(excess.max_bytes),
+            "sizeBytes": str(violation.size_bytes),
+            "maxBytes": str(violation.max_bytes),
         },
     )
 

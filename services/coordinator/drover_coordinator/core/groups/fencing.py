@@ -1,4 +1,4 @@
-"""Who may speak as a member (rule G2): checked by every call that a member makes."""
+"""The check of a member's ids and generation (rule G2), for every call that a member makes."""
 
 from drover.errors import DroverError
 from drover.model.group import GroupState
@@ -14,10 +14,10 @@ from drover_coordinator.core.groups.group import Group
 def refusal(
     group: Group, member_id: str, instance_id: str | None, generation: int | None
 ) -> DroverError | None:
-    """Why a member's call is refused; None if it is not. None for what the caller did not give.
+    """The error of a member's call, or None if it is valid. Arguments that the call lacks are None.
 
-    An instance id that another member id holds goes before all else: its process has to end, while
-    one that is merely unknown, or of another generation, only has to join again.
+    Fencing is checked first: a fenced process has to end, while one that is unknown or of another
+    generation only has to join again.
     """
     if group.state is GroupState.DEAD:
         return not_available(group.group_id)

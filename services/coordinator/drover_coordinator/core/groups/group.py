@@ -20,7 +20,7 @@ from drover.model.offsets import GroupOffset, TopicPartition
 from drover_coordinator.core.groups.member import Member, member_from
 from drover_coordinator.core.groups.records import GroupMetadata, MemberRecord
 from drover_coordinator.core.groups.states import check_transition
-from drover_coordinator.core.groups.supported_protocols import Offers
+from drover_coordinator.core.groups.supported_protocols import SupportedProtocols
 
 _WITHOUT_MEMBERS = frozenset({GroupState.EMPTY, GroupState.DEAD})
 _WITH_PROTOCOL = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
@@ -28,8 +28,8 @@ _WITH_PROTOCOL = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
 
 @dataclass(slots=True)
 class InitialDelay:
-    """The wait for the first members of an empty group (KIP-134): how long this round and all
-    later ones still may take, and whether somebody arrived in this round.
+    """The wait for the first members of an empty group (KIP-134): the length of this round,
+    the time left for later rounds, and whether a member joined in this round.
     """
 
     round_ms: int
@@ -51,7 +51,6 @@ class Group:
         "instances",
         "leader_id",
         "members",
-        "offers",
         "offsets",
         "pending",
         "protocol_name",
@@ -59,6 +58,7 @@ class Group:
         "rebalance_due_ms",
         "state",
         "state_time_ms",
+        "supported_protocols",
         "unsynced",
     )
 
@@ -86,7 +86,7 @@ class Group:
         self.rebalance_due_ms = 0
         #: counts the notifications
         self.change = 0
-        self.offers = Offers()
+        self.supported_protocols = SupportedProtocols()
         self._parked_join_count = 0
         self._parked_static_count = 0
 
@@ -94,18 +94,18 @@ class Group:
 
     @property
     def is_unused(self) -> bool:
-        """It never had a generation, nobody is on the way and nothing is committed: it may be
-        forgotten at once.
+        """Whether it can be removed at once: it never had a generation and has no members, no
+        pending ids and no offsets.
 
-        A group that had one has the protocol type of its members; it goes with ``deletion``, which
-        sees to it that its generation is never given out again.
+        A group that had a generation has its members' protocol type; ``deletion`` removes it and
+        raises the generation floor, so that no generation is issued twice.
         """
         had_members = self.hard is not None and self.hard.protocol_type
         return not (had_members or self.members or self.pending or self.offsets)
 
     @property
     def all_joined(self) -> bool:
-        """Every member has joined the next generation, and no id is on its way."""
+        """Every member has joined the next generation, and no id is pending."""
         return not self.pending and self._parked_join_count == len(self.members)
 
     @property
@@ -119,10 +119,9 @@ class Group:
         return None if member_id is None else self.members[member_id]
 
     def accepts(self, known: Member | None, max_size: int) -> bool:
-        """There is room for a member, or for a newcomer if ``known`` is None (rule J3).
+        """Whether there is room for a member, or for a new one if ``known`` is None (rule J3).
 
-        The members of a rebalance are those that join first; a newcomer is not let in at the cost
-        of a static member that may come back.
+        In a rebalance the first to join are the members; an absent static member keeps its room.
         """
         if self.state in _WITHOUT_MEMBERS:
             return True
@@ -134,19 +133,20 @@ class Group:
         return known is not None or len(self.members) < max_size
 
     def supports(self, protocol_type: str, protocols: tuple[OfferedProtocol, ...]) -> bool:
-        """Every member speaks one of these protocols (rule J5)."""
+        """Whether every member supports one of these protocols (rule J5)."""
         if not self.members:
             return True
         return protocol_type == self.protocol_type and any(
-            self.offers.speaker_count(protocol.name) == len(self.members) for protocol in protocols
+            self.supported_protocols.member_count(protocol.name) == len(self.members)
+            for protocol in protocols
         )
 
     def select_protocol(self) -> str:
-        """The protocol that most members prefer among those that all speak (rule B4).
+        """The protocol that most members prefer among those that all support (rule B4).
 
-        Of two with as many votes the one wins that was voted for first.
+        With equal votes the first one voted for wins.
         """
-        candidates = self.offers.spoken_by(len(self.members))
+        candidates = self.supported_protocols.supported_by(len(self.members))
         votes = Counter(
             next(protocol.name for protocol in member.protocols if protocol.name in candidates)
             for member in self.members.values()
@@ -162,28 +162,28 @@ class Group:
         self.state_time_ms = now_ms
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take in a member; the first one decides the group's protocol type."""
+        """Add a member; the first one sets the group's protocol type."""
         if not self.members:
             self.protocol_type = protocol_type
         self.members[member.member_id] = member
-        self.offers.add(member)
+        self.supported_protocols.add(member)
         if member.instance_id is not None:
             self.instances[member.instance_id] = member.member_id
 
     def remove(self, member: Member) -> None:
-        """Forget a member. Its parked calls have to be answered by the caller."""
+        """Remove a member; the caller answers its parked calls."""
         del self.members[member.member_id]
         self.unsynced.discard(member.member_id)
-        self.offers.remove(member)
+        self.supported_protocols.remove(member)
         if member.join_call_id is not None:
             self._count_parked(member, -1)
         if member.instance_id is not None:
             del self.instances[member.instance_id]
 
-    def exchange(self, old: Member, new: Member) -> None:
-        """Put a static member in another's place, of the same instance id; neither is parked.
+    def replace_member(self, old: Member, new: Member) -> None:
+        """Replace a static member by another with the same instance id; neither is parked.
 
-        What is durable of the place stays with it: the assignment, and whether it was asked for.
+        The durable state carries over: the assignment, and whether it was synced.
         """
         assert old.instance_id is not None
         assert old.instance_id == new.instance_id
@@ -196,14 +196,14 @@ class Group:
         in_order = [new if each is old else each for each in self.members.values()]
         self.members = {each.member_id: each for each in in_order}
         self.instances[old.instance_id] = new.member_id
-        self.offers.remove(old)
-        self.offers.add(new)
+        self.supported_protocols.remove(old)
+        self.supported_protocols.add(new)
 
-    def offer(self, member: Member, protocols: tuple[OfferedProtocol, ...]) -> None:
-        """Replace what a member offers."""
-        self.offers.remove(member)
+    def update_protocols(self, member: Member, protocols: tuple[OfferedProtocol, ...]) -> None:
+        """Replace the protocols of a member."""
+        self.supported_protocols.remove(member)
         member.protocols = protocols
-        self.offers.add(member)
+        self.supported_protocols.add(member)
 
     def park_join(self, member: Member, call_id: str) -> None:
         """The member waits for the next generation."""
@@ -212,7 +212,7 @@ class Group:
         member.join_call_id = call_id
 
     def unpark_join(self, member: Member) -> str:
-        """The member waits no longer; returns the call, which has to be answered."""
+        """Stop parking the member's join; returns its call id, which the caller answers."""
         call_id = member.join_call_id
         assert call_id is not None, f"{member.member_id} has no parked join"
         member.join_call_id = None
@@ -227,7 +227,7 @@ class Group:
     # --- records and the hard change ---------------------------------------------------------
 
     def as_created(self, now_ms: int) -> GroupMetadata:
-        """The record of a group that nobody is in yet."""
+        """The record of a group without members, at its creation."""
         return GroupMetadata(
             protocol_type="",
             generation=self.generation,
@@ -237,7 +237,7 @@ class Group:
         )
 
     def as_next_generation(self, now_ms: int) -> GroupMetadata:
-        """The record of the next generation, made of the members that are there now."""
+        """The record of the next generation, with the current members."""
         if not self.members:
             return GroupMetadata(
                 protocol_type=self.protocol_type,
@@ -259,8 +259,8 @@ class Group:
         )
 
     def as_assigned(self, assignments: dict[str, bytes], now_ms: int) -> GroupMetadata:
-        """The record of this generation with the leader's assignments; who is left out of them
-        gets an empty one.
+        """The record of this generation with the leader's assignments; a member without one gets an
+        empty one.
         """
         return GroupMetadata(
             protocol_type=self.protocol_type,
@@ -277,28 +277,28 @@ class Group:
 
     @property
     def _leader_now(self) -> str:
-        """The leader's id, or that of the member that has taken its place since the last record."""
+        """The leader's id, or that of the static member that replaced it since the last record."""
         for record in self.hard.members if self.hard else ():
             if record.member_id == self.leader_id and record.instance_id is not None:
                 return self.instances.get(record.instance_id, self.leader_id)
         return self.leader_id
 
-    def logged_holder(self, instance_id: str) -> str | None:
-        """The member id that the last record has for an instance id."""
+    def durable_holder(self, instance_id: str) -> str | None:
+        """The member id of an instance id in the last record."""
         for record in self.hard.members if self.hard else ():
             if record.instance_id == instance_id:
                 return record.member_id
         return None
 
-    def as_handed_over(self, holder: Member) -> GroupMetadata:
-        """The last record with ``holder`` in the place of its instance id.
+    def as_member_replaced(self, holder: Member) -> GroupMetadata:
+        """The last record with ``holder`` as the member of its instance id.
 
-        It is the same generation with the same assignment. Only where no rebalance follows is the
-        holder's own word in it: the record has to fit the protocol that is selected there.
+        Generation and assignment stay. Only in a stable group does the record take the holder's own
+        protocols and timeouts: they have to match the selected protocol.
         """
         hard = self.hard
         assert hard is not None
-        old_id = self.logged_holder(holder.instance_id or "")
+        old_id = self.durable_holder(holder.instance_id or "")
         whole = self.state is GroupState.STABLE
 
         def in_place(record: MemberRecord) -> MemberRecord:
@@ -315,31 +315,31 @@ class Group:
         )
 
     def apply(self, metadata: GroupMetadata) -> None:
-        """Make a durable record the group's state, with all that it says of members.
+        """Apply a durable record to the hard state and the members.
 
-        Sets no state: live, ``rebalance`` moves the group on; after a load, ``restore`` does.
+        It leaves ``state`` alone: ``rebalance`` sets it live, ``restore`` after a load.
         """
         self.note(metadata)
         self.protocol_type = metadata.protocol_type
         before = self.members
         self.members = {}
         self.instances = {}
-        self.offers = Offers()
+        self.supported_protocols = SupportedProtocols()
         for record in metadata.members:
             member = before.get(record.member_id) or member_from(record)
             member.assignment = record.assignment
             self.members[member.member_id] = member
-            self.offers.add(member)
+            self.supported_protocols.add(member)
             if member.instance_id is not None:
                 self.instances[member.instance_id] = member.member_id
 
     def load(self, metadata: GroupMetadata) -> None:
-        """Apply a record while the log is read, when all that is known of members is in it."""
+        """Apply a record while the log is loaded: its members replace all before."""
         self.members = {}
         self.apply(metadata)
 
     def note(self, metadata: GroupMetadata) -> None:
-        """Make a durable record the group's hard state, and leave alone who is on the way.
+        """Apply a durable record to the hard state, and leave the members alone.
 
         Hard state changes nowhere else.
         """
@@ -349,7 +349,7 @@ class Group:
         self.protocol_name = metadata.protocol_name
 
     def restore(self) -> None:
-        """Take the state that the last record says, after the log was loaded."""
+        """Set ``state`` by the last record, after the log was loaded."""
         if self.hard is not None:
             self.state_time_ms = self.hard.state_timestamp_ms
         if self.hard is None or not self.members:
@@ -435,7 +435,9 @@ class Group:
             assert set(self.members) == {each.member_id for each in hard.members}, where
             assert hard.assigned == (self.state is GroupState.STABLE), where
             assert not any(each.is_new for each in self.members.values()), where
-            assert self.offers.speaker_count(self.protocol_name) == len(self.members), where
+            assert self.supported_protocols.member_count(self.protocol_name) == len(self.members), (
+                where
+            )
         else:
             assert not self.unsynced, f"{where}: nothing to sync with"
         if self.state is GroupState.PREPARING_REBALANCE and self.initial_delay is None:
@@ -458,7 +460,9 @@ class Group:
             if not member.is_parked and self.state is not GroupState.DEAD:
                 assert member.timer_at_ms is not None, f"{where}: nobody looks after {member_id}"
                 assert member.timer_at_ms <= member.alive_until_ms, f"{where}: {member_id}"
-        assert self.offers == Offers(self.members.values()), f"{where}: offers are miscounted"
+        assert self.supported_protocols == SupportedProtocols(self.members.values()), (
+            f"{where}: protocols are miscounted"
+        )
         assert len(parked) == len(set(parked)), f"{where}: a call is parked twice"
         joined = [each for each in self.members.values() if each.join_call_id is not None]
         assert len(joined) == self._parked_join_count, where

@@ -37,12 +37,12 @@ from drover_coordinator.core.groups.subscriptions import CONSUMER, subscribed_to
 
 PAGE_MAX_BYTES = 1024 * 1024
 PAGE_DEFAULT_SIZE = 1_000
-#: What a position takes beside its texts, in the answer.
+#: The bytes of an offset in the response besides its texts.
 _POSITION_BYTES = 64
 
 
 def commit(group: Group | None, event: CommitGroupOffsets, builder: OutcomeBuilder) -> None:
-    """Store positions, all that are acceptable in one append (O1 to O4)."""
+    """Commit offsets, all valid ones in one append (O1 to O4)."""
     refused = _commit_refusal(group, event)
     if refused is not None:
         builder.fail(event.call_id, refused)
@@ -70,17 +70,17 @@ def commit(group: Group | None, event: CommitGroupOffsets, builder: OutcomeBuild
     builder.complete(event.call_id, GroupCommit(tuple(outcomes)))
     member = group.members.get(event.member_id) if group is not None else None
     if group is not None and member is not None:
-        show_life(group, member, builder)  # sets no timer, which a refused append would lose
+        show_life(group, member, builder)  # sets no timer, which a failed append would drop
 
 
 def new_count(group: Group | None, event: CommitGroupOffsets) -> int:
-    """How many offsets a commit would add to those that are there."""
+    """How many offsets a commit would add to the existing ones."""
     offsets = group.offsets if group is not None else {}
     return sum(TopicPartition(each.topic, each.partition) not in offsets for each in event.offsets)
 
 
 def _commit_refusal(group: Group | None, event: CommitGroupOffsets) -> DroverError | None:
-    """Why nothing is committed: anyone may to a group without members, only members otherwise."""
+    """The error of a commit, if any: only members may commit to a group that has members."""
     if group is None:
         if event.generation < 0:
             return None
@@ -93,7 +93,7 @@ def _commit_refusal(group: Group | None, event: CommitGroupOffsets) -> DroverErr
 
 
 def fetch(group: Group | None, event: FetchGroupOffsets, builder: OutcomeBuilder) -> None:
-    """Answer positions in any state (O5); -1 for what is not committed."""
+    """Return offsets, in any state (O5); -1 for partitions without one."""
     offsets = group.offsets if group is not None else {}
     if event.partitions:
         _fetch_named(offsets, event, builder)
@@ -104,7 +104,7 @@ def fetch(group: Group | None, event: FetchGroupOffsets, builder: OutcomeBuilder
 def _fetch_named(
     offsets: dict[TopicPartition, GroupOffset], event: FetchGroupOffsets, builder: OutcomeBuilder
 ) -> None:
-    """A token says how many of the partitions were answered."""
+    """The page token is the number of partitions already returned."""
     token = event.page_token
     if token and not (token.isascii() and token.isdecimal() and len(token) <= 9):
         builder.fail(event.call_id, bad_page_token())
@@ -121,7 +121,7 @@ def _fetch_named(
 def _fetch_all(
     offsets: dict[TopicPartition, GroupOffset], event: FetchGroupOffsets, builder: OutcomeBuilder
 ) -> None:
-    """A token names the partition that the page before ended with."""
+    """The page token is the last partition of the page before."""
     after: tuple[str, int] = ("", 0)
     if event.page_token:
         partition, _, topic = event.page_token.partition("/")
@@ -150,7 +150,7 @@ def _page(found: Iterable[GroupOffset], size: int) -> tuple[tuple[GroupOffset, .
 
 
 def delete(group: Group | None, event: DeleteGroupOffsets, builder: OutcomeBuilder) -> None:
-    """Remove positions that nobody reads on from (A4)."""
+    """Delete offsets of topics that no member subscribes to (A4)."""
     if group is None:
         builder.fail(event.call_id, group_not_found(event.group_id))
         return

@@ -9,7 +9,7 @@ from drover_coordinator.core.groups.events import (
     JoinGroup,
     ParkedJoinDue,
     PendingDue,
-    Seat,
+    StaticMemberJoin,
 )
 from drover_coordinator.core.groups.failures import (
     group_full,
@@ -31,18 +31,21 @@ from drover_coordinator.core.groups.rebalance import (
 from drover_coordinator.core.groups.records import GroupRecord
 from drover_coordinator.core.groups.sessions import resume, set_session_timer, show_life
 from drover_coordinator.core.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
-from drover_coordinator.core.groups.static_members import keep_seat, take_seat
-from drover_coordinator.core.groups.supported_protocols import Excess
+from drover_coordinator.core.groups.static_members import (
+    persist_static_member,
+    replace_static_member,
+)
+from drover_coordinator.core.groups.supported_protocols import SizeViolation
 
 
 def pending_key(group_id: str, member_id: str) -> str:
-    """The key of the timer after which an id that was handed out is good no longer."""
+    """The key of the timer that expires a pending member id."""
     return f"pending\0{group_id}\0{member_id}"
 
 
 def join(group: Group, event: JoinGroup, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """Take a join, in the order of checks that upstream has; only that whoever has an instance id
-    hears first that it is fenced, or unknown.
+    """Handle a join. The checks are in Kafka's order, except that a call with an instance id is
+    first checked for being fenced or unknown.
     """
     if group.state is GroupState.DEAD:
         builder.fail(event.call_id, not_available(group.group_id))
@@ -60,8 +63,8 @@ def join(group: Group, event: JoinGroup, builder: OutcomeBuilder, settings: Grou
         builder.fail(event.call_id, _inconsistent(group, event))
     elif refused is not None:
         builder.fail(event.call_id, refused)
-    elif (excess := _excess(group, known, event)) is not None:
-        _refuse_for_bytes(group, excess, event, builder, settings)
+    elif (violation := _size_violation(group, known, event)) is not None:
+        _refuse_for_bytes(group, violation, event, builder, settings)
     elif event.member_id and known is not None:
         _join_again(group, known, event, builder, settings)
     elif event.member_id:
@@ -89,8 +92,8 @@ def _refuse_for_size(
     builder: OutcomeBuilder,
     settings: GroupSettings,
 ) -> None:
-    """The last ones to join are kept out; a member that lost its place is removed, and nobody
-    waits for an id that found none (J3).
+    """Refuse the last ones to join; remove a refused member and its pending id, so that the
+    rebalance does not wait for them (J3).
     """
     builder.fail(event.call_id, group_full(group.group_id, settings.group_max_size))
     if known is not None:
@@ -101,8 +104,8 @@ def _refuse_for_size(
         after_removal_of_pending(group, builder, settings)
 
 
-def _excess(group: Group, known: Member | None, event: JoinGroup) -> Excess | None:
-    return group.offers.excess(
+def _size_violation(group: Group, known: Member | None, event: JoinGroup) -> SizeViolation | None:
+    return group.supported_protocols.size_violation(
         known,
         member_id=event.member_id or event.new_member_id,
         instance_id=event.instance_id,
@@ -111,12 +114,16 @@ def _excess(group: Group, known: Member | None, event: JoinGroup) -> Excess | No
 
 
 def _refuse_for_bytes(
-    group: Group, excess: Excess, event: JoinGroup, builder: OutcomeBuilder, settings: GroupSettings
+    group: Group,
+    violation: SizeViolation,
+    event: JoinGroup,
+    builder: OutcomeBuilder,
+    settings: GroupSettings,
 ) -> None:
-    """Keep out what the leader could not be told. A member stays what it was with what it offered
-    before, and nobody waits for a newcomer.
+    """Refuse a join whose metadata would not fit. A member keeps its earlier protocols; a pending
+    id is removed, so that the rebalance does not wait for it.
     """
-    builder.fail(event.call_id, group_has_no_room(group.group_id, excess))
+    builder.fail(event.call_id, group_has_no_room(group.group_id, violation))
     if group.pending.pop(event.member_id, None) is not None:
         builder.cancel_timer(pending_key(group.group_id, event.member_id))
         after_removal_of_pending(group, builder, settings)
@@ -125,7 +132,7 @@ def _refuse_for_bytes(
 def _hand_out_id(
     group: Group, event: JoinGroup, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """A newcomer gets its id first, so that a lost answer leaves no ghost behind (J6)."""
+    """Issue a member id to join with, so that a lost response leaves no member behind (J6)."""
     if len(group.pending) >= settings.group_max_size:
         builder.fail(event.call_id, group_full(group.group_id, settings.group_max_size))
         return
@@ -161,7 +168,7 @@ def _newcomer(event: JoinGroup, member_id: str, builder: OutcomeBuilder) -> Memb
 def _add(
     group: Group, member: Member, event: JoinGroup, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """A newcomer becomes a member and waits for a generation (J7)."""
+    """Add a new member and park its join for the next generation (J7)."""
     group.add(member, event.protocol_type)
     if group.initial_delay is not None:
         group.initial_delay.joined_meanwhile = True
@@ -175,34 +182,33 @@ def _join_static(
     builder: OutcomeBuilder,
     settings: GroupSettings,
 ) -> None:
-    """A static member joins for the first time, or its process has started again (J9).
+    """A static member joins for the first time, or its process has restarted (J9).
 
-    It needs no id first: whoever repeats the call takes its own place. While the group is stable
-    and goes on with its protocol, a process that started again is given the generation and the
-    assignment that it had.
+    It needs no member id first: a repeated call replaces its own member. In a stable group whose
+    protocol stays the same, a restarted process gets the present generation without a rebalance.
     """
     member = _newcomer(event, event.new_member_id, builder)
     if before is None:
         _add(group, member, event, builder, settings)
-        keep_seat(group, Seat(member.member_id, None), builder)
+        persist_static_member(group, StaticMemberJoin(member.member_id, None), builder)
         return
     member.is_new = before.is_new
-    seat = take_seat(group, before, member, builder)
+    static_join = replace_static_member(group, before, member, builder)
     goes_on = group.state is GroupState.STABLE and group.select_protocol() == group.protocol_name
     if not goes_on:
         _park_and_rebalance(group, member, event, builder, settings)
-        keep_seat(group, seat, builder)
+        persist_static_member(group, static_join, builder)
         return
     resume(group, member, builder, grace_ms=0)
-    keep_seat(group, seat, builder)
-    joined = group.joined(member, group.as_handed_over(member))
+    persist_static_member(group, static_join, builder)
+    joined = group.joined(member, group.as_member_replaced(member))
     builder.complete(event.call_id, replace(joined, skip_assignment=bool(joined.members)))
 
 
 def _join_again(
     group: Group, member: Member, event: JoinGroup, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """A member joins again: into the rebalance, to begin one, or only to hear the answer once more
+    """A member joins again: it joins the rebalance, starts one, or gets the same response again
     (J8).
     """
     changed = member.protocols != event.protocols
@@ -216,10 +222,10 @@ def _join_again(
         builder.complete(event.call_id, group.joined(member, group.hard))
         show_life(group, member, builder)
         return
-    if member.join_call_id is not None:  # the caller of the earlier one has given up
+    if member.join_call_id is not None:  # the earlier caller has gone
         builder.complete(member.join_call_id, RetryJoin(member.member_id))
     if changed:
-        group.offer(member, event.protocols)
+        group.update_protocols(member, event.protocols)
     member.client_id = event.client_id
     member.client_host = event.client_host
     member.session_timeout_ms = event.session_timeout_ms
@@ -236,7 +242,7 @@ def _park_and_rebalance(
     group.park_join(member, event.call_id)
     maybe_complete(group, builder, settings)
     if builder.records:
-        return  # the call is not parked for long
+        return  # the append's replay answers it soon
     builder.set_timer(
         parked_join_key(group.group_id, member.member_id),
         event.parked_until_ms,
@@ -250,7 +256,7 @@ def _park_and_rebalance(
 def end_parked_join(
     group: Group, member: Member, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """Answer a parked join though the rebalance goes on; from now on the session counts."""
+    """Answer a parked join with RetryJoin while the rebalance continues; restart the session."""
     builder.complete(group.unpark_join(member), RetryJoin(member.member_id))
     builder.cancel_timer(parked_join_key(group.group_id, member.member_id))
     resume(group, member, builder, grace_ms=settings.disconnect_grace_ms)
@@ -259,10 +265,10 @@ def end_parked_join(
 def creation_not_durable(
     group: Group, member_id: str, error: DroverError, builder: OutcomeBuilder
 ) -> None:
-    """The one who came first hears it, and nobody has come."""
+    """Remove the pending id or first member whose group could not be created; fail its join."""
     group.pending.pop(member_id, None)
     member = group.members.get(member_id)
-    if member is not None:  # it had no id to fetch first
+    if member is not None:  # a static member, which needs no pending id
         builder.fail(group.unpark_join(member), error)
         group.remove(member)
         group.initial_delay = None
@@ -272,7 +278,7 @@ def creation_not_durable(
 def after_removal_of_pending(
     group: Group, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """A rebalance may be complete now; a group that nobody ever was in is forgotten."""
+    """Complete a rebalance that waited for the id; remove a group that never had a member."""
     if group.is_unused and group.state is GroupState.EMPTY:
         if group.hard is not None:
             builder.append(GroupRecord(group.group_id, None))

@@ -1,4 +1,4 @@
-"""All groups of a coordinator: which group an event is for, and what is asked of all of them."""
+"""The machine of all groups in one log: routes events to groups and handles those for all."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -42,8 +42,8 @@ from drover_coordinator.core.groups.events import (
     ParkedJoinDue,
     PendingDue,
     RebalanceDue,
-    SeatNotDurable,
     SessionDue,
+    StaticMemberNotDurable,
     SyncDue,
     SyncGroup,
     Unloaded,
@@ -141,7 +141,7 @@ class GroupsMachine:
             hard.generation,
             hard.assigned,
         ):
-            group.note(metadata)  # it was created, or a static member's place has another holder
+            group.note(metadata)  # the group was created, or a static member replaced
         elif metadata.assigned:
             rebalance.assignment_came(group, metadata, builder, self._settings)
         else:
@@ -149,10 +149,10 @@ class GroupsMachine:
         return builder.instructions
 
     def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
-        """Arm everything from now (rule P3).
+        """Start all session timers (rule P3).
 
-        A generation that was told but not assigned when the coordinator died is started anew, as
-        is a group with too many members; all others go on where they were.
+        A group whose generation has no assignment rebalances, and so does one with too many
+        members; all others continue as they were.
         """
         self._is_loaded = True
         builder = OutcomeBuilder(now_ms)
@@ -170,7 +170,7 @@ class GroupsMachine:
             if group.state is GroupState.COMPLETING_REBALANCE or too_many:
                 rebalance.prepare(group, builder, self._settings)
             elif group.is_unused:
-                # the ids that were handed out went with the coordinator that did
+                # pending ids are soft state and were lost
                 due_ms = now_ms + self._settings.session_timeout_min_ms
                 key = join.pending_key(group.group_id, "")
                 builder.set_timer(key, due_ms, PendingDue(group.group_id, ""))
@@ -190,7 +190,7 @@ class GroupsMachine:
         assert self._offset_count == sum(len(group.offsets) for group in self._groups.values())
 
     def hard_state(self) -> dict[str, object]:
-        """What the log says of groups and of the floor; equal before and after a restart."""
+        """The groups and the generation floor by the log; equal before and after a restart."""
         state: dict[str, object] = {
             group.group_id: (group.hard, dict(group.offsets))
             for group in self._groups.values()
@@ -281,7 +281,7 @@ class GroupsMachine:
     def _of_group(
         self, check: Callable[..., DroverError | None], rule: Callable[..., None]
     ) -> Callable[..., Outcome[LogValue]]:
-        """A call that ``rule`` answers, whether there is such a group or not."""
+        """The handler of a call that ``rule`` answers, whether the group exists or not."""
 
         def handle(event: Any, now_ms: int) -> Outcome[LogValue]:
             error = check(event)
@@ -432,17 +432,22 @@ class GroupsMachine:
             return builder.outcome()
         assert isinstance(
             failed,
-            CreationNotDurable | GenerationNotDurable | AssignmentNotDurable | SeatNotDurable,
+            CreationNotDurable
+            | GenerationNotDurable
+            | AssignmentNotDurable
+            | StaticMemberNotDurable,
         )
         group = self._groups.get(failed.group_id)
         if group is None:
             return _NOTHING
         if isinstance(failed, GenerationNotDurable):
-            if failed.seat is not None:
-                static_members.give_back(group, failed.seat)
+            if failed.static_join is not None:
+                static_members.undo_static_join(group, failed.static_join)
             rebalance.generation_not_durable(group, builder, self._settings)
-        elif isinstance(failed, SeatNotDurable):
-            static_members.seat_not_durable(group, failed.seat, event.error, builder)
+        elif isinstance(failed, StaticMemberNotDurable):
+            static_members.static_member_not_durable(
+                group, failed.static_join, event.error, builder
+            )
         elif isinstance(failed, AssignmentNotDurable):
             rebalance.assignment_not_durable(group, builder, self._settings)
         else:
@@ -453,7 +458,7 @@ class GroupsMachine:
     # --- helpers -----------------------------------------------------------------------------
 
     def _member(self, group_id: str, member_id: str) -> tuple[Group, Member] | None:
-        """A member of a group that is served; events about others come too late to matter."""
+        """A member of a group that is served; None for a stale event."""
         group = self._groups.get(group_id)
         if group is None or group.state is GroupState.DEAD:
             return None
@@ -477,22 +482,22 @@ class GroupsMachine:
         group.offsets[record.partition] = offset
 
     def _raise_floor(self, generation: int) -> None:
-        """Groups that are not in the log yet begin at the floor of now."""
+        """Raise the generation floor, also for groups that are not in the log yet."""
         self._floor = generation
         for group in self._groups.values():
             if group.hard is None:
                 group.generation = self._floor
 
     def _forget(self, group_id: str) -> None:
-        """A group's record is removed. Its offsets have records of their own: while the log is
-        loaded there may be some that are still to be removed, or that came later.
+        """Apply a group's tombstone. Its offsets have records of their own: during a load some
+        may have later tombstones, or have been committed later.
         """
         group = self._groups.pop(group_id, None)
         if group is not None and group.offsets:
             self._new_group(group_id, group.state_time_ms).offsets = group.offsets
 
     def _drop_if_unused(self, group: Group) -> None:
-        """Forget a group that the log does not know and that nobody is on the way to."""
+        """Drop an unused group that is not in the log."""
         if group.hard is None and group.is_unused and group.state is GroupState.EMPTY:
             del self._groups[group.group_id]
 

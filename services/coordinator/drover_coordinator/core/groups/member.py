@@ -43,7 +43,7 @@ class Member:
         return self.join_call_id is not None or self.sync_call_id is not None
 
     def metadata_of(self, protocol_name: str) -> bytes:
-        """What the member offers under a protocol; empty if it does not speak it."""
+        """The member's metadata for a protocol; empty if it does not support it."""
         for protocol in self.protocols:
             if protocol.name == protocol_name:
                 return protocol.metadata

@@ -1,13 +1,13 @@
-"""The way of a group from one generation to the next (rules B1 to B5).
+"""A rebalance: from one generation to the next (rules B1 to B5).
 
-1. ``prepare``: members have to join; those that wait for an assignment are told.
-2. ``complete``: everyone is there or time is up; the next generation goes into the log.
-3. ``generation_began``: it is durable; the joins are answered, the group waits for the leader.
+1. ``prepare``: members have to join; parked syncs are answered that a rebalance began.
+2. ``complete``: all have joined or time is up; the next generation is appended to the log.
+3. ``generation_began``: it is durable; joins are answered, the group waits for the leader's sync.
 4. ``assignment_came``: the leader's assignment is durable; the group is stable.
 
-Steps 3 and 4 follow from replaying a record, so nobody ever hears of what is not durable. They set
-all timers of the new phase; the event that appends the record sets none of those, since
-no order holds between the two.
+Steps 3 and 4 run when the record is replayed, so no response precedes its record. They set all
+timers of the new phase; the event that appends the record sets none of those, as the two have no
+order.
 """
 
 from drover.errors import DroverError
@@ -41,12 +41,12 @@ def sync_key(group_id: str) -> str:
 
 
 def parked_join_key(group_id: str, member_id: str) -> str:
-    """The key of the timer that answers a parked join in time."""
+    """The key of the timer that answers a parked join before its deadline."""
     return f"join\0{group_id}\0{member_id}"
 
 
 def announce(group: Group, builder: OutcomeBuilder) -> None:
-    """Tell the watchers where the group is."""
+    """Notify the watchers of the group's state and generation."""
     group.change += 1
     watched = WatchedGroup(
         created=False,
@@ -58,7 +58,7 @@ def announce(group: Group, builder: OutcomeBuilder) -> None:
 
 
 def forget_members(group: Group, members: list[Member], builder: OutcomeBuilder) -> None:
-    """Remove members whose calls have been answered."""
+    """Remove members; their parked calls have been answered."""
     for member in members:
         group.remove(member)
         builder.cancel_timer(session_key(group.group_id, member.member_id))
@@ -76,7 +76,7 @@ def prepare(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> N
         delay_ms = group.max_rebalance_timeout_ms
     if group.state is GroupState.COMPLETING_REBALANCE:
         _release_syncs(group, builder, settings)
-    group.unsynced.clear()  # which is what SyncDue looks at: its timer may fire for nothing
+    group.unsynced.clear()  # SyncDue checks it, so its timer need not be cancelled
     group.transition(GroupState.PREPARING_REBALANCE, builder.now_ms)
     _wait(group, builder, delay_ms)
     announce(group, builder)
@@ -96,28 +96,28 @@ def _wait(group: Group, builder: OutcomeBuilder, delay_ms: int) -> None:
 
 
 def wait_again(group: Group, builder: OutcomeBuilder) -> None:
-    """Set the timer of the wait for joins, for when it was to end."""
+    """Set the timer of the wait for joins again, for the same time."""
     builder.set_timer(
         rebalance_key(group.group_id), group.rebalance_due_ms, RebalanceDue(group.group_id)
     )
 
 
 def maybe_complete(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """Complete early when nobody is missing; the initial delay is never cut short."""
+    """Complete early if all have joined; the initial delay is never cut short."""
     preparing = group.state is GroupState.PREPARING_REBALANCE
     if preparing and group.initial_delay is None and group.all_joined:
         complete(group, builder, settings)
 
 
 def after_removal(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """Members or pending ids are gone: the rest rebalances, or need not wait any longer."""
+    """Members or pending ids were removed: start a rebalance, or complete the one that waits."""
     if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
         prepare(group, builder, settings)
     maybe_complete(group, builder, settings)
 
 
 def rebalance_due(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """The wait for joins is over, or the initial delay goes into another round (B2, B3)."""
+    """End the wait for joins, or start another round of the initial delay (B2, B3)."""
     if group.state is not GroupState.PREPARING_REBALANCE or builder.now_ms < group.rebalance_due_ms:
         return
     delay = group.initial_delay
@@ -131,16 +131,16 @@ def rebalance_due(group: Group, builder: OutcomeBuilder, settings: GroupSettings
 
 
 def complete(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """End the wait: who has not joined is out, the rest is the next generation (B4).
+    """End the wait: remove members that have not joined, append the next generation (B4).
 
-    A static member that has not joined stays until its session ends: it may only be starting
-    again. If there is nobody else the wait goes on, since such a generation had no leader.
+    A static member that has not joined stays until its session ends, as it may be restarting. If
+    only such members are left the wait continues: their generation would have no leader.
     """
     group.initial_delay = None
     absent = [member for member in group.members.values() if member.join_call_id is None]
     joined_count = len(group.members) - len(absent)
     static = [member for member in absent if member.instance_id is not None]
-    room_count = max(settings.group_max_size - joined_count, 0)  # J3: the last ones are out
+    room_count = max(settings.group_max_size - joined_count, 0)  # J3: the last ones are removed
     dynamic = [member for member in absent if member.instance_id is None]
     forget_members(group, [*dynamic, *static[room_count:]], builder)
     if group.members and not joined_count:
@@ -157,10 +157,10 @@ def complete(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> 
 def generation_began(
     group: Group, metadata: GroupMetadata, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """A generation is durable and its joins are being answered.
+    """A generation is durable; its joins are being answered.
 
-    Static members that did not join are in it too, but nothing has been heard of them. Whoever is
-    in it has come for good: the limit for a first answer is over for them as well.
+    Absent static members are in it too; their sessions are not extended. None of its members is new
+    any more, so the time limit of new members no longer applies.
     """
     joined = [member for member in group.members.values() if member.join_call_id is not None]
     for member in joined:
@@ -188,7 +188,7 @@ def generation_began(
 def assignment_came(
     group: Group, metadata: GroupMetadata, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """The assignment of a generation is durable and its syncs are being answered."""
+    """The assignment of a generation is durable; its syncs are being answered."""
     group.apply(metadata)
     group.transition(GroupState.STABLE, builder.now_ms)
     for member in group.members.values():
@@ -203,7 +203,7 @@ def assignment_came(
 def sync_due(
     group: Group, generation: int, builder: OutcomeBuilder, settings: GroupSettings
 ) -> None:
-    """Members that have not synced by now are out (B5)."""
+    """Remove members that have not synced in time (B5)."""
     if group.generation != generation or not group.unsynced:
         return
     late = [group.members[member_id] for member_id in sorted(group.unsynced)]
@@ -212,7 +212,7 @@ def sync_due(
 
 
 def generation_not_durable(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """The joins were failed. Their members may join again; nobody else has to be told twice.
+    """The append failed, and so did the joins; their members may join again.
 
     The timers and notifications of the failed event were dropped, so set them again.
     """
@@ -230,7 +230,7 @@ def generation_not_durable(group: Group, builder: OutcomeBuilder, settings: Grou
 
 
 def assignment_not_durable(group: Group, builder: OutcomeBuilder, settings: GroupSettings) -> None:
-    """The syncs were failed; the members try again in a new generation (S2)."""
+    """The append failed, and so did the syncs; start another rebalance (S2)."""
     if group.state is not GroupState.COMPLETING_REBALANCE:
         return
     for member in group.members.values():
@@ -242,13 +242,13 @@ def assignment_not_durable(group: Group, builder: OutcomeBuilder, settings: Grou
 
 
 def assignment_record(group: Group, assignments: dict[str, bytes], builder: OutcomeBuilder) -> None:
-    """Make the leader's assignment durable."""
+    """Append the leader's assignment."""
     metadata = group.as_assigned(assignments, builder.now_ms)
     builder.append(GroupRecord(group.group_id, metadata), AssignmentNotDurable(group.group_id))
 
 
 def end_service(group: Group, error: DroverError, builder: OutcomeBuilder) -> None:
-    """This server stops serving the group (P4): whoever waits hears ``error``."""
+    """Stop serving the group (P4): parked calls fail with ``error``."""
     if group.state is GroupState.DEAD:
         return
     for member in group.members.values():

@@ -1,8 +1,8 @@
-"""What the records of the group log say. Each stands for itself: the last one of a key counts.
+"""The records of the group log. The last one of a key counts.
 
-A group's record is written when a generation begins (before anybody hears of it), when the leader's
-assignment comes, when the last member is gone, and when a group is created. Its offsets have a
-record each.
+A group's record is appended when it is created, when a generation begins (before any response),
+when the leader's assignment arrives, and when the last member is removed. Each offset has a record
+of its own.
 """
 
 from dataclasses import dataclass
@@ -65,8 +65,8 @@ class OffsetRecord:
 
 @dataclass(frozen=True, slots=True)
 class FloorRecord:
-    """The highest generation of any group that was removed. New groups begin at it, so that no
-    generation is given out twice to a group of one name.
+    """The highest generation of any removed group. New groups start from it, so that no
+    generation of a group id is issued twice.
     """
 
     generation: int

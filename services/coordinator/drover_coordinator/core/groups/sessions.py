@@ -1,7 +1,7 @@
-"""A member's session: how long it may be silent, and what shortens that.
+"""Session timeouts of members.
 
-The timer is lazy. A sign of life only moves ``alive_until_ms``; when the timer fires too early it
-is set again. So a heartbeat costs no timer.
+The timer is lazy: a heartbeat only moves ``alive_until_ms``, and a timer that fires before that is
+set again. So a heartbeat sets no timer.
 """
 
 from drover_coordinator.core.groups.events import SessionDue
@@ -16,14 +16,14 @@ def session_key(group_id: str, member_id: str) -> str:
 
 
 def alive_for(group: Group, member: Member, builder: OutcomeBuilder, timeout_ms: int) -> None:
-    """The member counts as alive for ``timeout_ms`` from now."""
+    """Let the session last ``timeout_ms`` from now."""
     member.alive_until_ms = builder.now_ms + timeout_ms
     if member.timer_at_ms is None or member.timer_at_ms > member.alive_until_ms:
         set_session_timer(group, member, builder)
 
 
 def set_session_timer(group: Group, member: Member, builder: OutcomeBuilder) -> None:
-    """Look after the member at the end of its session, whatever timer is believed to be set."""
+    """Set the session timer for the end of the session, even if one is set already."""
     member.timer_at_ms = member.alive_until_ms
     builder.set_timer(
         session_key(group.group_id, member.member_id),
@@ -33,16 +33,16 @@ def set_session_timer(group: Group, member: Member, builder: OutcomeBuilder) -> 
 
 
 def show_life(group: Group, member: Member, builder: OutcomeBuilder) -> None:
-    """The member's process has just been heard of."""
+    """Restart the session: the member's process has just sent a request."""
     member.watch_broken = False
     if not member.is_parked:
         resume(group, member, builder, grace_ms=0)
 
 
 def resume(group: Group, member: Member, builder: OutcomeBuilder, *, grace_ms: int) -> None:
-    """The member's call is no longer parked: from now on its session counts.
+    """Restart the session, as the member's call is no longer parked.
 
-    It gets ``grace_ms`` instead, if its watch broke meanwhile.
+    The session lasts only ``grace_ms`` if the member's watch broke meanwhile.
     """
     timeout_ms = grace_ms if member.watch_broken else member.session_timeout_ms
     if member.is_new:

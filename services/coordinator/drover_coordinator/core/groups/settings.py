@@ -2,21 +2,21 @@
 
 from dataclasses import dataclass
 
-#: A member that joined and was not answered yet is forgotten after this time (rule J7).
+#: A new member whose first join is not answered within this time is removed (rule J7).
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 #: A rebalance is completed at the latest after this time, whatever a member asks for.
 REBALANCE_TIMEOUT_MAX_MS = 3_600_000
-#: When the log refused to store that a group is empty, it is tried again after this time.
+#: Retry interval of the append that says that a group is empty.
 APPEND_RETRY_MS = 1_000
 
-#: Groups that one log takes; each new one takes memory at once and a record.
+#: The most groups in one log; each takes memory and a record.
 GROUPS_MAX = 50_000
-#: Offsets of all groups that one log takes; they are kept in memory, some 500 bytes each.
+#: The most offsets in one log; they are kept in memory, some 500 bytes each.
 OFFSETS_MAX = 250_000
-#: A process needs one watch; while it connects again, its last ones may not have ended here.
+#: A process needs one watch; after a reconnect its last ones may still be open here.
 WATCHES_PER_MEMBER_MAX = 8
 
-#: A timer that fires so much too late means that the coordinator did not listen meanwhile.
+#: A timer that fires so late shows that the coordinator was stopped or starved.
 STALLED_MS = 1_000
 
 
@@ -30,8 +30,8 @@ class GroupSettings:
     has to show a sign of life. ``group_max_size`` bounds the members of a group, and the ids
     that wait for their first join.
 
-    A group's offsets go ``offsets_retention_ms`` after nobody needs them any more, and a group
-    without members once none are left; that is looked after every ``offsets_retention_check_ms``.
+    A group's offsets expire ``offsets_retention_ms`` after their last use, and an empty group
+    is removed once it has none left; a sweep runs every ``offsets_retention_check_ms``.
     """
 
     session_timeout_min_ms: int = 6_000

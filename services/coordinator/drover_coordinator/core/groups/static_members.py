@@ -1,7 +1,7 @@
-"""Static members (KIP-345): a place that is named by an instance id and outlives processes (J9).
+"""Static members (KIP-345): members that keep their place across restarts by instance id (J9).
 
-The process that joins last with an instance id has its place; the one before is fenced. Who has it
-is durable before anybody hears of it, so that no crash gives it back to one who was fenced.
+The last process to join with an instance id replaces the member that has it, which is fenced. The
+replacement is durable before any response, so that no crash restores a fenced process.
 """
 
 from drover.errors import DroverError
@@ -10,8 +10,8 @@ from drover_coordinator.core.groups.events import (
     CreationNotDurable,
     GenerationNotDurable,
     MemberRemoved,
-    Seat,
-    SeatNotDurable,
+    StaticMemberJoin,
+    StaticMemberNotDurable,
     member_channel,
 )
 from drover_coordinator.core.groups.failures import fenced_instance
@@ -23,8 +23,10 @@ from drover_coordinator.core.groups.records import GroupRecord
 from drover_coordinator.core.groups.sessions import resume, session_key, set_session_timer
 
 
-def take_seat(group: Group, before: Member, member: Member, builder: OutcomeBuilder) -> Seat:
-    """Put ``member`` in the place of ``before``, whose calls and watches end."""
+def replace_static_member(
+    group: Group, before: Member, member: Member, builder: OutcomeBuilder
+) -> StaticMemberJoin:
+    """Replace ``before`` by ``member``; the calls and watches of ``before`` end with an error."""
     instance_id = before.instance_id
     assert instance_id is not None
     fenced = fenced_instance(group.group_id, before.member_id, instance_id)
@@ -37,55 +39,59 @@ def take_seat(group: Group, before: Member, member: Member, builder: OutcomeBuil
         before.sync_call_id = None
         group.unsynced.add(before.member_id)
     if was_parked:
-        resume(group, before, builder, grace_ms=0)  # should it get its place back
-    group.exchange(before, member)
+        resume(group, before, builder, grace_ms=0)  # in case the append fails and it is restored
+    group.replace_member(before, member)
     builder.cancel_timer(session_key(group.group_id, before.member_id))
     builder.notify(
         member_channel(group.group_id, before.member_id),
         MemberRemoved(before.member_id, fenced_instance_id=instance_id),
     )
-    return Seat(member.member_id, before)
+    return StaticMemberJoin(member.member_id, before)
 
 
-def keep_seat(group: Group, seat: Seat, builder: OutcomeBuilder) -> None:
-    """Make durable who has the place, unless the log knows of none under that instance id."""
-    holder = group.members[seat.member_id]
+def persist_static_member(
+    group: Group, static_join: StaticMemberJoin, builder: OutcomeBuilder
+) -> None:
+    """Append who holds the instance id, if the log has a holder of it or no group yet."""
+    holder = group.members[static_join.member_id]
     assert holder.instance_id is not None
-    if builder.records:  # the next generation, which says it
-        builder.on_append_failed = GenerationNotDurable(group.group_id, seat)
+    if builder.records:  # the next generation's record includes it
+        builder.on_append_failed = GenerationNotDurable(group.group_id, static_join)
     elif group.hard is None:
         builder.append(
             GroupRecord(group.group_id, group.as_created(builder.now_ms)),
-            CreationNotDurable(group.group_id, seat.member_id),
+            CreationNotDurable(group.group_id, static_join.member_id),
         )
-    elif group.logged_holder(holder.instance_id) is not None:
+    elif group.durable_holder(holder.instance_id) is not None:
         builder.append(
-            GroupRecord(group.group_id, group.as_handed_over(holder)),
-            SeatNotDurable(group.group_id, seat),
+            GroupRecord(group.group_id, group.as_member_replaced(holder)),
+            StaticMemberNotDurable(group.group_id, static_join),
         )
 
 
-def give_back(group: Group, seat: Seat) -> None:
-    """The new holder could not be stored: all is as if it had not joined."""
-    member = group.members[seat.member_id]
+def undo_static_join(group: Group, static_join: StaticMemberJoin) -> None:
+    """Undo a join that could not be appended: restore the replaced member, if any."""
+    member = group.members[static_join.member_id]
     if member.join_call_id is not None:
         group.unpark_join(member)
-    if seat.before is None:
+    if static_join.replaced is None:
         group.remove(member)
     else:
-        group.exchange(member, seat.before)
+        group.replace_member(member, static_join.replaced)
 
 
-def seat_not_durable(group: Group, seat: Seat, error: DroverError, builder: OutcomeBuilder) -> None:
-    """Tell the one that joined, and go on with who was there before.
+def static_member_not_durable(
+    group: Group, static_join: StaticMemberJoin, error: DroverError, builder: OutcomeBuilder
+) -> None:
+    """Fail the join and restore the replaced member.
 
-    The timers and notifications of the failed event were dropped, so set them again. A
-    rebalance that it began goes on: the members cannot be told that it did not.
+    The timers and notifications of the failed event were dropped, so set them again. A rebalance
+    that it began continues, since members may know of it already.
     """
-    call_id = group.members[seat.member_id].join_call_id
+    call_id = group.members[static_join.member_id].join_call_id
     if call_id is not None:
         builder.fail(call_id, error)
-    give_back(group, seat)
+    undo_static_join(group, static_join)
     if group.state is not GroupState.PREPARING_REBALANCE:
         return
     for member in group.members.values():

@@ -1,4 +1,4 @@
-"""Which topics the members of a consumer group read: the head of Kafka's consumer protocol.
+"""Subscriptions of consumers: parses the head of Kafka's consumer protocol.
 
 A member's metadata begins with a version (two bytes) and the topics: their number (four bytes),
 then each name, as its length (two bytes) and UTF-8. What follows differs from version to version
@@ -15,8 +15,8 @@ CONSUMER = "consumer"
 
 
 def subscribed_topics(group: Group) -> frozenset[str] | None:
-    """The topics that any member reads; None if a member's metadata cannot be understood, so that
-    it may be any.
+    """The topics that any member subscribes to; None, so perhaps any, if a member's metadata cannot
+    be parsed.
     """
     topics: set[str] = set()
     for member in group.members.values():
@@ -29,7 +29,7 @@ def subscribed_topics(group: Group) -> frozenset[str] | None:
 
 
 def _counting(group: Group, member: Member) -> tuple[OfferedProtocol, ...]:
-    """What the member offers under the selected protocol, or under all while none is."""
+    """The member's metadata of the selected protocol, or of all while none is selected."""
     selected = tuple(each for each in member.protocols if each.name == group.protocol_name)
     return selected or member.protocols
 

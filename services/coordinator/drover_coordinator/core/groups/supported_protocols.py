@@ -1,4 +1,4 @@
-"""What the members of a group offer: which protocols all of them speak, and how much it is."""
+"""The protocols that members support, and the size of their metadata."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from drover.model.group import OfferedProtocol
 from drover_coordinator.core.groups.member import Member
 
-#: The leader gets every member's metadata under one protocol in one message of 4 MiB.
+#: The leader's JoinGroup response has all metadata of one protocol; a message holds 4 MiB.
 ANSWER_MAX_BYTES = 4 * 1024 * 1024 - 64 * 1024
-#: The group's record holds it under all protocols, since another one may be selected next time.
+#: The group's record has the metadata of all protocols: the next rebalance may select another.
 RECORD_MAX_BYTES = 16 * 1024 * 1024
-#: What a member takes in a message beside its texts and metadata, at most.
+#: The most that a member adds to a message besides its ids and metadata.
 _ENTRY_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Excess:
-    """A group would hold more than fits: ``size_bytes`` of ``what``."""
+class SizeViolation:
+    """A limit that a join would exceed: ``size_bytes`` of ``what``."""
 
     what: str
     size_bytes: int
     max_bytes: int
 
 
-class Offers:
-    """Counts that follow the members as they come and go."""
+class SupportedProtocols:
+    """Counts of members and bytes by protocol, updated as members are added and removed."""
 
-    __slots__ = ("_bytes", "_ids_bytes", "_speakers", "_total_bytes")
+    __slots__ = ("_bytes", "_ids_bytes", "_member_counts", "_total_bytes")
 
     def __init__(self, members: Iterable[Member] = ()) -> None:
-        self._speakers: Counter[str] = Counter()
+        self._member_counts: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
         self._ids_bytes = 0
         self._total_bytes = 0
@@ -38,40 +38,40 @@ class Offers:
             self.add(member)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Offers) and all(
+        return isinstance(other, SupportedProtocols) and all(
             getattr(self, name) == getattr(other, name) for name in self.__slots__
         )
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
     def add(self, member: Member) -> None:
-        """A member has come."""
+        """Count a member."""
         self._count(member, 1)
 
     def remove(self, member: Member) -> None:
-        """A member goes."""
+        """Stop counting a member."""
         self._count(member, -1)
 
-    def speaker_count(self, protocol_name: str) -> int:
-        """How many members speak a protocol."""
-        return self._speakers[protocol_name]
+    def member_count(self, protocol_name: str) -> int:
+        """How many members support a protocol."""
+        return self._member_counts[protocol_name]
 
-    def spoken_by(self, count: int) -> set[str]:
-        """The protocols that ``count`` members speak."""
-        return {name for name, speakers in self._speakers.items() if speakers == count}
+    def supported_by(self, count: int) -> set[str]:
+        """The protocols that exactly ``count`` members support."""
+        return {name for name, speakers in self._member_counts.items() if speakers == count}
 
-    def excess(
+    def size_violation(
         self,
         before: Member | None,
         *,
         member_id: str,
         instance_id: str | None,
         protocols: tuple[OfferedProtocol, ...],
-    ) -> Excess | None:
-        """What would not fit if a member offered ``protocols``, in the place of ``before`` if that
-        is one; None if all does.
+    ) -> SizeViolation | None:
+        """The limit that a member with ``protocols`` would exceed, in place of ``before`` if given;
+        None if it fits.
 
-        Only a protocol that it speaks itself can be selected.
+        Only a protocol that the member supports can be selected, so only those are checked.
         """
         ids_bytes = self._ids_bytes + _ids_bytes(member_id, instance_id)
         total_bytes = self._total_bytes + _metadata_bytes(protocols)
@@ -83,17 +83,19 @@ class Offers:
             if before is not None:
                 size_bytes -= len(before.metadata_of(protocol.name))
             if size_bytes > ANSWER_MAX_BYTES:
-                return Excess(f"metadata under {protocol.name!r}", size_bytes, ANSWER_MAX_BYTES)
+                return SizeViolation(
+                    f"metadata under {protocol.name!r}", size_bytes, ANSWER_MAX_BYTES
+                )
         if total_bytes > RECORD_MAX_BYTES:
-            return Excess("metadata under all protocols", total_bytes, RECORD_MAX_BYTES)
+            return SizeViolation("metadata under all protocols", total_bytes, RECORD_MAX_BYTES)
         return None
 
     def _count(self, member: Member, change: int) -> None:
         for protocol in member.protocols:
-            self._speakers[protocol.name] += change
+            self._member_counts[protocol.name] += change
             self._bytes[protocol.name] += change * len(protocol.metadata)
-            if not self._speakers[protocol.name]:
-                del self._speakers[protocol.name], self._bytes[protocol.name]
+            if not self._member_counts[protocol.name]:
+                del self._member_counts[protocol.name], self._bytes[protocol.name]
         self._ids_bytes += change * _ids_bytes(member.member_id, member.instance_id)
         self._total_bytes += change * _metadata_bytes(member.protocols)
 

@@ -1,7 +1,7 @@
-"""Checks of a call's own content: every violation at once, whatever state the group is in.
+"""Checks of a request's content, whatever the group's state; they list all violations.
 
-Known groups and members were let in with valid ids, so calls that name them need no check of ids;
-``GroupsMachine`` checks the others, to tell a bad id from an unknown one.
+Existing groups and members have valid ids, so calls to them skip the check of ids.
+``GroupsMachine`` checks the ids of other calls, to tell an invalid id from an unknown one.
 """
 
 from collections.abc import Iterable, Sequence
@@ -71,7 +71,7 @@ def check_join(event: JoinGroup, settings: GroupSettings) -> InvalidArgumentErro
 
 
 def check_sync(event: SyncGroup) -> InvalidArgumentError | None:
-    """What a leader hands in, and the instance id; other ids are checked by ``check_member``."""
+    """The leader's assignments and the instance id; ``check_member`` checks the other ids."""
     faults = _instance_faults("instance_id", event.instance_id)
     member_ids = [each.member_id for each in event.assignments]
     faults += [
@@ -134,7 +134,7 @@ def check_claim(
 
 
 def check_commit(group_id: str, tasks: Sequence[TaskId]) -> InvalidArgumentError | None:
-    """The tasks of a commit; their offsets are judged one by one by the store."""
+    """The tasks of a commit; the store checks their offsets one by one."""
     faults = _group_id_faults(group_id, may_be_empty=True)
     count = len(tasks)
     if not 1 <= count <= COMMIT_MAX_TASKS:
@@ -145,14 +145,14 @@ def check_commit(group_id: str, tasks: Sequence[TaskId]) -> InvalidArgumentError
 
 
 def check_fetch(group_id: str, connector: str) -> InvalidArgumentError | None:
-    """Whose offsets are asked for."""
+    """The group and connector of a fetch."""
     faults = _group_id_faults(group_id, may_be_empty=True)
     faults += _text_faults("connector", connector, ID_MAX_CHARS)
     return _error("FetchOffsets", faults)
 
 
 def check_tasks_group(group_id: str, tasks_group: str) -> InvalidArgumentError | None:
-    """Tasks are of the workers' group, if there is one only: others know nothing of their claims.
+    """Whether the group may have tasks: on Kafka only the workers' group has claims.
 
     ``tasks_group`` is empty if any group may have tasks.
     """
@@ -163,7 +163,7 @@ def check_tasks_group(group_id: str, tasks_group: str) -> InvalidArgumentError |
 
 
 def check_group_commit(event: CommitGroupOffsets) -> InvalidArgumentError | None:
-    """Positions of a group; the size of their metadata is judged one by one."""
+    """The offsets of a group's commit; their metadata's size is checked one by one."""
     faults = _group_id_faults(event.group_id, may_be_empty=True)
     faults += _text_faults("member_id", event.member_id, MEMBER_ID_MAX_CHARS, may_be_empty=True)
     faults += _instance_faults("instance_id", event.instance_id)
@@ -190,7 +190,7 @@ def check_group_commit(event: CommitGroupOffsets) -> InvalidArgumentError | None
 
 
 def check_group_fetch(event: FetchGroupOffsets) -> InvalidArgumentError | None:
-    """Whose positions are asked for, and which."""
+    """The group and partitions of a fetch."""
     faults = _group_id_faults(event.group_id, may_be_empty=True)
     faults += _partition_list_faults(event.partitions, least=0)
     if not 0 <= event.page_size <= OFFSETS_PAGE_MAX_SIZE:
@@ -203,12 +203,12 @@ def check_group_fetch(event: FetchGroupOffsets) -> InvalidArgumentError | None:
 
 
 def check_group_end(event: DeleteGroup) -> InvalidArgumentError | None:
-    """The group that is to go; one without a name may have offsets."""
+    """The group to delete; the empty group id may have offsets."""
     return check_group("DeleteGroup", event.group_id)
 
 
 def check_group_deletion(event: DeleteGroupOffsets) -> InvalidArgumentError | None:
-    """Which positions of a group are to go."""
+    """The offsets to delete."""
     faults = _group_id_faults(event.group_id, may_be_empty=True)
     faults += _partition_list_faults(event.partitions, least=1)
     return _error("DeleteGroupOffsets", faults)

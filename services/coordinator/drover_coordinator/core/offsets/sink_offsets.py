@@ -1,4 +1,4 @@
-"""Sink offsets: which offsets of a connector are positions of its consumer group. Pure.
+"""Sink offsets: offsets of a connector that are committed by its consumer group. Pure.
 
 Kafka Connect's shape: partition ``{"kafka_topic": T, "kafka_partition": P}``, offset
 ``{"kafka_offset": N}``; numbers may be texts.
@@ -32,10 +32,10 @@ def is_sink_partition(partition: Mapping[str, object]) -> bool:
 
 
 def parse_sink_offset(offset: CommittedOffset) -> tuple[TopicPartition, int] | None:
-    """The position that a valid offset means; None if it is not a sink's.
+    """The partition and position of a valid offset; None if it is not a sink's.
 
     Raises:
-        SinkOffsetError: No position can be made of it.
+        SinkOffsetError: It has a sink's partition but no valid position.
     """
     partition = json.loads(offset.partition_json)
     if not is_sink_partition(partition):

@@ -1,8 +1,8 @@
 """Source offsets as a fold of the offsets topic, which Kafka Connect writes as well. Pure.
 
-A key is the JSON of ``[connector, partition]``, a value that of the offset; Kafka Connect finds an
-offset by the bytes of its key. Partitions that are equal as JSON are one here. If they were written
-in several spellings the newest counts, and all are written from then on.
+A key is the JSON of ``[connector, partition]``, a value that of the offset. Kafka Connect looks an
+offset up by the bytes of its key; here partitions that are equal as JSON are the same. If a
+partition has several spellings, the newest offset counts, and commits write all of them.
 """
 
 import json
@@ -20,7 +20,7 @@ class UnreadableOffsetError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """What is to be written: the bytes of a key and of a value, None to remove it."""
+    """A record to write: the bytes of its key and value, None for a tombstone."""
 
     key: bytes
     value: bytes | None
@@ -29,7 +29,7 @@ class SourceRecord:
 
 @dataclass(frozen=True, slots=True)
 class _Spelling:
-    """The offset of a partition under one spelling of its key; order of writing as far as known."""
+    """The offset of a partition under one spelling of its key; ``written`` orders spellings."""
 
     offset: CommittedOffset
     written: tuple[int, int]
@@ -46,7 +46,7 @@ class SourceOffsets:
     def replay(
         self, key: bytes | None, value: bytes | None, *, timestamp_ms: int, metadata: str = ""
     ) -> None:
-        """Take in a record as it was read.
+        """Apply a record as it was read.
 
         Raises:
             UnreadableOffsetError: It is none of Kafka Connect's offsets. Nothing has changed.
@@ -71,7 +71,7 @@ class SourceOffsets:
         ]
 
     def records(self, connector: str, offset: CommittedOffset) -> list[SourceRecord]:
-        """What writes a valid offset: under every spelling that is there, byte for byte."""
+        """The records that write a valid offset, under every existing spelling of its key."""
         canonical = canonical_json(offset.partition_json)
         keys: Sequence[bytes] = list(self._spellings.get(connector, {}).get(canonical, ()))
         value = None if offset.offset_json is None else compact_json(offset.offset_json).encode()

@@ -1,4 +1,4 @@
-"""The table of leases, and what a write does to it. Pure: every storage keeps it in its own way."""
+"""The table of leases, and the effect of writes on it. Pure: each backend stores it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +17,7 @@ from drover_coordinator.core.ownership.machine import (
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """One run of the coordinator at an address, and for how long its leases hold."""
+    """One run of the coordinator at an address, and its lease time."""
 
     address: str
     incarnation: str
@@ -35,12 +35,12 @@ class LeaseTable:
     peers: Mapping[str, Peer] = field(default_factory=dict)
 
     def changed_shards(self, before: "LeaseTable") -> dict[int, Lease]:
-        """The leases that are not what they were."""
+        """The leases that differ from ``before``, by shard."""
         pairs = enumerate(zip(self.leases, before.leases, strict=True))
         return {shard: lease for shard, (lease, old) in pairs if lease != old}
 
     def changed_peers(self, before: "LeaseTable") -> dict[str, Peer | None]:
-        """The coordinators' rows that are not what they were; None for one that is gone."""
+        """The coordinators' rows that differ from ``before``; None for a removed one."""
         addresses = sorted({*self.peers, *before.peers})
         return {
             address: self.peers.get(address)
@@ -49,8 +49,8 @@ class LeaseTable:
         }
 
 
-def carried_out(table: LeaseTable, who: Identity, writes: Iterable[Write]) -> LeaseTable:
-    """The table after ``who`` has carried out every write whose condition holds, in order."""
+def apply_writes(table: LeaseTable, who: Identity, writes: Iterable[Write]) -> LeaseTable:
+    """The table after the writes of ``who`` whose conditions hold, in order."""
     leases, peers = list(table.leases), dict(table.peers)
     for write in writes:
         match write:

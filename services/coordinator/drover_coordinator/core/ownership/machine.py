@@ -1,17 +1,17 @@
-"""Which shards this coordinator serves: claimed, renewed, handed over, given up. Pure.
+"""Ownership of shards by leases: claim, renew, balance, release. Pure.
 
-Several coordinators share a table: a lease for each shard, a row for each coordinator. Nobody leads
-and no clocks are compared. An owner renews its leases, which moves a counter; the others watch the
-counters by their own clocks. Every write compares what stands there with what was seen before.
+Coordinators share a table with a lease for each shard and a row for each coordinator. There is no
+leader, and clocks are not compared: an owner renews a lease by raising its counter, and the others
+time the counter by their own clocks. Every write is conditional on the row that was read before.
 
-- An owner answers for a lease's time from the moment at which it *began* its last renewal.
-- Another one may take a lease over whose counter it has seen stand still for longer than that, and
-  at once when the owner's process has ended (its lock is free, or another run of it is there).
-- All compute the same spread from the same table (``spread``): whoever holds too many shards
-  unloads some and releases them, whoever holds too few claims what is free.
+- An owner may answer for ``lease_ms`` from the moment at which it *began* its last renewal.
+- Another coordinator may claim a lease whose counter has not moved for longer than that, and at
+  once if the owner's process has ended (its lock is free, or it runs under another incarnation).
+- All compute the same target from the same table (``spread``): an owner of too many shards unloads
+  and releases some, one of too few claims free ones.
 
-Should all of this fail, an owner's appends are fenced: it claims the shard's log with the lease's
-epoch before it loads, and each claim raises the epoch.
+If all of this fails, the log fences the old owner: an owner claims the shard's log with the lease's
+epoch before it loads it, and each claim raises the epoch.
 """
 
 from collections import Counter
@@ -24,9 +24,9 @@ LOOK_EVERY_MAX_MS = 500
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A shard's row: the ``incarnation`` (run) of the coordinator at ``owner`` holds it.
+    """A shard's row: held by the ``incarnation`` (run) of the coordinator at ``owner``.
 
-    ``owner`` is empty while nobody does. ``epoch`` rises with every claim, ``renewals`` with every
+    ``owner`` is empty for a free lease. ``epoch`` rises with every claim, ``renewals`` with every
     renewal.
     """
 
@@ -40,7 +40,7 @@ class Lease:
 class Peer:
     """A coordinator's row; ``beats`` rises while it runs.
 
-    ``lease_ms`` is for how long it answers after a renewal: it may be set otherwise than here.
+    ``lease_ms`` is the lease time by its own settings, which may differ from this one's.
     """
 
     incarnation: str
@@ -53,14 +53,14 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class TableSeen:
-    """The table, right after the writes that were asked for before had been tried, all at once.
+    """The table, read right after the last writes were tried in one transaction.
 
     Args:
         started_ms: When the writing began; at the first attempt, if it took several.
         leases: By shard.
         peers: By address, this coordinator included.
-        ended: Addresses whose locks were free after the table had been read: who held them when
-            the row was written has ended.
+        ended: Addresses whose locks were free after the table was read: the process that wrote
+            the row has ended.
     """
 
     started_ms: int
@@ -71,7 +71,7 @@ class TableSeen:
 
 @dataclass(frozen=True, slots=True)
 class LoadDone:
-    """The shard is claimed in its log with this epoch, read, and can be served."""
+    """The shard's log is claimed with this epoch and loaded."""
 
     shard: int
     epoch: int
@@ -79,7 +79,7 @@ class LoadDone:
 
 @dataclass(frozen=True, slots=True)
 class LoadFailed:
-    """The shard cannot be read; or its log was claimed with ``log_epoch``, which is higher."""
+    """The shard cannot be loaded; ``log_epoch`` is set if its log has a higher epoch."""
 
     shard: int
     epoch: int
@@ -88,7 +88,7 @@ class LoadFailed:
 
 @dataclass(frozen=True, slots=True)
 class ShardLost:
-    """The log refused an append of this epoch: somebody else has claimed it."""
+    """The log fenced an append of this epoch: another owner has claimed it."""
 
     shard: int
     epoch: int
@@ -96,7 +96,7 @@ class ShardLost:
 
 @dataclass(frozen=True, slots=True)
 class UnloadDone:
-    """Nothing of the shard is under way any more."""
+    """The shard's calls have ended and its log is closed."""
 
     shard: int
     epoch: int
@@ -114,17 +114,17 @@ Event = TableSeen | LoadDone | LoadFailed | ShardLost | UnloadDone | StopRequest
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Make or move this coordinator's row."""
+    """Create this coordinator's row, or raise its counter."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retire:
-    """Remove this coordinator's row; the last write of its life."""
+    """Remove this coordinator's row; its last write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Take the shard with ``epoch`` if its lease still is what was ``seen``."""
+    """Claim the shard with ``epoch`` if its lease still equals ``seen``."""
 
     shard: int
     epoch: int
@@ -133,7 +133,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Move the lease's counter if it is still this run's with this epoch."""
+    """Raise the lease's counter if this run still holds it with this epoch."""
 
     shard: int
     epoch: int
@@ -141,7 +141,7 @@ class Renew:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Empty the lease if it is still this run's with this epoch; the epoch stays."""
+    """Free the lease if this run still holds it with this epoch; the epoch stays."""
 
     shard: int
     epoch: int
@@ -154,7 +154,7 @@ Write = Beat | Retire | Claim | Renew | Release
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Claim the shard's log with ``epoch``, read it, then say LoadDone or LoadFailed."""
+    """Claim the shard's log with ``epoch`` and load it; ends with LoadDone or LoadFailed."""
 
     shard: int
     epoch: int
@@ -162,7 +162,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Unload:
-    """Stop answering for the shard, let its callers know, end a load; then say UnloadDone."""
+    """End the shard's calls or its load with an error; ends with UnloadDone."""
 
     shard: int
     epoch: int
@@ -181,24 +181,24 @@ class OwnershipSettings:
 
     @property
     def look_every_ms(self) -> int:
-        """The pause between two looks at the table; short, to see soon who has ended."""
+        """The pause between two reads of the table; short, to detect ended processes soon."""
         return min(self.lease_ms // 10, LOOK_EVERY_MAX_MS)
 
     @property
     def renew_every_ms(self) -> int:
-        """How often leases are renewed: a process that is stopped while it writes stops all."""
+        """How often leases are renewed; seldom, as a process stopped in a write blocks all."""
         return self.lease_ms // 3
 
 
-def patience_ms(lease_ms: int) -> int:
-    """How long a counter has to stand still before the lease is taken over: longer than the lease,
-    for clocks that do not run quite alike.
+def takeover_delay_ms(lease_ms: int) -> int:
+    """How long a counter must not move before the lease may be claimed: longer than the lease, to
+    allow for clock drift.
     """
     return lease_ms + lease_ms // 4
 
 
-class Standing(StrEnum):
-    """What this coordinator is to a shard."""
+class OwnershipState(StrEnum):
+    """Whether this coordinator owns a shard, and whether the shard is loaded."""
 
     ELSEWHERE = "ELSEWHERE"
     LOADING = "LOADING"
@@ -212,8 +212,8 @@ class _Stage(StrEnum):
 
 
 @dataclass(slots=True)
-class _Held:
-    """A shard that is, or was until it is unloaded, this coordinator's."""
+class _HeldShard:
+    """A shard that this coordinator owns, or owned and is still unloading."""
 
     epoch: int
     valid_until_ms: int
@@ -221,8 +221,8 @@ class _Held:
 
 
 @dataclass(slots=True)
-class _View:
-    """What was last seen, and since when each row has stood as it is."""
+class _TableView:
+    """The table as last read, and since when each row has not changed."""
 
     seen_ms: int
     holders: list[str | None]
@@ -231,13 +231,13 @@ class _View:
 
 
 class Ownership:
-    """One coordinator's part in sharing the shards. See ``drover.machine``: it is volatile.
+    """One coordinator's ownership of shards: a volatile machine, see ``drover.machine``.
 
     Args:
-        address: This coordinator's, host:port; its name among the others.
+        address: This coordinator's host:port, its name in the table.
         incarnation: Differs from that of every earlier run at this address.
         shard_count: Shards are numbered from 0.
-        settings: The lease's time.
+        settings: The lease time.
     """
 
     def __init__(
@@ -252,46 +252,46 @@ class Ownership:
         self._incarnation = incarnation
         self._shard_count = shard_count
         self._settings = settings or OwnershipSettings()
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _HeldShard] = {}
         self._claiming: dict[int, int] = {}
         self._renewing: dict[int, int] = {}
         self._renewed_ms: int | None = None
         self._not_before_ms: dict[int, int] = {}
         self._log_epochs: dict[int, int] = {}
         self._highest_epochs: dict[int, int] = {}
-        self._view: _View | None = None
+        self._view: _TableView | None = None
         self._stopping = False
         self._retired = False
 
     @property
     def retired(self) -> bool:
-        """Whether everything is given back after a stop."""
+        """Whether all leases are released after a stop."""
         return self._retired
 
     @property
     def settled(self) -> bool:
-        """Whether the table was seen and nothing is being claimed, loaded or unloaded here."""
+        """Whether the table was read and no shard is being claimed, loaded or unloaded here."""
         stages = {held.stage for held in self._held.values()}
         return self._view is not None and not self._claiming and stages <= {_Stage.SERVING}
 
-    def standing(self, shard: int, now_ms: int) -> Standing:
+    def state_of(self, shard: int, now_ms: int) -> OwnershipState:
         """Whether this coordinator may answer for the shard at this moment."""
         held = self._held.get(shard)
         if held is None or held.stage is _Stage.UNLOADING or now_ms >= held.valid_until_ms:
-            return Standing.ELSEWHERE
-        return Standing.SERVING if held.stage is _Stage.SERVING else Standing.LOADING
+            return OwnershipState.ELSEWHERE
+        return OwnershipState.SERVING if held.stage is _Stage.SERVING else OwnershipState.LOADING
 
     def serving_shards(self, now_ms: int) -> list[int]:
-        """The shards that this coordinator serves or is about to, in order."""
+        """The shards that this coordinator serves or loads, in order."""
         return [
             shard
             for shard in sorted(self._held)
-            if self.standing(shard, now_ms) is not Standing.ELSEWHERE
+            if self.state_of(shard, now_ms) is not OwnershipState.ELSEWHERE
         ]
 
     def owner_of(self, shard: int, now_ms: int) -> str | None:
-        """The address of a shard's owner; None when there is none or the view of it is too old."""
-        if self.standing(shard, now_ms) is not Standing.ELSEWHERE:
+        """The address of a shard's owner; None without one, or if the view is outdated."""
+        if self.state_of(shard, now_ms) is not OwnershipState.ELSEWHERE:
             return self._address
         view = self._view
         if view is None or now_ms >= view.seen_ms + self._settings.lease_ms:
@@ -300,7 +300,7 @@ class Ownership:
         return None if holder == self._address else holder
 
     def step(self, event: Event, now_ms: int) -> Sequence[Instruction]:
-        """Take an event; return what to do. All writes of one answer belong together."""
+        """Handle an event; the writes among the instructions belong in one transaction."""
         match event:
             case TableSeen():
                 return self._table_seen(event, now_ms)
@@ -362,8 +362,8 @@ class Ownership:
         return (Beat(), *(Renew(shard, epoch) for shard, epoch in self._renewing.items()))
 
     def _check_own(self, event: TableSeen, now_ms: int) -> list[Instruction]:
-        """What became of claims and renewals. A lease that ran out stays so, even if nobody has
-        taken it: what was to happen meanwhile did not.
+        """Check the results of claims and renewals. An expired lease is never revived, even if it
+        is still free: its timers were dropped.
         """
         claiming, self._claiming = self._claiming, {}
         renewing, self._renewing = self._renewing, {}
@@ -379,7 +379,7 @@ class Ownership:
                 if self._stopping or now_ms >= valid_until_ms:
                     instructions.append(Release(shard, lease.epoch))
                 else:
-                    self._held[shard] = _Held(lease.epoch, valid_until_ms)
+                    self._held[shard] = _HeldShard(lease.epoch, valid_until_ms)
                     instructions.append(Load(shard, lease.epoch))
             elif not mine or lease.epoch != held.epoch or now_ms >= held.valid_until_ms:
                 instructions += self._unload(shard)
@@ -387,10 +387,10 @@ class Ownership:
                 held.valid_until_ms = max(held.valid_until_ms, valid_until_ms)
         return instructions
 
-    def _look(self, event: TableSeen, now_ms: int) -> _View:
-        """Note since when each row has stood as it is, and judge by that who holds what."""
+    def _look(self, event: TableSeen, now_ms: int) -> _TableView:
+        """Record since when each row has not changed, and derive the holder of each shard."""
         last = self._view
-        view = self._view = _View(event.started_ms, [])
+        view = self._view = _TableView(event.started_ms, [])
         for address, peer in event.peers.items():
             before = last.peer_since.get(address) if last else None
             unmoved = before is not None and before[0] == peer
@@ -406,11 +406,11 @@ class Ownership:
     def _holder(
         self, shard: int, lease: Lease, since_ms: int, event: TableSeen, now_ms: int
     ) -> str | None:
-        """Who holds a shard, or None when it is free for a claim or soon will be."""
+        """The holder of a shard, or None if it is free or soon will be."""
         held = self._held.get(shard)
         if held is not None:
             return None if held.stage is _Stage.UNLOADING else self._address
-        if lease.owner in ("", self._address):  # an earlier run's, or a claim that was given up
+        if lease.owner in ("", self._address):  # of an earlier run, or of an abandoned claim
             return None
         peer = event.peers.get(lease.owner)
         another_run = peer is not None and peer.incarnation != lease.incarnation
@@ -419,11 +419,11 @@ class Ownership:
         return None if self._stood_still(peer, since_ms, now_ms) else lease.owner
 
     def _stood_still(self, peer: Peer | None, since_ms: int, now_ms: int) -> bool:
-        """For so long that the owner, with these settings or its own, has ceased to answer."""
+        """Whether the lease has expired, by these settings and by the owner's."""
         lease_ms = max(self._settings.lease_ms, peer.lease_ms if peer else 0)
-        return now_ms >= since_ms + patience_ms(lease_ms)
+        return now_ms >= since_ms + takeover_delay_ms(lease_ms)
 
-    def _balance(self, event: TableSeen, view: _View, now_ms: int) -> list[Instruction]:
+    def _balance(self, event: TableSeen, view: _TableView, now_ms: int) -> list[Instruction]:
         live = {
             address
             for address, (peer, since_ms) in view.peer_since.items()
@@ -448,7 +448,7 @@ class Ownership:
 
     # --- shards ------------------------------------------------------------------------------
 
-    def _current(self, shard: int, epoch: int) -> _Held | None:
+    def _current(self, shard: int, epoch: int) -> _HeldShard | None:
         held = self._held.get(shard)
         return held if held is not None and held.epoch == epoch else None
 
@@ -460,10 +460,10 @@ class Ownership:
         return (Unload(shard, held.epoch),)
 
     def _load_failed(self, event: LoadFailed, now_ms: int) -> Sequence[Instruction]:
-        """Give the shard back: at once claimed anew above its log's epoch, else after a while."""
+        """Release the shard; claim it again above its log's epoch at once, else after a pause."""
         held = self._current(event.shard, event.epoch)
         if held is None or held.stage is _Stage.UNLOADING:
-            return ()  # that is why it failed
+            return ()  # the unload made the load fail
         if event.log_epoch > self._log_epochs.get(event.shard, 0):
             self._log_epochs[event.shard] = event.log_epoch
         else:
@@ -479,9 +479,9 @@ class Ownership:
 
 
 def spread(holders: Sequence[str | None], live: Collection[str]) -> list[str]:
-    """Who should hold each shard: within one of each other, and as few moves as that takes.
+    """The target holder of each shard: counts differ by one at most, with the fewest moves.
 
-    Where shards do not divide evenly, those who hold most now keep one more. A holder that is not
+    If shards do not divide evenly, those that hold most now keep one more. A holder that is not
     ``live`` counts as none. At least one has to be live.
     """
     counts = Counter(holders)

@@ -19,8 +19,8 @@ from drover_coordinator.core.ownership.machine import (
     LoadFailed,
     Ownership,
     OwnershipSettings,
+    OwnershipState,
     ShardLost,
-    Standing,
     TableSeen,
     Unload,
     UnloadDone,
@@ -34,7 +34,7 @@ from tests.simulation.world import BrokenRuleError
 from tests.support.lease_table import MemoryLeaseTable
 
 OWNER_KEY = "coordinator"
-HASTE_MAX = 4
+IMMEDIATE_EXCHANGES_MAX = 4
 GROUPS_LOADING = UnavailableError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "the log is being read")
 
 GroupRuntime = SimulatedRuntime[GroupsMachine]
@@ -49,7 +49,7 @@ class FindCoordinator:
     group_id: str
 
 
-class Sharing:
+class SimulatedShardManager:
     """One coordinator's shards, and those of the others as far as it knows.
 
     Args:
@@ -89,7 +89,7 @@ class Sharing:
         #: The epochs of shards whose logs are about to be claimed.
         self._loads: dict[int, int] = {}
         self._writes: list[Write] = []
-        self._hasty_count = 0
+        self._immediate_count = 0
         self._looking = False
         self._look_id = 0
         if table is None:
@@ -100,21 +100,21 @@ class Sharing:
 
     # --- routing -----------------------------------------------------------------------------
 
-    def standing(self, shard: int) -> Standing:
+    def state_of(self, shard: int) -> OwnershipState:
         """Whether this coordinator may answer for a shard."""
         if self._table is None:
-            return Standing.SERVING if self.runtimes[shard].loaded else Standing.LOADING
-        return self._machine.standing(shard, self._process.now_ms)
+            return OwnershipState.SERVING if self.runtimes[shard].loaded else OwnershipState.LOADING
+        return self._machine.state_of(shard, self._process.now_ms)
 
     def runtime(self, group_id: str) -> GroupRuntime | DroverError:
         """Who serves a group here, or why nobody does."""
         shard = shard_of(group_id, len(self._disks))
-        match self.standing(shard):
-            case Standing.SERVING:
+        match self.state_of(shard):
+            case OwnershipState.SERVING:
                 return self.runtimes[shard]
-            case Standing.LOADING:
+            case OwnershipState.LOADING:
                 return GROUPS_LOADING
-            case Standing.ELSEWHERE:
+            case OwnershipState.ELSEWHERE:
                 return self._elsewhere(shard)
 
     def owner_of(self, group_id: str) -> str | DroverError:
@@ -129,7 +129,7 @@ class Sharing:
 
     def _elsewhere(self, shard: int) -> FailedPreconditionError:
         owner = None
-        if self.standing(shard) is Standing.ELSEWHERE:
+        if self.state_of(shard) is OwnershipState.ELSEWHERE:
             owner = self._machine.owner_of(shard, self._process.now_ms)
         return FailedPreconditionError(
             Reason.NOT_COORDINATOR, "ask the owner", metadata={OWNER_KEY: owner} if owner else {}
@@ -153,7 +153,7 @@ class Sharing:
         if not fails or world.chance(0.5):  # what fails may have been written
             self._table.write(self._process.name, self._incarnation, writes)
         if fails:
-            self._look_again(hasty=False)
+            self._look_again(immediately=False)
             return
         leases, peers = tuple(self._table.leases), dict(self._table.peers)
         ended = frozenset(each.name for each in self._peers if not each.alive)
@@ -163,16 +163,16 @@ class Sharing:
 
     def _seen(self, seen: TableSeen) -> None:
         self._step(seen)
-        self._look_again(hasty=bool(self._writes))
+        self._look_again(immediately=bool(self._writes))
 
-    def _look_again(self, *, hasty: bool) -> None:
+    def _look_again(self, *, immediately: bool) -> None:
         self._looking = False
         self._look_id += 1
-        if hasty and self._hasty_count < HASTE_MAX:
-            self._hasty_count += 1
+        if immediately and self._immediate_count < IMMEDIATE_EXCHANGES_MAX:
+            self._immediate_count += 1
             self._look(self._look_id)
         else:
-            self._hasty_count = 0
+            self._immediate_count = 0
             self._process.after(self._look_every_ms, partial(self._look, self._look_id))
 
     def _tell(self, event: Event) -> None:
@@ -242,7 +242,7 @@ class Sharing:
             runtime.close(self._elsewhere(shard), closed)
 
     def _refusal(self, shard: int) -> DroverError | None:
-        elsewhere = self.standing(shard) is Standing.ELSEWHERE
+        elsewhere = self.state_of(shard) is OwnershipState.ELSEWHERE
         return self._elsewhere(shard) if elsewhere else None
 
     def _lost(self, shard: int, epoch: int) -> DroverError:
