@@ -15,9 +15,9 @@ import psutil
 from drover.machine import CancelTimer, Complete, Fail, Instruction, Replayed, SetTimer
 from drover.model.group import Joined, MemberIdRequired, OfferedProtocol
 from drover.runtime.timers import Timers
-from drover_coordinator.core.events import Heartbeat, JoinGroup, SyncGroup
-from drover_coordinator.core.machine import GroupsMachine
-from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.core.groups.events import Heartbeat, JoinGroup, SyncGroup
+from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.core.groups.settings import GroupSettings
 from tests.bench.figure import Figure
 
 GROUP_COUNT = 10

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from drover.model.group import GroupState
-from drover_coordinator.core.states import LEADS_TO, check_transition
+from drover_coordinator.core.groups.states import LEADS_TO, check_transition
 from tests.support.architecture import table
 
 TABLE = table("From \\ to")

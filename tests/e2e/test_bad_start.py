@@ -14,7 +14,7 @@ from drover.dataplane.store import EmbeddedStore
 from drover.log.directory import DataDirectory
 from drover.log.log import LogRecord
 from drover.log.sqlite import SqliteLog
-from drover_coordinator.lease_file import LeaseFile
+from drover_coordinator.backends.embedded.lease_file import LeaseFile
 from tests.support.cluster import run_drover
 from tests.support.service_process import (
     SERVICES,

@@ -7,8 +7,8 @@ import pytest
 
 from drover.errors import UnavailableError
 from drover.log.storage import KafkaStorage
-from drover_coordinator.core.lease_table import Identity
-from drover_coordinator.core.ownership import Beat, Claim, Lease, Renew, TableSeen
+from drover_coordinator.core.ownership.lease_table import Identity
+from drover_coordinator.core.ownership.machine import Beat, Claim, Lease, Renew, TableSeen
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.coordinator_store import CoordinatorStore, small_storage
 from tests.support.lease_courses import COURSES, LATER_A, A, B
@@ -52,7 +52,7 @@ async def test_of_many_who_claim_at_once_one_succeeds(storage: KafkaStorage) -> 
             await tables[-1].exchange([], 0)
 
         async def claim_both(number: int) -> None:
-            """As ``Sharing`` does: tried again until it is heard."""
+            """As ``ShardManager`` does: tried again until it is heard."""
             for _ in range(20):
                 try:
                     await tables[number].exchange([Claim(0, 1, Lease()), Claim(1, 1, Lease())], 0)

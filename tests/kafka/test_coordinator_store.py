@@ -20,8 +20,8 @@ from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.testing import raises_reason
-from drover_coordinator.kafka.sink_groups import SinkGroups
-from drover_coordinator.offsets import OffsetStore
+from drover_coordinator.backends.kafka.sink_groups import SinkGroups
+from drover_coordinator.offset_store import OffsetStore
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import QUIET, create_topic, produce, read_all
@@ -356,7 +356,7 @@ async def test_positions_are_read_again_once_brokers_are_back(
 
     async def has_no_members() -> bool:
         with suppress(UnavailableError):
-            return (await groups.look([sink], [lines])).live == set()
+            return (await groups.check([sink], [lines])).live == set()
         return False
 
     async def position_is_found() -> bool:
@@ -374,7 +374,7 @@ async def test_positions_are_read_again_once_brokers_are_back(
         with raises_reason(Reason.STORAGE_UNAVAILABLE, f"connect-{sink}"):
             await groups.positions(sink)
         with suppress(UnavailableError):  # or what it saw a moment ago
-            await groups.look([sink], [lines])
+            await groups.check([sink], [lines])
     await asyncio.to_thread(mortal_broker.start)
     await wait_until_async(position_is_found, timeout_s=90)
     await wait_until_async(has_no_members, timeout_s=90)

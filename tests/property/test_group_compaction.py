@@ -15,15 +15,15 @@ from drover.log.sqlite import SqliteLog
 from drover.machine import Replayed
 from drover.model.offsets import GroupOffset, TopicPartition
 from drover.testing import ManualClock, read_all
-from drover_coordinator.core.machine import GroupsMachine
-from drover_coordinator.core.values import (
+from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.core.groups.records import (
     FloorRecord,
     GroupMetadata,
     GroupRecord,
     LogValue,
     OffsetRecord,
 )
-from drover_coordinator.records import decode_record, encode_record
+from drover_coordinator.record_codec import decode_record, encode_record
 
 KEPT = 2
 

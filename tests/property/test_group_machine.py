@@ -26,9 +26,9 @@ from drover.model.group import (
     OfferedProtocol,
     Synced,
 )
-from drover_coordinator.core.events import JoinGroup, SyncGroup
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.core.values import FloorRecord, GroupMetadata, GroupRecord
+from drover_coordinator.core.groups.events import JoinGroup, SyncGroup
+from drover_coordinator.core.groups.records import FloorRecord, GroupMetadata, GroupRecord
+from drover_coordinator.core.groups.settings import GroupSettings
 from tests.support.group_harness import DISK_FULL, Call, GroupHarness
 
 SESSION_MS = 10_000

@@ -26,7 +26,7 @@ from drover.model.group import (
     RetryJoin,
     Synced,
 )
-from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.core.groups.settings import GroupSettings
 from tests.support.group_harness import DISK_FULL, START_MS, Call, GroupHarness
 from tests.support.naive_group import NaiveGroup
 from tests.support.naive_people import Answer, Offers, Stored

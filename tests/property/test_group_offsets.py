@@ -18,8 +18,8 @@ from drover.model.offsets import (
     GroupOffsetDeletion,
     TopicPartition,
 )
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.records import encode_record
+from drover_coordinator.core.groups.settings import GroupSettings
+from drover_coordinator.record_codec import encode_record
 from tests.support.group_harness import DISK_FULL, Call, GroupHarness
 
 RETENTION_MS = 50_000

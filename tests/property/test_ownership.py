@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drover_coordinator.core.ownership import patience_ms, spread
+from drover_coordinator.core.ownership.machine import spread, takeover_delay_ms
 from tests.support.ownership_world import LEASE_MS, OwnershipWorld
 
 FAULTS_UNTIL_MS = 30_000
 #: A claim that was lost with its claimer, another one after it, hand-overs, and the way to each.
-SETTLED_WITHIN_MS = 4 * patience_ms(LEASE_MS)
+SETTLED_WITHIN_MS = 4 * takeover_delay_ms(LEASE_MS)
 
 
 def trouble(world: OwnershipWorld) -> None:

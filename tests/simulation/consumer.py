@@ -19,7 +19,7 @@ from drover.model.group import (
     Synced,
 )
 from drover.model.offsets import GroupCommit, GroupOffset, GroupOffsetPage, TopicPartition
-from drover_coordinator.core.events import (
+from drover_coordinator.core.groups.events import (
     CommitGroupOffsets,
     DeleteGroup,
     FetchGroupOffsets,

@@ -8,7 +8,7 @@ from drover.model.claims import ClaimRequest
 from drover.model.group import GroupDescription, WatchedGroup
 from drover.model.ids import TaskId
 from drover.model.offsets import TaskOffsets
-from drover_coordinator.core.events import (
+from drover_coordinator.core.groups.events import (
     CallAbandoned,
     CheckMember,
     CommitGroupOffsets,
@@ -28,23 +28,23 @@ from drover_coordinator.core.events import (
     member_channel,
     watch_channel,
 )
-from drover_coordinator.core.failures import fenced_instance, unknown_member
-from drover_coordinator.core.machine import GroupsMachine
-from drover_coordinator.core.ownership import OwnershipSettings
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.records import decode_record, encode_record
+from drover_coordinator.core.groups.failures import fenced_instance, unknown_member
+from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.core.groups.settings import GroupSettings
+from drover_coordinator.core.ownership.machine import OwnershipSettings
+from drover_coordinator.record_codec import decode_record, encode_record
 from tests.simulation.data_store import DataStore
 from tests.simulation.disk import Disk
 from tests.simulation.network import Network, ServerCall, Stream
 from tests.simulation.process import Process
 from tests.simulation.rules import Rules
 from tests.simulation.service import SimulatedRuntime
-from tests.simulation.sharing import (
+from tests.simulation.shard_manager import (
     GROUPS_LOADING,
     FindCoordinator,
     GroupRuntime,
     ShardFence,
-    Sharing,
+    SimulatedShardManager,
 )
 from tests.simulation.world import BrokenRuleError
 from tests.support.lease_table import MemoryLeaseTable
@@ -121,7 +121,7 @@ class Coordinator(Process):
         peers: All coordinators.
     """
 
-    sharing: Sharing
+    shard_manager: SimulatedShardManager
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class Coordinator(Process):
     def started(self) -> None:
         """Read the logs, then serve."""
         self._watches = {}
-        self.sharing = Sharing(
+        self.shard_manager = SimulatedShardManager(
             self._network,
             self,
             self._make_runtime,
@@ -194,11 +194,11 @@ class Coordinator(Process):
     @property
     def runtimes(self) -> Sequence[GroupRuntime]:
         """Of the shards that it serves, or loads."""
-        return tuple(self.sharing.runtimes.values())
+        return tuple(self.shard_manager.runtimes.values())
 
     def describe(self, group_id: str) -> GroupDescription | None:
         """The group as an operator sees it; None when it is not served here."""
-        runtime = self.sharing.runtime(group_id)
+        runtime = self.shard_manager.runtime(group_id)
         if isinstance(runtime, DroverError):
             return None
         event = DescribeGroup("describe", group_id)
@@ -211,10 +211,10 @@ class Coordinator(Process):
         """A call of the coordinator's API."""
         request: object = call.request
         if isinstance(request, FindCoordinator):
-            call.answer(self.sharing.owner_of(request.group_id))
+            call.answer(self.shard_manager.owner_of(request.group_id))
             return
         group_id: str = request.group_id  # type: ignore[attr-defined]
-        runtime = self.sharing.runtime(group_id)
+        runtime = self.shard_manager.runtime(group_id)
         if not isinstance(runtime, DroverError):
             self._serve(call, runtime)
         elif runtime is GROUPS_LOADING and isinstance(request, Heartbeat):
@@ -296,7 +296,7 @@ class Coordinator(Process):
         """A member watches its group."""
         request = stream.request
         assert isinstance(request, WatchGroup)
-        runtime = self.sharing.runtime(request.group_id)
+        runtime = self.shard_manager.runtime(request.group_id)
         if isinstance(runtime, DroverError):
             stream.fail(runtime)
             return

@@ -6,7 +6,7 @@ from functools import partial
 from drover.errors import DeadlineExceededError, DroverError, Reason, UnavailableError
 from tests.simulation.network import TOO_LATE, Call, Heard, Network, Stream
 from tests.simulation.process import Process
-from tests.simulation.sharing import OWNER_KEY, FindCoordinator
+from tests.simulation.shard_manager import OWNER_KEY, FindCoordinator
 
 FIND_TIMEOUT_MS = 500
 PROBE_EVERY_MS = 700

@@ -27,7 +27,7 @@ from drover_config_store.core.events import (
     PutTaskConfigs,
     WriteAnswer,
 )
-from drover_coordinator.core.events import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
+from drover_coordinator.core.groups.events import Heartbeat, JoinGroup, LeaveGroup, SyncGroup
 from drover_worker.core import events, instructions, requests
 from drover_worker.core.instructions import HerderInstruction
 from drover_worker.core.rebalance.protocol import PROTOCOL_TYPE, decode_assignment

@@ -13,8 +13,8 @@ from drover.machine import Complete
 from drover.model.claims import ClaimRequest
 from drover.model.group import Joined
 from drover.model.ids import Term
-from drover_coordinator.core import fencing
-from drover_coordinator.core.group import Group
+from drover_coordinator.core.groups import fencing
+from drover_coordinator.core.groups.group import Group
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.rebalance.protocol import Assignment
 from tests.simulation.service import SimulatedRuntime
@@ -99,12 +99,12 @@ BUGS: Mapping[str, Bug] = {
     ),
     "no-sessions-after-restart": Bug(
         "a coordinator that has loaded its log arms the session of every member",
-        "drover_coordinator.core.machine.alive_for",
+        "drover_coordinator.core.groups.machine.alive_for",
         lambda *arguments: None,
     ),
     "any-generation": Bug(
         "only members of the present generation are given its assignment",
-        "drover_coordinator.core.serving.refusal",
+        "drover_coordinator.core.groups.sync.refusal",
         _refuse_no_generation,
     ),
     "no-catching-up": Bug(

@@ -7,7 +7,7 @@ from drover.log.log import LogRecord
 from drover.model.config import ConfigMap, ConfigSnapshot, HistoryEntry, TargetState
 from drover.model.ids import TaskId
 from drover_config_store.core import records
-from drover_config_store.core.past import VERSIONS_MAX_DEFAULT
+from drover_config_store.core.connector_history import VERSIONS_MAX_DEFAULT
 
 
 @dataclass(slots=True)

@@ -11,9 +11,9 @@ from drover.model.config import ConfigSnapshot, HistoryEntry
 from drover.model.group import Joined, Synced
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import NO_OFFSET, GroupOffset, GroupOffsetPage, TaskOffsets
-from drover_coordinator.core.events import FetchGroupOffsets, JoinGroup, SyncGroup
-from drover_coordinator.core.values import GroupMetadata, GroupRecord, OffsetRecord
-from drover_coordinator.records import decode_record
+from drover_coordinator.core.groups.events import FetchGroupOffsets, JoinGroup, SyncGroup
+from drover_coordinator.core.groups.records import GroupMetadata, GroupRecord, OffsetRecord
+from drover_coordinator.record_codec import decode_record
 from drover_worker.core.rebalance.protocol import PROTOCOL_TYPE, decode_assignment
 from tests.simulation.process import Process
 from tests.simulation.reference import ReferenceConfigs

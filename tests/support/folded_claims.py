@@ -7,14 +7,14 @@ from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offset_json import canonical_json, validate
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
-from drover_coordinator.core.task_claims import ClaimsRecord, TaskClaims, refused_or_granted
-from drover_coordinator.kafka.offsets import page_of
-from drover_coordinator.kafka.records import (
+from drover_coordinator.backends.kafka.control_records import (
     OwnerRecord,
     decode_claims_record,
     encode_claims_record,
 )
-from drover_coordinator.offsets import canonical_token
+from drover_coordinator.backends.kafka.offsets import page_of
+from drover_coordinator.core.claims.task_claims import ClaimsRecord, TaskClaims, refused_or_granted
+from drover_coordinator.offset_store import canonical_token
 
 
 class FoldedStore:

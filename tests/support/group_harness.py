@@ -27,7 +27,7 @@ from drover.model.group import (
     WatchedGroup,
 )
 from drover.model.offsets import GroupOffset, GroupOffsetPage, TopicPartition
-from drover_coordinator.core.events import (
+from drover_coordinator.core.groups.events import (
     CallAbandoned,
     CheckMember,
     CommitGroupOffsets,
@@ -47,9 +47,9 @@ from drover_coordinator.core.events import (
     WatchEnded,
     WatchOpened,
 )
-from drover_coordinator.core.machine import GroupsMachine
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.core.values import GroupMetadata, GroupRecord, LogValue
+from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.core.groups.records import GroupMetadata, GroupRecord, LogValue
+from drover_coordinator.core.groups.settings import GroupSettings
 
 GROUP = "g"
 START_MS = 1_000_000

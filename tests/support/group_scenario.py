@@ -28,9 +28,9 @@ from drover.model.group import (
     RetryJoin,
     Synced,
 )
-from drover_coordinator.core.events import Unloaded, WatchStarted
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.core.values import FloorRecord, LogValue, OffsetRecord
+from drover_coordinator.core.groups.events import Unloaded, WatchStarted
+from drover_coordinator.core.groups.records import FloorRecord, LogValue, OffsetRecord
+from drover_coordinator.core.groups.settings import GroupSettings
 from tests.support.group_harness import DISK_FULL, GROUP, Call, GroupHarness
 from tests.support.scenario import Command
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from drover_coordinator.core.lease_table import Identity, LeaseTable
-from drover_coordinator.core.ownership import (
+from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable
+from drover_coordinator.core.ownership.machine import (
     Beat,
     Claim,
     Lease,

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from drover_coordinator.core.lease_table import Identity, LeaseTable, carried_out
-from drover_coordinator.core.ownership import Lease, Peer, Write
+from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, apply_writes
+from drover_coordinator.core.ownership.machine import Lease, Peer, Write
 
 
 class MemoryLeaseTable:
@@ -18,5 +18,5 @@ class MemoryLeaseTable:
     ) -> None:
         """Carry out every write whose condition holds."""
         who = Identity(address, incarnation, lease_ms)
-        table = carried_out(LeaseTable(tuple(self.leases), self.peers), who, writes)
+        table = apply_writes(LeaseTable(tuple(self.leases), self.peers), who, writes)
         self.leases, self.peers = list(table.leases), dict(table.peers)

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from drover_coordinator.core.ownership import (
+from drover_coordinator.core.ownership.machine import (
     Instruction,
     Load,
     LoadDone,
     LoadFailed,
     Ownership,
     OwnershipSettings,
+    OwnershipState,
     ShardLost,
-    Standing,
     StopRequested,
     TableSeen,
     Unload,
@@ -94,8 +94,10 @@ class Node:
             self._act(run, action)
 
     def answers(self, shard: int) -> bool:
-        standing = self.machine.standing(shard, self.now_ms) if self.alive else Standing.ELSEWHERE
-        return not self.frozen and standing is Standing.SERVING
+        state = (
+            self.machine.state_of(shard, self.now_ms) if self.alive else OwnershipState.ELSEWHERE
+        )
+        return not self.frozen and state is OwnershipState.SERVING
 
     def revive(self) -> None:
         """Run, whatever was done to it; one that is about to end starts again when it has."""

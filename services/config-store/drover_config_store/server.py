@@ -27,6 +27,7 @@ from drover.rpc.server import RpcServer
 from drover.runtime.change_buffer import ChangeBuffer
 from drover.runtime.runtime import Runtime
 from drover_config_store.core import records
+from drover_config_store.core.connector_history import VERSIONS_MAX_DEFAULT
 from drover_config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
@@ -40,7 +41,6 @@ from drover_config_store.core.events import (
     WriteAnswer,
 )
 from drover_config_store.core.machine import ConfigMachine
-from drover_config_store.core.past import VERSIONS_MAX_DEFAULT
 from drover_config_store.core.records import ConfigRecord
 
 SERVICE = "config-store"

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from drover.rpc.settings import ListenAddress, ServiceSettings
-from drover_config_store.core.past import VERSIONS_MAX_DEFAULT
+from drover_config_store.core.connector_history import VERSIONS_MAX_DEFAULT
 
 
 class ConfigStoreSettings(ServiceSettings):

@@ -1,5 +1,5 @@
 """The coordinator: who is in a group, who may commit a task's offsets, and which are committed.
 
-Start at ``core`` (the rules, pure), then ``server`` (gRPC), ``offsets`` (claims and offsets in the
-data store), ``records`` (what the group log holds) and ``__main__`` (how it is wired).
+Start at ``core`` (the rules, pure), then ``server`` (gRPC), ``sharding`` (which groups are served
+here), ``backends`` (where the data is kept) and ``__main__`` (start and wiring).
 """

@@ -9,8 +9,8 @@ from drover.log.directory import DataDirectory
 from drover.log.storage import EmbeddedStorage
 from drover.rpc.server import RpcServer
 from drover.rpc.service import run_service
-from drover_coordinator.embedded import serve_embedded
-from drover_coordinator.kafka.wiring import serve_on_kafka
+from drover_coordinator.backends.embedded.wiring import serve_embedded
+from drover_coordinator.backends.kafka.wiring import serve_on_kafka
 from drover_coordinator.settings import CoordinatorSettings
 from drover_coordinator.wiring import Parts
 

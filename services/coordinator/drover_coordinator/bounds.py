@@ -1,7 +1,7 @@
-"""What a message may hold: looked at before it is decoded, and before an answer is sent.
+"""Limits of messages: entries in a request before it is decoded, bytes in a response.
 
-A message of 4 MiB can hold two million empty entries, which take seconds to decode; meanwhile
-nobody else would be served.
+A message of 4 MiB can hold two million empty entries, which take seconds to decode and would block
+all other calls.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.errors import InvalidArgumentError, Reason, ResourceExhaustedError, Violation
 from drover.rpc import MESSAGE_MAX_BYTES
 
-#: Above every limit that a rule of the call has, so that such a rule can list all its violations.
+#: Above the limits of each call's own checks, so that those can list all violations.
 COUNT_MAX = 10_000
 ASSIGNMENTS_MAX = 100_000
 OFFSETS_MAX = 50_000
@@ -44,8 +44,8 @@ def check_counts(request: Message) -> None:
         raise InvalidArgumentError.listing(violations)
 
 
-def fit(response: pb.DescribeGroupResponse) -> pb.DescribeGroupResponse:
-    """The answer, without metadata and assignments if it does not fit in a message with them.
+def fit_in_message(response: pb.DescribeGroupResponse) -> pb.DescribeGroupResponse:
+    """The response, without metadata and assignments if it would be too large with them.
 
     Raises:
         ResourceExhaustedError: TOO_LARGE, it does not fit without them either.

@@ -40,8 +40,8 @@ from drover.model.claims import ClaimRequest
 from drover.model.group import GroupPage
 from drover.rpc.interceptors import ended_by_server, remaining_s
 from drover.rpc.log_servicer import LogServicer
-from drover_coordinator.bounds import check_counts, fit
-from drover_coordinator.core.events import (
+from drover_coordinator.bounds import check_counts, fit_in_message
+from drover_coordinator.core.groups.events import (
     CallAbandoned,
     CheckMember,
     CommitGroupOffsets,
@@ -63,9 +63,9 @@ from drover_coordinator.core.events import (
     member_channel,
     watch_channel,
 )
-from drover_coordinator.core.failures import fenced_instance, unknown_member
-from drover_coordinator.core.listing import page_size
-from drover_coordinator.core.validate import (
+from drover_coordinator.core.groups.failures import fenced_instance, unknown_member
+from drover_coordinator.core.groups.listing import page_size
+from drover_coordinator.core.groups.validate import (
     check_claim,
     check_commit,
     check_fetch,
@@ -74,8 +74,8 @@ from drover_coordinator.core.validate import (
     check_states,
     check_tasks_group,
 )
-from drover_coordinator.offsets import OffsetStore
-from drover_coordinator.shards import GroupRuntime, Shards
+from drover_coordinator.offset_store import OffsetStore
+from drover_coordinator.sharding.shards import GroupRuntime, Shards
 
 SERVICE_NAME = "drover.api.coordinator.v1.CoordinatorService"
 #: A watcher gets a message for each step of a rebalance; one that is so far behind is dropped.
@@ -228,7 +228,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     ) -> pb.DescribeGroupResponse:
         """One group."""
         event = DescribeGroup(self.next_call_id(), request.group_id)
-        return fit(encode_group_description(await self._submit(event)))
+        return fit_in_message(encode_group_description(await self._submit(event)))
 
     async def ListGroups(
         self, request: pb.ListGroupsRequest, context: Context

@@ -12,7 +12,7 @@ from drover.rpc.settings import (
     TargetAddresses,
     split_addresses,
 )
-from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.core.groups.settings import GroupSettings
 
 DAY_MS = 86_400_000
 #: How a limit is switched off.

@@ -1,4 +1,4 @@
-"""Requests that wait while others are written are written together."""
+"""Batches requests: those that arrive during a write share the next one."""
 
 import asyncio
 import time
@@ -9,11 +9,10 @@ from typing import Generic, TypeVar
 
 from drover.errors import Reason, ResourceExhaustedError, UnavailableError
 
-#: A call whose turn comes later than this is refused; with the wait for the store itself that is
-#: less than the deadlines of callers.
+#: A request that waits longer is refused; together with the store's own wait this is shorter than
+#: the deadlines of callers.
 WAIT_MAX_S = 5.0
-#: What one write takes on: tasks and offsets are counted alike. It is over in well below a second,
-#: so that nobody else waits for long.
+#: The items of one batch; tasks and offsets count alike. Such a write takes well below a second.
 BATCH_MAX_ITEMS = 10_000
 
 RequestT = TypeVar("RequestT")
@@ -28,10 +27,10 @@ class _Waiting(Generic[RequestT, AnswerT]):
 
 
 class SharedWrites(Generic[RequestT, AnswerT]):
-    """Requests that wait while others are written are written together.
+    """Batches requests: those that arrive during a write share the next one.
 
     Args:
-        write: Writes some requests, an answer for each; what it raises is told to all of them.
+        write: Writes a batch and returns an answer for each; its error fails the whole batch.
         size: How many items a request is, of ``BATCH_MAX_ITEMS``.
         waiting_max: How many requests may wait.
         name: For the task that writes.
@@ -53,7 +52,7 @@ class SharedWrites(Generic[RequestT, AnswerT]):
         self._writer: asyncio.Task[None] | None = None
 
     async def submit(self, request: RequestT) -> AnswerT:
-        """Have ``request`` written soon."""
+        """Write ``request`` with the next batch and return its answer."""
         check_waiting(len(self._queue), self._waiting_max)
         answer: asyncio.Future[AnswerT] = asyncio.get_running_loop().create_future()
         self._queue.append(_Waiting(request, time.monotonic() + WAIT_MAX_S, answer))
@@ -71,7 +70,7 @@ class SharedWrites(Generic[RequestT, AnswerT]):
             while batch := self._take_batch():
                 try:
                     answers = await self._write([each.request for each in batch])
-                except Exception as error:  # noqa: BLE001 - it is the callers' to hear
+                except Exception as error:  # noqa: BLE001 - the callers get it
                     for waiting in batch:
                         if not waiting.answer.done():
                             waiting.answer.set_exception(error)
@@ -83,7 +82,7 @@ class SharedWrites(Generic[RequestT, AnswerT]):
             self._writer = None
 
     def _take_batch(self) -> list[_Waiting[RequestT, AnswerT]]:
-        """The next requests; without those that nobody waits for, or that waited for too long."""
+        """The next batch, without requests that were abandoned or waited too long."""
         batch: list[_Waiting[RequestT, AnswerT]] = []
         item_count = 0
         now_s = time.monotonic()
@@ -111,7 +110,7 @@ def check_waiting(count: int, waiting_max: int) -> None:
 
 
 def too_late() -> UnavailableError:
-    """The answer of a call whose turn did not come in time."""
+    """The error of a call that waited too long."""
     return UnavailableError(
         Reason.STORAGE_UNAVAILABLE,
         f"other calls kept the store busy for {WAIT_MAX_S:.0f} s: try again",

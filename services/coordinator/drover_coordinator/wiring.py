@@ -1,4 +1,4 @@
-"""The parts of a coordinator that are the same wherever it keeps what it knows."""
+"""The parts of a coordinator that do not depend on its backend."""
 
 import asyncio
 import uuid
@@ -11,22 +11,22 @@ from drover.clock import Clock
 from drover.log.log import Log
 from drover.rpc.server import RpcServer
 from drover.rpc.stopping import unless_stopped
-from drover_coordinator.core.lease_table import Identity
-from drover_coordinator.core.ownership import Ownership, OwnershipSettings
-from drover_coordinator.leases import LeaseStore, SharedLeases
-from drover_coordinator.listening import checking
-from drover_coordinator.offsets import OffsetStore
+from drover_coordinator.backlog_probe import probing
+from drover_coordinator.core.ownership.lease_table import Identity
+from drover_coordinator.core.ownership.machine import Ownership, OwnershipSettings
+from drover_coordinator.offset_store import OffsetStore
 from drover_coordinator.server import SERVICE_NAME, CoordinatorServicer
 from drover_coordinator.settings import CoordinatorSettings
-from drover_coordinator.shards import Companion, Roles, Shards
-from drover_coordinator.shards_sharing import Sharing
+from drover_coordinator.sharding.leases import LeaseClient, LeaseStore
+from drover_coordinator.sharding.shard_manager import ShardManager
+from drover_coordinator.sharding.shards import OwnershipView, ShardResource, Shards
 
 DRAIN_GRACE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a coordinator is made of; what they open is closed by ``stack``, last to first."""
+    """What a coordinator is built of. ``stack`` closes what they open, last to first."""
 
     settings: CoordinatorSettings
     clock: Clock
@@ -37,8 +37,8 @@ class Parts:
     def shards(
         self,
         open_log: Callable[[int], Awaitable[Log]],
-        roles: Roles,
-        companion: Companion | None = None,
+        ownership: OwnershipView,
+        resource: ShardResource | None = None,
     ) -> Shards:
         """The shards, closed at the end."""
         shards = Shards(
@@ -46,14 +46,14 @@ class Parts:
             shard_count=self.settings.group_shards,
             settings=self.settings.groups(),
             clock=self.clock,
-            roles=roles,
-            companion=companion,
+            ownership=ownership,
+            resource=resource,
         )
         self.stack.push_async_callback(shards.close_all)
         return shards
 
     async def listen(self, shards: Shards, offsets: OffsetStore, *, tasks_group: str = "") -> str:
-        """Answer calls, and return where; drained at the end.
+        """Start the server and return its host:port; drained at the end.
 
         ``tasks_group`` is the only group whose members have tasks; any group's if it is empty.
         """
@@ -61,7 +61,7 @@ class Parts:
         self.server.add(pb_grpc.add_CoordinatorServiceServicer_to_server, servicer, SERVICE_NAME)
         bound = await self.server.start()
         self.stack.push_async_callback(self.server.drain, DRAIN_GRACE_S)
-        await self.stack.enter_async_context(checking(bound, shards.hold_timers))
+        await self.stack.enter_async_context(probing(bound, shards.hold_timers))
         return bound
 
     def identity(self, address: str) -> Identity:
@@ -69,7 +69,7 @@ class Parts:
         return Identity(address, uuid.uuid4().hex, self.settings.coordinator_lease_ms)
 
     def ownership(self, who: Identity) -> Ownership:
-        """What decides which shards this coordinator serves."""
+        """The machine that decides which shards this coordinator serves."""
         return Ownership(
             address=who.address,
             incarnation=who.incarnation,
@@ -87,19 +87,19 @@ class Parts:
         on_serving: Callable[[], Awaitable[None]],
         on_storage: Callable[[bool], Awaitable[None]] | None = None,
     ) -> None:
-        """Take part in the sharing of shards until the process is to stop.
+        """Share the shards with other coordinators until the process is to stop.
 
         Args:
             store: The table of leases; closed at the end.
-            shards: What is shared.
-            machine: The roles of ``shards``.
-            who: The machine's.
-            on_serving: Called once the shards that are this coordinator's are loaded.
+            shards: Loaded and unloaded as leases come and go.
+            machine: The ``ownership`` of ``shards``.
+            who: This run of the coordinator, as the machine knows it.
+            on_serving: Called once the shards that this coordinator owns are loaded.
             on_storage: Called with whether the table can be used, when that changes.
         """
-        leases = SharedLeases(store, self.clock)
+        leases = LeaseClient(store, self.clock)
         self.stack.push_async_callback(leases.close)
-        sharing = Sharing(
+        manager = ShardManager(
             machine,
             leases,
             shards,
@@ -108,12 +108,12 @@ class Parts:
             settings=OwnershipSettings(who.lease_ms),
             on_storage=on_storage,
         )
-        sharing.start()
-        self.stack.push_async_callback(sharing.stop)
+        manager.start()
+        self.stack.push_async_callback(manager.stop)
 
         async def take_part() -> None:
-            await sharing.wait_until_settled()
+            await manager.wait_until_settled()
             await on_serving()
-            await sharing.wait_until_ended()
+            await manager.wait_until_ended()
 
         await unless_stopped(take_part(), self.stopping)

@@ -32,7 +32,7 @@ from drover.model.group import (
     Synced,
 )
 from drover.rpc.status import from_rpc_error
-from drover_coordinator.core.validate import METADATA_MAX_BYTES
+from drover_coordinator.core.groups.validate import METADATA_MAX_BYTES
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 from tests.support.waiting import wait_until_async
 

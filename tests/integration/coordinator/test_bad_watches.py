@@ -19,10 +19,10 @@ from drover.rpc import interceptors
 from drover.rpc.status import from_rpc_error
 from drover.runtime.runtime import Runtime
 from drover_coordinator import server as coordinator_server
-from drover_coordinator.core.group import Group
-from drover_coordinator.core.machine import GroupsMachine
-from drover_coordinator.core.member import Member
-from drover_coordinator.core.settings import WATCHES_PER_MEMBER_MAX
+from drover_coordinator.core.groups.group import Group
+from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.core.groups.member import Member
+from drover_coordinator.core.groups.settings import WATCHES_PER_MEMBER_MAX
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 from tests.support.waiting import wait_until_async
 

@@ -32,11 +32,11 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.rpc.server import RpcServer
 from drover.rpc.status import from_rpc_error
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.embedded_offsets import EmbeddedOffsets
+from drover_coordinator.backends.embedded.offsets import EmbeddedOffsets
+from drover_coordinator.backends.embedded.shard_files import open_shard_log
+from drover_coordinator.core.groups.settings import GroupSettings
 from drover_coordinator.server import SERVICE_NAME, CoordinatorServicer
-from drover_coordinator.shards import Alone, Shards
-from drover_coordinator.shards_setup import open_shard_log
+from drover_coordinator.sharding.shards import Shards, SingleOwner
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 
 TASK = TaskId("flights", 0)
@@ -318,19 +318,19 @@ async def test_the_service_lives_after_all_that(stub: Stub, member: GroupMember)
 async def test_while_the_log_is_read_nothing_is_served(tmp_path: Path) -> None:
     clock = SystemClock()
     offsets = EmbeddedOffsets(await asyncio.to_thread(EmbeddedStore, tmp_path / "data.db"))
-    alone = Alone()
+    single_owner = SingleOwner()
     shards = Shards(
         partial(open_shard_log, tmp_path, clock),
         shard_count=1,
         settings=GroupSettings(),
         clock=clock,
-        roles=alone,
+        ownership=single_owner,
     )
     await shards.open(0)
     server = RpcServer(listen="127.0.0.1:0", internal=True)
     servicer = CoordinatorServicer(shards, offsets, clock)
     server.add(pb_grpc.add_CoordinatorServiceServicer_to_server, servicer, SERVICE_NAME)
-    address = alone.address = await server.start()
+    address = single_owner.address = await server.start()
     try:
         async with channel(address) as connection:
             health: Any = health_pb2_grpc.HealthStub(connection)

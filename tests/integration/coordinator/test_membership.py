@@ -20,7 +20,7 @@ from drover.model.group import (
 )
 from drover.rpc.server import RpcServer
 from drover.runtime.runtime import Runtime
-from drover_coordinator.core.events import WatchEnded
+from drover_coordinator.core.groups.events import WatchEnded
 from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, form_group
 from tests.support.waiting import wait_until_async
 

@@ -28,8 +28,8 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import GroupOffset
 from drover.rpc.status import from_rpc_error
 from drover.runtime.runtime import Runtime
-from drover_coordinator.core.ownership import TableSeen, Write
-from drover_coordinator.lease_file import FileLeases
+from drover_coordinator.backends.embedded.lease_file import FileLeases
+from drover_coordinator.core.ownership.machine import TableSeen, Write
 from tests.support.coordinator_pair import SHARDS, Coordinators, FollowingMember, group_of
 from tests.support.group_members import CALL_S, GROUP, GroupMember, form_group
 from tests.support.waiting import wait_until_async

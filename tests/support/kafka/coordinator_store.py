@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from drover.log.kafka.client import KafkaClient
 from drover.log.storage import KafkaStorage
 from drover.model.group import shard_of
-from drover_coordinator.core.lease_table import Identity
-from drover_coordinator.kafka.control import Control
-from drover_coordinator.kafka.leases import KafkaLeases
-from drover_coordinator.kafka.offsets import KafkaOffsets
-from drover_coordinator.shards import Fencing
+from drover_coordinator.backends.kafka.control import LazyControlTopic
+from drover_coordinator.backends.kafka.leases import KafkaLeases
+from drover_coordinator.backends.kafka.offsets import KafkaOffsets
+from drover_coordinator.core.ownership.lease_table import Identity
+from drover_coordinator.sharding.shards import Fencing
 from tests.support.kafka.clients import CALL_TIMEOUT_S
 from tests.support.kafka.logs import storage_on
 
@@ -22,7 +22,7 @@ SHARDS = 2
 class CoordinatorStore:
     """One process's way to it; ``lost`` says how often it was told that it lost the shard."""
 
-    control: Control
+    control: LazyControlTopic
     offsets: KafkaOffsets
     lost: list[int] = field(default_factory=list)
 
@@ -31,7 +31,7 @@ class CoordinatorStore:
     async def opened(cls, storage: KafkaStorage) -> AsyncIterator["CoordinatorStore"]:
         """Nothing is loaded yet."""
         client = KafkaClient(storage, timeout_s=CALL_TIMEOUT_S)
-        control = Control(client, SHARDS)
+        control = LazyControlTopic(client, SHARDS)
         made = cls(control, KafkaOffsets(control))
         try:
             yield made

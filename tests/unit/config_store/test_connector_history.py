@@ -15,8 +15,8 @@ from drover.model.config import (
     TargetStateChanged,
 )
 from drover.model.ids import TaskId
-from drover_config_store.core import past
-from drover_config_store.core.past import FORGOTTEN_AFTER_RECORDS, ConnectorPasts
+from drover_config_store.core import connector_history
+from drover_config_store.core.connector_history import FORGOTTEN_AFTER_RECORDS, ConnectorHistory
 from drover_config_store.core.records import (
     CommitRecord,
     ConfigRecord,
@@ -28,8 +28,8 @@ from drover_config_store.core.records import (
 )
 
 
-def pasts(*written: ConfigRecord, entries_max: int = 3) -> ConnectorPasts:
-    made = ConnectorPasts(entries_max)
+def history_of(*written: ConfigRecord, entries_max: int = 3) -> ConnectorHistory:
+    made = ConnectorHistory(entries_max)
     for offset, record in enumerate(written):
         made.add(offset, offset * 10, "anna", record)
         made.validate()
@@ -47,7 +47,7 @@ RESTART = RestartRecord("c", only_failed=True, include_tasks=False)
 
 
 def test_an_entry_says_who_wrote_what_when() -> None:
-    assert pasts(config("1"), PAUSED, RESTART, REMOVED).of("c") == (
+    assert history_of(config("1"), PAUSED, RESTART, REMOVED).of("c") == (
         HistoryEntry(0, 0, "anna", ConfigVersion(1, {"version": "1"})),
         HistoryEntry(1, 10, "anna", TargetStateChanged("c", TargetState.PAUSED)),
         HistoryEntry(2, 20, "anna", RestartRequested("c", only_failed=True, include_tasks=False)),
@@ -56,38 +56,38 @@ def test_an_entry_says_who_wrote_what_when() -> None:
 
 
 def test_names_are_apart_and_an_unknown_one_has_no_history() -> None:
-    made = pasts(config("1", "a"), config("2", "b"))
+    made = history_of(config("1", "a"), config("2", "b"))
     assert [entry.offset for entry in made.of("b")] == [1]
     assert made.of("c") == ()
 
 
 def test_task_configs_are_no_part_of_it() -> None:
-    made = pasts(config("1"), TaskRecord(TaskId("c", 0), {}), CommitRecord("c", 1))
+    made = history_of(config("1"), TaskRecord(TaskId("c", 0), {}), CommitRecord("c", 1))
     assert [entry.offset for entry in made.of("c")] == [0]
 
 
 def test_the_last_configs_are_kept_and_pauses_do_not_push_them_out() -> None:
-    made = pasts(*(config(str(number)) for number in range(5)), *[PAUSED] * 5)
+    made = history_of(*(config(str(number)) for number in range(5)), *[PAUSED] * 5)
     assert [entry.offset for entry in made.of("c")] == [2, 3, 4, 7, 8, 9]
 
 
 def test_configs_that_are_pushed_out_take_with_them_what_came_before_the_next() -> None:
-    made = pasts(config("1"), PAUSED, config("2"), config("3"), config("4"))
+    made = history_of(config("1"), PAUSED, config("2"), config("3"), config("4"))
     assert [entry.offset for entry in made.of("c")] == [2, 3, 4]
 
 
 def test_what_comes_before_a_config_or_after_a_removal_is_about_no_connector() -> None:
-    made = pasts(PAUSED, config("1"), RESTART, REMOVED, NO_STATE, RESTART)
+    made = history_of(PAUSED, config("1"), RESTART, REMOVED, NO_STATE, RESTART)
     assert [entry.offset for entry in made.of("c")] == [1, 2, 3]
 
 
 def test_a_target_state_that_is_taken_away_means_started() -> None:
-    (*_, last) = pasts(config("1"), PAUSED, NO_STATE).of("c")
+    (*_, last) = history_of(config("1"), PAUSED, NO_STATE).of("c")
     assert last.change == TargetStateChanged("c", TargetState.STARTED)
 
 
 def test_a_connector_that_is_gone_is_forgotten_after_many_records() -> None:
-    made = pasts(config("1"), REMOVED, NO_STATE, config("1", "stays"))
+    made = history_of(config("1"), REMOVED, NO_STATE, config("1", "stays"))
     made.advance(1 + FORGOTTEN_AFTER_RECORDS)
     assert len(made.of("c")) == 2
     made.advance(2 + FORGOTTEN_AFTER_RECORDS)
@@ -97,10 +97,10 @@ def test_a_connector_that_is_gone_is_forgotten_after_many_records() -> None:
 
 
 def test_a_connector_that_comes_back_late_begins_anew() -> None:
-    made = pasts(config("1"), REMOVED)
+    made = history_of(config("1"), REMOVED)
     made.add(2 + FORGOTTEN_AFTER_RECORDS, 0, "", config("2"))
     assert [entry.offset for entry in made.of("c")] == [2 + FORGOTTEN_AFTER_RECORDS]
-    made = pasts(config("1"), REMOVED)
+    made = history_of(config("1"), REMOVED)
     made.add(1 + FORGOTTEN_AFTER_RECORDS, 0, "", config("2"))
     assert [entry.offset for entry in made.of("c")] == [0, 1, 1 + FORGOTTEN_AFTER_RECORDS]
 
@@ -138,8 +138,8 @@ def test_it_comes_out_the_same_from_a_compacted_log(
     steps: list[tuple[ConfigRecord, int, int | None]], entries_max: int
 ) -> None:
     """Before each record there may be a gap, and after it a compaction that leaves a tail alone."""
-    with patch.object(past, "FORGOTTEN_AFTER_RECORDS", 8):
-        live = ConnectorPasts(entries_max)
+    with patch.object(connector_history, "FORGOTTEN_AFTER_RECORDS", 8):
+        live = ConnectorHistory(entries_max)
         log: list[tuple[int, ConfigRecord]] = []
         end_offset = 0
         for record, gap, tail in steps:
@@ -150,7 +150,7 @@ def test_it_comes_out_the_same_from_a_compacted_log(
             live.validate()
             if tail is not None:
                 log = left(log, set(live.offsets()), end_offset, tail)
-            loaded = ConnectorPasts(entries_max)
+            loaded = ConnectorHistory(entries_max)
             for at, each in log:
                 loaded.add(at, 0, "", each)
             for pasts_of_names in (live, loaded):

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.core.groups.settings import GroupSettings
 from tests.support.group_harness import GroupHarness
 
 

@@ -11,7 +11,7 @@ from drover_coordinator.bounds import (
     COUNT_MAX,
     OFFSETS_MAX,
     check_counts,
-    fit,
+    fit_in_message,
 )
 
 
@@ -55,10 +55,10 @@ def description(member: pb.GroupMember, count: int) -> pb.DescribeGroupResponse:
 def test_a_description_that_does_not_fit_comes_without_its_details() -> None:
     member = pb.GroupMember(member_id="m", metadata=bytes(500_000), assignment=bytes(100_000))
     small = description(member, 5)
-    assert fit(small) is small
+    assert fit_in_message(small) is small
     assert small.members[0].metadata
     assert not small.details_omitted
-    large = fit(description(member, 10))
+    large = fit_in_message(description(member, 10))
     assert large.ByteSize() < MESSAGE_MAX_BYTES
     assert large.details_omitted
     assert {(each.member_id, each.metadata, each.assignment) for each in large.members} == {
@@ -68,7 +68,9 @@ def test_a_description_that_does_not_fit_comes_without_its_details() -> None:
 
 def test_ids_that_do_not_fit_are_told_with_their_size() -> None:
     with pytest.raises(ResourceExhaustedError) as caught:
-        fit(description(pb.GroupMember(member_id="m" * 292, client_id="c" * 255), 10_000))
+        fit_in_message(
+            description(pb.GroupMember(member_id="m" * 292, client_id="c" * 255), 10_000)
+        )
     assert caught.value.reason is Reason.TOO_LARGE
     assert "10000 members" in caught.value.message
     assert len(caught.value.message) < 500

@@ -19,8 +19,8 @@ from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover_coordinator import shared_writes
-from drover_coordinator.embedded_offsets import EmbeddedOffsets
-from drover_coordinator.retention import RetentionTimer
+from drover_coordinator.backends.embedded.offsets import EmbeddedOffsets
+from drover_coordinator.backends.embedded.retention import RetentionTimer
 from tests.support.waiting import wait_until_async
 
 T = TypeVar("T")

@@ -7,16 +7,16 @@ import pytest
 from drover.log.connect_json import UnreadableRecordError
 from drover.model.claims import NOBODY, TaskClaim
 from drover.model.ids import TaskId, Term
-from drover_coordinator.core.lease_table import LeaseTable, carried_out
-from drover_coordinator.core.ownership import Lease, Peer
-from drover_coordinator.core.task_claims import ClaimRecord, ClaimsRecord, CommitRecord
-from drover_coordinator.kafka.records import (
+from drover_coordinator.backends.kafka.control_records import (
     OwnerRecord,
     decode_claims_record,
     decode_table,
     encode_changes,
     encode_claims_record,
 )
+from drover_coordinator.core.claims.task_claims import ClaimRecord, ClaimsRecord, CommitRecord
+from drover_coordinator.core.ownership.lease_table import LeaseTable, apply_writes
+from drover_coordinator.core.ownership.machine import Lease, Peer
 from tests.support.lease_courses import COURSES
 
 TASK = TaskId('c-"1"', 7)
@@ -86,7 +86,7 @@ def test_a_course_of_leases_on_a_compacted_topic(course: str) -> None:
     values: dict[str, bytes] = {}
     for who, writes in COURSES[course].steps:
         before = decode_table(values, 2, _fail)
-        for key, value in encode_changes(carried_out(before, who, writes), before):
+        for key, value in encode_changes(apply_writes(before, who, writes), before):
             values.pop(key.decode(), None)
             if value is not None:
                 values[key.decode()] = value

@@ -5,9 +5,9 @@ import pytest
 from drover.errors import Reason
 from drover.model.group import GroupPage, GroupState
 from drover.model.offsets import TopicPartition
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.core.values import FloorRecord, GroupRecord, OffsetRecord
-from drover_coordinator.records import encode_record
+from drover_coordinator.core.groups.records import FloorRecord, GroupRecord, OffsetRecord
+from drover_coordinator.core.groups.settings import GroupSettings
+from drover_coordinator.record_codec import encode_record
 from tests.support.group_harness import DISK_FULL, GROUP, GroupHarness
 
 A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)

@@ -5,10 +5,10 @@ import pytest
 from drover.machine import Replayed, SetTimer
 from drover.model.group import GroupState, OfferedProtocol
 from drover.model.offsets import GroupOffset, TopicPartition
-from drover_coordinator.core import expiry
-from drover_coordinator.core.events import ExpiryDue
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.core.values import FloorRecord, GroupRecord, OffsetRecord
+from drover_coordinator.core.groups import expiry
+from drover_coordinator.core.groups.events import ExpiryDue
+from drover_coordinator.core.groups.records import FloorRecord, GroupRecord, OffsetRecord
+from drover_coordinator.core.groups.settings import GroupSettings
 from tests.support.group_harness import DISK_FULL, GROUP, SESSION_MS, GroupHarness
 from tests.unit.coordinator.test_group_offsets import consumers, subscription
 

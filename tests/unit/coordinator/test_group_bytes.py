@@ -9,9 +9,9 @@ from drover.codec.coordinator import encode_join_outcome
 from drover.errors import Reason, ResourceExhaustedError
 from drover.model.group import GroupState, OfferedProtocol
 from drover.rpc import MESSAGE_MAX_BYTES
-from drover_coordinator.core import machine
-from drover_coordinator.core.offers import ANSWER_MAX_BYTES, RECORD_MAX_BYTES
-from drover_coordinator.core.validate import METADATA_MAX_BYTES
+from drover_coordinator.core.groups import machine
+from drover_coordinator.core.groups.supported_protocols import ANSWER_MAX_BYTES, RECORD_MAX_BYTES
+from drover_coordinator.core.groups.validate import METADATA_MAX_BYTES
 from tests.support.group_harness import SESSION_MS, Call, GroupHarness
 
 #: Eight of them do not fit in one answer.

@@ -16,10 +16,10 @@ from drover.model.offsets import (
     GroupOffsetPage,
     TopicPartition,
 )
-from drover_coordinator.core import machine
-from drover_coordinator.core.events import Unloaded
-from drover_coordinator.core.subscriptions import parse_topics
-from drover_coordinator.core.validate import COMMIT_MAX_PARTITIONS
+from drover_coordinator.core.groups import machine
+from drover_coordinator.core.groups.events import Unloaded
+from drover_coordinator.core.groups.subscriptions import parse_topics
+from drover_coordinator.core.groups.validate import COMMIT_MAX_PARTITIONS
 from tests.support.group_harness import (
     DISK_FULL,
     GROUP,

@@ -9,10 +9,10 @@ import pytest
 from drover.errors import FailedPreconditionError, Reason
 from drover.log.kafka.records import Place, Produced
 from drover.testing import raises_reason
-from drover_coordinator.core.ownership import Beat, Claim, Lease, Write
-from drover_coordinator.kafka import leases as leases_module
-from drover_coordinator.kafka.leases import ATTEMPTS, KafkaLeases
-from drover_coordinator.kafka.records import decode_table
+from drover_coordinator.backends.kafka import leases as leases_module
+from drover_coordinator.backends.kafka.control_records import decode_table
+from drover_coordinator.backends.kafka.leases import ATTEMPTS, KafkaLeases
+from drover_coordinator.core.ownership.machine import Beat, Claim, Lease, Write
 from tests.support.lease_courses import LATER_A, A
 
 

@@ -11,17 +11,22 @@ import pytest
 from drover.errors import Reason
 from drover.log.directory import DataDirectory
 from drover.testing import ManualClock, raises_reason
-from drover_coordinator import lease_file
-from drover_coordinator.core.lease_table import Identity, LeaseTable, carried_out
-from drover_coordinator.core.ownership import (
+from drover_coordinator.backends.embedded import lease_file
+from drover_coordinator.backends.embedded.lease_file import (
+    FileLeases,
+    LeaseFile,
+    lock_address,
+    lock_name,
+)
+from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, apply_writes
+from drover_coordinator.core.ownership.machine import (
     Beat,
     Claim,
     Lease,
     Peer,
     Renew,
 )
-from drover_coordinator.lease_file import FileLeases, LeaseFile, lock_address, lock_name
-from drover_coordinator.leases import SharedLeases
+from drover_coordinator.sharding.leases import LeaseClient
 from tests.support.lease_courses import COURSES, A, B
 
 
@@ -45,7 +50,7 @@ def test_a_course_in_the_file(file: LeaseFile, course: str) -> None:
 def test_a_course_in_memory(course: str) -> None:
     table = LeaseTable((Lease(), Lease()))
     for who, writes in COURSES[course].steps:
-        table = carried_out(table, who, writes)
+        table = apply_writes(table, who, writes)
     assert table == COURSES[course].table
 
 
@@ -141,15 +146,15 @@ def test_a_file_that_is_removed_while_it_is_used_is_given_up(
 
 
 @pytest.fixture
-async def shared(tmp_path: Path, file: LeaseFile) -> SharedLeases:
-    return SharedLeases(FileLeases(DataDirectory(tmp_path), file, A), ManualClock())
+async def shared(tmp_path: Path, file: LeaseFile) -> LeaseClient:
+    return LeaseClient(FileLeases(DataDirectory(tmp_path), file, A), ManualClock())
 
 
 async def test_a_busy_file_is_tried_again_with_the_time_of_the_first_attempt(
     tmp_path: Path, file: LeaseFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = ManualClock()
-    shared = SharedLeases(FileLeases(DataDirectory(tmp_path), file, A), clock)
+    shared = LeaseClient(FileLeases(DataDirectory(tmp_path), file, A), clock)
     begun_ms = clock.now_ms()
     file._connection.execute("PRAGMA busy_timeout = 20")
     with sqlite3.connect(tmp_path / lease_file.FILE_NAME, isolation_level=None) as busy:
@@ -166,7 +171,7 @@ async def test_a_busy_file_is_tried_again_with_the_time_of_the_first_attempt(
     assert (await shared.exchange([])).started_ms == begun_ms + 200
 
 
-async def test_a_busy_file_holds_nobody_up(tmp_path: Path, shared: SharedLeases) -> None:
+async def test_a_busy_file_holds_nobody_up(tmp_path: Path, shared: LeaseClient) -> None:
     with sqlite3.connect(tmp_path / lease_file.FILE_NAME, isolation_level=None) as busy:
         busy.execute("BEGIN IMMEDIATE")
         waiting = asyncio.create_task(shared.exchange([Beat()]))
@@ -179,7 +184,7 @@ async def test_a_busy_file_holds_nobody_up(tmp_path: Path, shared: SharedLeases)
 
 
 async def test_whose_lock_is_free_has_ended(
-    tmp_path: Path, shared: SharedLeases, file: LeaseFile
+    tmp_path: Path, shared: LeaseClient, file: LeaseFile
 ) -> None:
     directory = DataDirectory(tmp_path)
     other = await lock_address(directory, B.address)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from drover.dataplane.store import EmbeddedStore
-from drover_coordinator.embedded_offsets import EmbeddedOffsets
-from drover_coordinator.offsets import OffsetStore
+from drover_coordinator.backends.embedded.offsets import EmbeddedOffsets
+from drover_coordinator.offset_store import OffsetStore
 from tests.support.folded_claims import FoldedOffsets
 from tests.support.offset_store_suite import OffsetStoreSuite
 

@@ -18,9 +18,9 @@ from drover.errors import (
 from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
-from drover_coordinator import offsets as offsets_module
+from drover_coordinator import offset_store as offset_store_module
 from drover_coordinator import shared_writes
-from drover_coordinator.embedded_offsets import EmbeddedOffsets
+from drover_coordinator.backends.embedded.offsets import EmbeddedOffsets
 from tests.support.waiting import wait_until_async
 
 TASK = TaskId("c", 0)
@@ -219,7 +219,7 @@ async def test_waiting_calls_are_bounded(
     offsets: EmbeddedOffsets, store: GatedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     term = await claim(offsets)
-    monkeypatch.setattr(offsets_module, "WAITING_MAX", 2)
+    monkeypatch.setattr(offset_store_module, "WAITING_MAX", 2)
     offsets = EmbeddedOffsets(store)
     store.gate.clear()
     calls = [asyncio.create_task(offsets.commit([commit_of(term, 1)]))]

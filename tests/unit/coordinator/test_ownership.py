@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from drover_coordinator.core.ownership import (
+from drover_coordinator.core.ownership.machine import (
     Beat,
     Claim,
     Event,
@@ -15,11 +15,11 @@ from drover_coordinator.core.ownership import (
     LoadFailed,
     Ownership,
     OwnershipSettings,
+    OwnershipState,
     Release,
     Renew,
     Retire,
     ShardLost,
-    Standing,
     StopRequested,
     TableSeen,
     Unload,
@@ -73,10 +73,10 @@ class Coordinator:
         self.writes += [each for each in instructions if isinstance(each, Write)]
         return [each for each in instructions if isinstance(each, Load | Unload)]
 
-    def standings(self, now_ms: int) -> str:
+    def states(self, now_ms: int) -> str:
         """A letter for each shard: Elsewhere, Loading, Serving."""
         shards = range(len(self.table.leases))
-        return "".join(self.machine.standing(shard, now_ms)[0] for shard in shards)
+        return "".join(self.machine.state_of(shard, now_ms)[0] for shard in shards)
 
     def settled(self) -> bool:
         return self.machine.settled
@@ -119,7 +119,7 @@ def pair(table: MemoryLeaseTable) -> tuple[Coordinator, Coordinator]:
     second.look(0)
     first.unload_and_release(first.look(0), 0)
     second.serve_all_claimed(0)
-    assert (first.standings(0), second.standings(0)) == ("SSEE", "EESS")
+    assert (first.states(0), second.states(0)) == ("SSEE", "EESS")
     return first, second
 
 
@@ -128,10 +128,10 @@ def test_a_lease_holds_as_long_as_its_owner_takes_it_to(table: MemoryLeaseTable)
     slow.serve_all_claimed(0)
     for now_ms in range(0, 12_500, 250):
         quick.look(now_ms)
-        assert quick.standings(now_ms) == "EEEE"
+        assert quick.states(now_ms) == "EEEE"
         assert [lease.owner for lease in table.leases] == ["a"] * 4
     quick.serve_all_claimed(12_500)
-    assert (slow.standings(12_500), quick.standings(12_500)) == ("EEEE", "SSSS")
+    assert (slow.states(12_500), quick.states(12_500)) == ("EEEE", "SSSS")
 
 
 def both_look(pair: tuple[Coordinator, Coordinator], *times_ms: int) -> None:
@@ -148,10 +148,10 @@ def test_a_coordinator_without_peers_claims_every_shard_and_loads_it(
     assert coordinator.writes == [Beat(), *(Claim(shard, 1, Lease()) for shard in range(4))]
     assert not coordinator.settled()
     assert coordinator.look(10) == [Load(shard, 1) for shard in range(4)]
-    assert coordinator.standings(10) == "LLLL"
+    assert coordinator.states(10) == "LLLL"
     for shard in range(4):
         coordinator.step(LoadDone(shard, 1), 20)
-    assert coordinator.standings(20) == "SSSS"
+    assert coordinator.states(20) == "SSSS"
     assert coordinator.settled()
     assert [coordinator.machine.owner_of(shard, 20) for shard in range(4)] == ["a"] * 4
 
@@ -171,21 +171,21 @@ def test_a_lease_is_valid_from_when_its_renewal_began_not_from_when_it_was_told(
 ) -> None:
     alone.look(400)
     alone.look(900, started_ms=410)
-    assert alone.standings(1_409) == "SSSS"
-    assert alone.standings(1_410) == "EEEE"
+    assert alone.states(1_409) == "SSSS"
+    assert alone.states(1_410) == "EEEE"
     assert alone.machine.owner_of(0, 1_410) is None
 
 
 def test_a_look_that_did_not_renew_keeps_nothing_alive(alone: Coordinator) -> None:
     alone.look(200)
     alone.look(900)
-    assert alone.standings(1_000) == "EEEE"
+    assert alone.states(1_000) == "EEEE"
 
 
 def test_a_lease_that_ran_out_is_not_revived_by_a_late_renewal(alone: Coordinator) -> None:
     unloads = alone.look(1_000, started_ms=990)
     assert unloads == [Unload(shard, 1) for shard in range(4)]
-    assert alone.standings(1_000) == "EEEE"
+    assert alone.states(1_000) == "EEEE"
     alone.unload_and_release(unloads, 1_010)
     assert alone.look(1_020) == [Load(shard, 2) for shard in range(4)]
 
@@ -194,10 +194,10 @@ def test_a_newcomer_gets_its_share_by_hand_over(alone: Coordinator) -> None:
     newcomer = Coordinator(alone.table, "b")
     assert newcomer.look(100) == []
     assert newcomer.look(100) == []
-    assert newcomer.standings(100) == "EEEE", "all shards are owned"
+    assert newcomer.states(100) == "EEEE", "all shards are owned"
     unloads = alone.look(100)
     assert unloads == [Unload(2, 1), Unload(3, 1)]
-    assert alone.standings(100) == "SSEE"
+    assert alone.states(100) == "SSEE"
     newcomer.look(150)
     assert newcomer.look(150) == [], "nothing is free before it was released"
     alone.unload_and_release(unloads, 200)
@@ -210,7 +210,7 @@ def test_a_newcomer_gets_its_share_by_hand_over(alone: Coordinator) -> None:
 def test_nothing_moves_while_all_is_well(pair: tuple[Coordinator, Coordinator]) -> None:
     both_look(pair, *range(100, 5_000, 300))
     first, second = pair
-    assert (first.standings(4_900), second.standings(4_900)) == ("SSEE", "EESS")
+    assert (first.states(4_900), second.states(4_900)) == ("SSEE", "EESS")
 
 
 def test_a_silent_owner_is_taken_over_after_its_lease_and_not_before(
@@ -223,7 +223,7 @@ def test_a_silent_owner_is_taken_over_after_its_lease_and_not_before(
         assert not any(isinstance(each, Claim) for each in second.writes)
     second.look(400 + PATIENCE_MS)
     assert second.look(400 + PATIENCE_MS) == [Load(0, 2), Load(1, 2)]
-    assert first.standings(400 + PATIENCE_MS) == "EEEE", "it has stopped long before"
+    assert first.states(400 + PATIENCE_MS) == "EEEE", "it has stopped long before"
 
 
 def test_an_owner_whose_process_has_ended_is_taken_over_at_once(
@@ -244,7 +244,7 @@ def test_an_owner_that_renews_while_it_is_being_taken_over_keeps_its_shards(
     assert Claim(0, 2, first.table.leases[0]) in second.writes
     first.look(410 + PATIENCE_MS)
     assert second.look(420 + PATIENCE_MS) == []
-    assert second.standings(420 + PATIENCE_MS) == "EESS"
+    assert second.states(420 + PATIENCE_MS) == "EESS"
 
 
 def test_a_frozen_owner_that_goes_on_gives_up_and_gets_its_share_again(
@@ -254,8 +254,8 @@ def test_a_frozen_owner_that_goes_on_gives_up_and_gets_its_share_again(
     late = 10 * LEASE_MS
     for now_ms in range(300, late, 100):
         second.serve_all_claimed(now_ms)
-    assert second.standings(late - 100) == "SSSS"
-    assert first.standings(late) == "EEEE"
+    assert second.states(late - 100) == "SSSS"
+    assert first.states(late) == "EEEE"
     unloads = first.look(late)
     assert unloads == [Unload(0, 1), Unload(1, 1)]
     first.unload_and_release(unloads, late)
@@ -263,7 +263,7 @@ def test_a_frozen_owner_that_goes_on_gives_up_and_gets_its_share_again(
     assert {lease.owner for lease in first.table.leases} == {"b"}, "not its own to release"
     second.unload_and_release(second.look(late), late)
     first.serve_all_claimed(late)
-    assert sorted(first.standings(late) + second.standings(late)) == list("EEEESSSS")
+    assert sorted(first.states(late) + second.states(late)) == list("EEEESSSS")
 
 
 def test_an_owner_that_started_again_claims_what_its_earlier_run_held(
@@ -288,7 +288,7 @@ def test_an_earlier_run_of_a_peer_holds_nothing(pair: tuple[Coordinator, Coordin
 
 def test_a_fenced_append_ends_the_shard_and_no_other(alone: Coordinator) -> None:
     assert alone.step(ShardLost(1, 1), 100) == [Unload(1, 1)]
-    assert alone.standings(100) == "SESS"
+    assert alone.states(100) == "SESS"
     assert alone.step(ShardLost(1, 1), 110) == [], "it is told once"
     assert alone.step(ShardLost(2, 7), 110) == [], "of another epoch"
 
@@ -301,7 +301,7 @@ def test_a_load_that_ends_after_the_shard_was_lost_serves_nothing(
     coordinator.look(0)
     assert coordinator.step(ShardLost(0, 1), 10) == [Unload(0, 1)]
     coordinator.step(LoadDone(0, 1), 20)
-    assert coordinator.machine.standing(0, 20) is Standing.ELSEWHERE
+    assert coordinator.machine.state_of(0, 20) is OwnershipState.ELSEWHERE
 
 
 def test_a_log_with_a_later_owner_is_claimed_above_its_epoch(table: MemoryLeaseTable) -> None:

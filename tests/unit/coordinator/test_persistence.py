@@ -10,10 +10,10 @@ from drover.model.group import (
     RebalanceInProgress,
     Synced,
 )
-from drover_coordinator.core.events import Unloaded
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.core.values import GroupRecord
-from drover_coordinator.records import encode_record
+from drover_coordinator.core.groups.events import Unloaded
+from drover_coordinator.core.groups.records import GroupRecord
+from drover_coordinator.core.groups.settings import GroupSettings
+from drover_coordinator.record_codec import encode_record
 from tests.support.group_harness import (
     DISK_FULL,
     GROUP,

@@ -7,8 +7,8 @@ import pytest
 
 from drover.model.group import GroupDescription, GroupListing, GroupPage, GroupState
 from drover.model.offsets import GroupOffset, TopicPartition
-from drover_coordinator.core.events import Event
-from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.core.groups.events import Event
+from drover_coordinator.core.groups.settings import GroupSettings
 from tests.support.group_harness import DISK_FULL, GROUP, SESSION_MS, GroupHarness
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -18,16 +18,16 @@ from drover.model.offsets import GroupOffset, GroupOffsetPage, TopicPartition
 from drover.runtime import compaction
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
-from drover_coordinator.core.events import (
+from drover_coordinator.core.groups.events import (
     CommitGroupOffsets,
     DeleteGroup,
     DeleteGroupOffsets,
     DescribeGroup,
     FetchGroupOffsets,
 )
-from drover_coordinator.core.machine import GroupsMachine
-from drover_coordinator.core.values import LogValue
-from drover_coordinator.records import decode_record, encode_record
+from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.core.groups.records import LogValue
+from drover_coordinator.record_codec import decode_record, encode_record
 from tests.support.waiting import wait_until_async
 
 COUNT = 30

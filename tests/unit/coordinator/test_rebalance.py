@@ -10,8 +10,8 @@ from drover.model.group import (
     Synced,
     WatchedGroup,
 )
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.core.values import GroupMetadata, GroupRecord
+from drover_coordinator.core.groups.records import GroupMetadata, GroupRecord
+from drover_coordinator.core.groups.settings import GroupSettings
 from tests.support.group_harness import GROUP, REBALANCE_MS, SESSION_MS, GroupHarness
 
 DELAY_MS = 3_000

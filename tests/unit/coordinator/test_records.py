@@ -18,8 +18,8 @@ from drover.errors import DataLossError, Reason
 from drover.log.log import LogRecord, StoredRecord
 from drover.model.group import OfferedProtocol
 from drover.model.offsets import GroupOffset, TopicPartition
-from drover_coordinator import records as records_module
-from drover_coordinator.core.values import (
+from drover_coordinator import record_codec
+from drover_coordinator.core.groups.records import (
     FloorRecord,
     GroupMetadata,
     GroupRecord,
@@ -27,7 +27,7 @@ from drover_coordinator.core.values import (
     MemberRecord,
     OffsetRecord,
 )
-from drover_coordinator.records import decode_record, encode_record
+from drover_coordinator.record_codec import decode_record, encode_record
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -218,7 +218,7 @@ def test_keys_tell_groups_apart() -> None:
 
 
 def test_records_of_a_kind_from_a_later_version_are_passed_over_and_told_of_once() -> None:
-    records_module._report_unknown.cache_clear()
+    record_codec._report_unknown.cache_clear()
     unknown = b"\x7a\x03new"  # field 15
     with structlog.testing.capture_logs() as logs:
         for value in (b"whatever", b"\xff\xff", None):

@@ -15,8 +15,8 @@ from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
 from drover.rpc.settings import load_settings
 from drover.testing import ManualClock
-from drover_coordinator.embedded_offsets import EmbeddedOffsets
-from drover_coordinator.retention import RetentionTimer
+from drover_coordinator.backends.embedded.offsets import EmbeddedOffsets
+from drover_coordinator.backends.embedded.retention import RetentionTimer
 from drover_coordinator.settings import CoordinatorSettings
 from tests.support.group_members import RunningCoordinator
 from tests.support.waiting import wait_until_async

@@ -13,11 +13,11 @@ from drover.model.group import OfferedProtocol
 from drover.runtime.runtime import Runtime
 from drover.runtime.watchers import Watcher, Watchers
 from drover.testing import ManualClock, MemoryLog
-from drover_coordinator.core.events import CallAbandoned, JoinGroup, MemberStreamBroken
-from drover_coordinator.core.machine import GroupsMachine
-from drover_coordinator.records import decode_record, encode_record
+from drover_coordinator.core.groups.events import CallAbandoned, JoinGroup, MemberStreamBroken
+from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.record_codec import decode_record, encode_record
 from drover_coordinator.server import WATCH_QUEUE_MAX, CoordinatorServicer, _host
-from drover_coordinator.shards import GroupRuntime
+from drover_coordinator.sharding.shards import GroupRuntime
 
 
 class LateRuntime:

@@ -12,28 +12,28 @@ from drover.errors import Reason, UnavailableError
 from drover.model.group import shard_of
 from drover.runtime.runtime import Runtime
 from drover.testing import ManualClock
-from drover_coordinator.core.settings import GroupSettings
+from drover_coordinator.backends.embedded.shard_files import open_shard_log
+from drover_coordinator.core.groups.settings import GroupSettings
 from drover_coordinator.server import CoordinatorServicer
-from drover_coordinator.shards import Alone, Shards
-from drover_coordinator.shards_setup import open_shard_log
+from drover_coordinator.sharding.shards import Shards, SingleOwner
 
 COUNT = 2
 
 
 @pytest.fixture
-def roles() -> Alone:
-    return Alone()
+def ownership() -> SingleOwner:
+    return SingleOwner()
 
 
 @pytest.fixture
-async def shards(tmp_path: Path, roles: Alone) -> AsyncIterator[Shards]:
+async def shards(tmp_path: Path, ownership: SingleOwner) -> AsyncIterator[Shards]:
     clock = ManualClock()
     made = Shards(
         partial(open_shard_log, tmp_path, clock),
         shard_count=COUNT,
         settings=GroupSettings(),
         clock=clock,
-        roles=roles,
+        ownership=ownership,
     )
     for shard in range(COUNT):
         await (await made.open(shard)).load()
@@ -42,11 +42,11 @@ async def shards(tmp_path: Path, roles: Alone) -> AsyncIterator[Shards]:
 
 
 async def test_timers_are_held_though_another_shard_is_being_read(
-    shards: Shards, roles: Alone, monkeypatch: pytest.MonkeyPatch
+    shards: Shards, ownership: SingleOwner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held: list[str] = []
     monkeypatch.setattr(Runtime, "hold_timers", lambda runtime, _: held.append(runtime._name))
-    roles.loaded = {1}
+    ownership.loaded = {1}
     shards.hold_timers(2_000)
     assert held == ["group shard 1"]
     with pytest.raises(UnavailableError) as caught:
@@ -54,8 +54,10 @@ async def test_timers_are_held_though_another_shard_is_being_read(
     assert caught.value.reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
 
 
-async def test_a_list_goes_on_after_the_group_without_a_name(shards: Shards, roles: Alone) -> None:
-    roles.loaded = {0, 1}
+async def test_a_list_goes_on_after_the_group_without_a_name(
+    shards: Shards, ownership: SingleOwner
+) -> None:
+    ownership.loaded = {0, 1}
     servicer = CoordinatorServicer(shards, cast("Any", None), ManualClock())
     group_ids = ["", "a", "b", "c", "d"]
     assert len({shard_of(group_id, COUNT) for group_id in group_ids[1:]}) == COUNT

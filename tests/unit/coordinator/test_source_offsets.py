@@ -3,7 +3,7 @@
 import pytest
 
 from drover.model.offsets import CommittedOffset
-from drover_coordinator.core.source_offsets import (
+from drover_coordinator.core.offsets.source_offsets import (
     SourceOffsets,
     SourceRecord,
     UnreadableOffsetError,

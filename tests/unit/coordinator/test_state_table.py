@@ -25,7 +25,7 @@ from drover.model.offsets import (
     GroupOffsetPage,
     TopicPartition,
 )
-from drover_coordinator.core.events import DeleteGroup, DescribeGroup, Unloaded, WatchStarted
+from drover_coordinator.core.groups.events import DeleteGroup, DescribeGroup, Unloaded, WatchStarted
 from tests.support.architecture import table
 from tests.support.group_harness import DISK_FULL, GROUP, Call, GroupHarness
 

@@ -9,7 +9,7 @@ from drover.model.group import (
     Synced,
     WatchedGroup,
 )
-from drover_coordinator.core.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from drover_coordinator.core.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from tests.support.group_harness import REBALANCE_MS, GroupHarness
 from tests.support.static_members import DELAY_MS, LONG_MS, offer, stable
 

@@ -14,7 +14,7 @@ from drover.model.group import (
     RetryJoin,
     Synced,
 )
-from drover_coordinator.core.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from drover_coordinator.core.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from tests.support.group_harness import DISK_FULL, REBALANCE_MS, SESSION_MS, GroupHarness
 from tests.support.static_members import (
     BOTH,

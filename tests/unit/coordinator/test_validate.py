@@ -7,9 +7,15 @@ import pytest
 from drover.errors import DroverError, InvalidArgumentError, Reason
 from drover.model.group import GroupState, LeavingMember, MemberAssignment, OfferedProtocol
 from drover.model.ids import TaskId
-from drover_coordinator.core.events import Heartbeat, JoinGroup, LeaveGroup, ListGroups, SyncGroup
-from drover_coordinator.core.settings import GroupSettings
-from drover_coordinator.core.validate import (
+from drover_coordinator.core.groups.events import (
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    SyncGroup,
+)
+from drover_coordinator.core.groups.settings import GroupSettings
+from drover_coordinator.core.groups.validate import (
     METADATA_MAX_BYTES,
     check_claim,
     check_commit,

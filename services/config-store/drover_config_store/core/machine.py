@@ -26,6 +26,11 @@ from drover.runtime.change_buffer import ChangeBuffer
 from drover_config_store.core import records
 from drover_config_store.core.answers import Answers
 from drover_config_store.core.config_state import ConfigState
+from drover_config_store.core.connector_history import (
+    RECORDS_WITH_HISTORY,
+    VERSIONS_MAX_DEFAULT,
+    ConnectorHistory,
+)
 from drover_config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
@@ -37,11 +42,6 @@ from drover_config_store.core.events import (
     PutTargetState,
     PutTaskConfigs,
     PutTaskCount,
-)
-from drover_config_store.core.past import (
-    RECORDS_WITH_PAST,
-    VERSIONS_MAX_DEFAULT,
-    ConnectorPasts,
 )
 from drover_config_store.core.records import (
     TIME_MAX_MS,
@@ -68,7 +68,7 @@ class ConfigMachine:
 
     Args:
         history: The changes that watchers can still hear of; made here unless given.
-        versions_max: How many configs of a connector its past holds.
+        versions_max: How many configs of a connector its history keeps.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ConfigMachine:
     ) -> None:
         self.history = ChangeBuffer[ConfigEvent]() if history is None else history
         self._state = ConfigState()
-        self._pasts = ConnectorPasts(versions_max)
+        self._histories = ConnectorHistory(versions_max)
         self._answers = Answers()
 
     @property
@@ -93,8 +93,8 @@ class ConfigMachine:
 
     def connector_history(self, name: str) -> Sequence[HistoryEntry]:
         """What was written about a connector, in log order; empty if nothing is known."""
-        self._pasts.advance(self.end_offset)
-        return self._pasts.of(name)
+        self._histories.advance(self.end_offset)
+        return self._histories.of(name)
 
     def handle(self, event: ConfigRequest, now_ms: int) -> Outcome[ConfigRecord]:
         """Decide about a write.
@@ -126,9 +126,9 @@ class ConfigMachine:
         else:
             events = (ConfigEvent(offset, change),)
             self.history.record_seen(offset, events, _size_bytes(change), replayed.timestamp_ms)
-        if isinstance(record, RECORDS_WITH_PAST):
+        if isinstance(record, RECORDS_WITH_HISTORY):
             time_ms = min(max(replayed.timestamp_ms, 0), TIME_MAX_MS)
-            self._pasts.add(offset, time_ms, replayed.author, record)
+            self._histories.add(offset, time_ms, replayed.author, record)
         if not replayed.request_id:
             return ()
         return self._answers.replayed(replayed.request_id, offset, record)
@@ -136,18 +136,18 @@ class ConfigMachine:
     def loaded(self, now_ms: int, end_offset: int) -> Sequence[Instruction]:
         """The log has been read to ``end_offset``."""
         self.history.loaded(end_offset, now_ms)
-        self._pasts.advance(end_offset)
+        self._histories.advance(end_offset)
         return ()
 
     def needed_offsets(self) -> Collection[int]:
         """Superseded records that compaction has to spare."""
-        self._pasts.advance(self.end_offset)
-        return {*self._state.needed_offsets(), *self._pasts.offsets()}
+        self._histories.advance(self.end_offset)
+        return {*self._state.needed_offsets(), *self._histories.offsets()}
 
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
         self._state.validate()
-        self._pasts.validate()
+        self._histories.validate()
         self.history.validate()
         self._answers.validate()
 

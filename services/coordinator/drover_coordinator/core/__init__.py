@@ -1,5 +1,7 @@
-"""The pure core of the coordinator service: who is in which group, under which generation.
+"""The pure core of the coordinator service.
 
-Start at ``machine`` (which event goes where), then ``rebalance`` (from one generation to the next),
-``joining`` and ``serving`` (the rules of each call), ``group`` (one group's state and invariants).
+groups/      membership, generations and offsets of groups: Kafka's classic group protocol
+ownership/   which coordinator serves which shard of groups
+claims/      which worker may commit for a task
+offsets/     the formats of source and sink offsets that Kafka Connect writes
 """

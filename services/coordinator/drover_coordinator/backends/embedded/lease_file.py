@@ -1,0 +1,264 @@
+"""``coordinators.db``: the table of leases, and the number of shards.
+
+A small SQLite file that all coordinators of a directory write, and file locks that show whether a
+coordinator's process still runs. ``core.ownership.lease_table`` defines what a write does.
+"""
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from urllib.parse import quote
+
+from drover.errors import DataLossError, FailedPreconditionError, Reason, UnavailableError
+from drover.log.directory import DataDirectory, DirectoryLock
+from drover_coordinator.core.ownership.lease_table import Identity, LeaseTable, apply_writes
+from drover_coordinator.core.ownership.machine import Claim, Lease, Peer, Release, TableSeen, Write
+
+FILE_NAME = "coordinators.db"
+SCHEMA_VERSION = 2
+APPLICATION_ID = 0x44524F4C  # "DROL"
+#: How long one write waits for those of others; a failed one is retried at the next exchange.
+BUSY_TIMEOUT_S = 0.5
+#: A coordinator that probes the lock of a starting one holds it for a moment, so retry.
+LOCK_ATTEMPTS = 20
+LOCK_PAUSE_S = 0.05
+
+_SCHEMA = f"""
+    CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS lease (
+        shard INTEGER PRIMARY KEY,
+        owner TEXT NOT NULL,
+        incarnation TEXT NOT NULL,
+        epoch INTEGER NOT NULL,
+        renewals INTEGER NOT NULL
+    );
+    CREATE TABLE IF NOT EXISTS coordinator (
+        address TEXT PRIMARY KEY,
+        incarnation TEXT NOT NULL,
+        beats INTEGER NOT NULL,
+        lease_ms INTEGER NOT NULL
+    );
+    PRAGMA application_id = {APPLICATION_ID};
+    PRAGMA user_version = {SCHEMA_VERSION};
+"""
+_CORRUPT = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT}
+_PRIMARY_CODE = 0xFF
+
+
+class LeaseFile:
+    """The file, used from one thread at a time.
+
+    Every method raises DataLossError LOG_CORRUPT when the file is damaged or gone and
+    UnavailableError STORAGE_UNAVAILABLE when it cannot be used now.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, making it if nothing is there, and check it."""
+        self._path = path
+        with self._translated():
+            self._connection = sqlite3.connect(
+                path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+            )
+        try:
+            with self._translated():
+                self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self) -> None:
+        execute = self._connection.execute
+        (application_id,) = execute("PRAGMA application_id").fetchone()
+        (version,) = execute("PRAGMA user_version").fetchone()
+        (table_count,) = execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        if table_count and application_id != APPLICATION_ID:
+            raise self._corrupt("it is a database, but not this one")
+        if version > SCHEMA_VERSION:
+            raise DataLossError(
+                Reason.LOG_CORRUPT,
+                f"{self._path} was written by a newer Drover (format {version}, this one reads up"
+                f" to {SCHEMA_VERSION}): use that Drover, or choose another DROVER_STORAGE_URL",
+            )
+        (finding,) = execute("PRAGMA quick_check(1)").fetchone()
+        if finding != "ok":
+            raise self._corrupt(str(finding))
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = FULL")
+        # version 1 had no lease_ms; every coordinator writes its row again
+        forget = "DROP TABLE IF EXISTS coordinator;" if version < SCHEMA_VERSION else ""
+        self._connection.executescript(f"BEGIN IMMEDIATE; {forget} {_SCHEMA} COMMIT;")
+        self._file_id = self._present_file_id()
+
+    @property
+    def shard_count(self) -> int | None:
+        """How many shards the directory was created with; None if it is new."""
+        with self._translated():
+            row = self._connection.execute(
+                "SELECT value FROM setting WHERE name = 'shard_count'"
+            ).fetchone()
+        return None if row is None else int(row[0])
+
+    def begin(self, shard_count: int) -> None:
+        """Store how many shards there are, for ever."""
+        with self._transaction():
+            self._connection.execute(
+                "INSERT INTO setting (name, value) VALUES ('shard_count', ?)", (shard_count,)
+            )
+            self._connection.executemany(
+                "INSERT OR IGNORE INTO lease VALUES (?, '', '', 0, 0)",
+                [(shard,) for shard in range(shard_count)],
+            )
+
+    def exchange(self, who: Identity, writes: Sequence[Write]) -> LeaseTable:
+        """Apply every write whose condition holds, in one transaction, and read the table.
+
+        Claims and releases are synced to disk when this returns. Renewals need not be: a power
+        failure ends the owner as well.
+        """
+        durable = any(isinstance(write, Claim | Release) for write in writes)
+        if self._present_file_id() != self._file_id:
+            raise DataLossError(
+                Reason.LOG_CORRUPT,
+                f"{self._path} was removed or replaced while coordinators used it, and whoever"
+                " opens it now sees none of their leases: start this coordinator again",
+                metadata={"path": str(self._path)},
+            )
+        with self._translated():
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+        with self._transaction(writing=bool(writes)):
+            before = self._read()
+            table = apply_writes(before, who, writes)
+            self._write(table, before)
+        return table
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _present_file_id(self) -> tuple[int, int] | None:
+        """The identity of the file at the path; SQLite would go on using a deleted one."""
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unusable(error) from error
+        return found.st_dev, found.st_ino
+
+    def _read(self) -> LeaseTable:
+        execute = self._connection.execute
+        leases = execute("SELECT owner, incarnation, epoch, renewals FROM lease ORDER BY shard")
+        peers = execute("SELECT address, incarnation, beats, lease_ms FROM coordinator")
+        return LeaseTable(
+            tuple(Lease(*row) for row in leases),
+            {address: Peer(*row) for address, *row in peers},
+        )
+
+    def _write(self, table: LeaseTable, before: LeaseTable) -> None:
+        execute = self._connection.execute
+        for shard, lease in table.changed_shards(before).items():
+            execute(
+                "UPDATE lease SET owner = ?, incarnation = ?, epoch = ?, renewals = ?"
+                " WHERE shard = ?",
+                (lease.owner, lease.incarnation, lease.epoch, lease.renewals, shard),
+            )
+        for address, peer in table.changed_peers(before).items():
+            if peer is None:
+                execute("DELETE FROM coordinator WHERE address = ?", (address,))
+            else:
+                execute(
+                    "INSERT OR REPLACE INTO coordinator VALUES (?, ?, ?, ?)",
+                    (address, peer.incarnation, peer.beats, peer.lease_ms),
+                )
+
+    @contextlib.contextmanager
+    def _transaction(self, *, writing: bool = True) -> Iterator[None]:
+        with self._translated():
+            self._connection.execute("BEGIN IMMEDIATE" if writing else "BEGIN")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE in _CORRUPT:
+                raise self._corrupt(str(error)) from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> UnavailableError:
+        return UnavailableError(
+            Reason.STORAGE_UNAVAILABLE,
+            f"cannot use {self._path}: {error}. Check the disk's free space and that the"
+            " directory is writable",
+            metadata={"path": str(self._path)},
+        )
+
+    def _corrupt(self, what: str) -> DataLossError:
+        return DataLossError(
+            Reason.LOG_CORRUPT,
+            f"{self._path} is damaged: {what}. Stop every coordinator and move it away together"
+            " with its -wal and -shm files: it is made anew, and no group is lost with it",
+            metadata={"path": str(self._path)},
+        )
+
+
+def lock_name(address: str) -> str:
+    """The lock that the coordinator at ``address`` holds while it runs."""
+    return f"coordinator-{quote(address, safe='')}"
+
+
+async def lock_address(directory: DataDirectory, address: str) -> DirectoryLock:
+    """Take the lock of a coordinator's own address.
+
+    Raises:
+        FailedPreconditionError: STORAGE_OWNED, another process runs under this address.
+    """
+    for attempt in range(1, LOCK_ATTEMPTS + 1):
+        try:
+            return directory.lock(lock_name(address))
+        except FailedPreconditionError:
+            if attempt == LOCK_ATTEMPTS:
+                raise
+            await asyncio.sleep(LOCK_PAUSE_S)
+    raise AssertionError("unreachable: the last attempt raises")
+
+
+class FileLeases:
+    """A ``LeaseStore`` on the file: one thread, so that a locked file does not block the loop."""
+
+    def __init__(self, directory: DataDirectory, file: LeaseFile, who: Identity) -> None:
+        self._directory = directory
+        self._file = file
+        self._who = who
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="leases")
+
+    async def exchange(self, writes: Sequence[Write], started_ms: int) -> TableSeen:
+        """See ``LeaseStore``."""
+        exchange = partial(self._exchange, writes, started_ms)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, exchange)
+
+    async def close(self) -> None:
+        """Close the file after the exchange in progress."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._file.close)
+        self._thread.shutdown()
+
+    def _exchange(self, writes: Sequence[Write], started_ms: int) -> TableSeen:
+        table = self._file.exchange(self._who, writes)
+        # after the table was read: whoever wrote a row held its lock, so a free lock means it ended
+        ended = frozenset(
+            address
+            for address in {*table.peers, *(each.owner for each in table.leases if each.owner)}
+            if address != self._who.address and not self._directory.is_locked(lock_name(address))
+        )
+        return TableSeen(started_ms, table.leases, table.peers, ended)

@@ -1,0 +1,280 @@
+"""Claims of tasks, source offsets and sink offsets on Kafka, for the owner of the workers' shard.
+
+A commit is one Kafka transaction: the number of the commit under its claim, source offsets in
+Kafka Connect's topic, sink offsets in consumer groups. A new owner of the shard fences the writer,
+so that a decision about claims still holds when it is written.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.log.kafka.records import GroupPosition, Produced
+from drover.model.claims import ClaimRequest
+from drover.model.group import shard_of
+from drover.model.ids import Term
+from drover.model.offset_json import size_bytes, validate
+from drover.model.offsets import (
+    CommitOutcome,
+    CommitResult,
+    CommittedOffset,
+    TaskOffsets,
+    TopicPartition,
+)
+from drover_coordinator import offset_store
+from drover_coordinator.backends.kafka.claims_log import ClaimsLog
+from drover_coordinator.backends.kafka.control import LazyControlTopic
+from drover_coordinator.backends.kafka.offset_topic import OffsetTopic
+from drover_coordinator.backends.kafka.sink_groups import SinkGroupCheck, SinkGroups
+from drover_coordinator.core.claims.task_claims import Draft, refused_or_granted
+from drover_coordinator.core.offsets.sink_offsets import (
+    SinkOffsetError,
+    group_of,
+    parse_sink_offset,
+)
+from drover_coordinator.offset_store import OffsetQueue, canonical_token
+from drover_coordinator.sharding.shards import Fencing
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """The state of the shard while this coordinator owns it."""
+
+    log: ClaimsLog
+    topic: OffsetTopic
+    lost: Callable[[], object]
+
+    async def close(self) -> None:
+        await self.log.close()
+        await self.topic.close()
+
+
+@dataclass(slots=True)
+class _Transaction:
+    """The writes of several commits: records by key, positions by connector and partition."""
+
+    draft: Draft
+    records: dict[bytes, Produced] = field(default_factory=dict)
+    positions: dict[tuple[str, TopicPartition], GroupPosition] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Parsed:
+    """A commit: its source offsets, its sink positions, and their faults."""
+
+    commit: TaskOffsets
+    sources: list[CommittedOffset] = field(default_factory=list)
+    positions: dict[TopicPartition, GroupPosition] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, commit: TaskOffsets) -> "_Parsed":
+        parsed = cls(commit)
+        parsed.faults += (f"{each.field} {each.description}" for each in validate(commit.offsets))
+        for index, offset in enumerate(() if parsed.faults else commit.offsets):
+            try:
+                found = parse_sink_offset(offset)
+            except SinkOffsetError as error:
+                parsed.faults.append(f"offsets[{index}] {error}")
+                continue
+            if found is None:
+                parsed.sources.append(offset)
+            else:
+                place, position = found
+                parsed.positions[place] = GroupPosition(
+                    group_of(commit.task.connector),
+                    *(place.topic, place.partition, position),
+                    offset.metadata,
+                )
+        return parsed
+
+
+class KafkaOffsets:
+    """An ``OffsetStore``, and a ``ShardResource`` of the shard that has the workers' group."""
+
+    def __init__(self, control: LazyControlTopic) -> None:
+        self._control = control
+        self._client = control.client
+        self._shard = shard_of(control.client.storage.group_id, control.group_shards)
+        self._groups = SinkGroups(control.client)
+        self._write_lock = asyncio.Lock()
+        self._loaded: _Loaded | None = None
+        self._queue = OffsetQueue(self._write_claims, self._write_commits)
+
+    # --- a shard resource -------------------------------------------------------------------------
+
+    async def load(self, shard: int, fencing: Fencing) -> None:
+        """See ``ShardResource``."""
+        if shard != self._shard:
+            return
+        await self._control.topic()
+        group_id = self._client.storage.group_id
+        loaded = _Loaded(
+            ClaimsLog(
+                self._client,
+                partition=1 + self._control.group_shards + shard,
+                transactional_id=f"drover-claims-{group_id}-{shard}",
+            ),
+            OffsetTopic(self._client, self._control.offset_partition_count),
+            fencing.lost,
+        )
+        try:
+            await loaded.log.take(fencing.owner, fencing.epoch)
+            await loaded.topic.refresh()
+        except BaseException:
+            await loaded.close()
+            raise
+        self._loaded = loaded
+
+    async def unload(self, shard: int, why: DroverError | None) -> None:
+        """See ``ShardResource``."""
+        if shard != self._shard:
+            return
+        async with self._write_lock:
+            loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            await loaded.close()
+
+    # --- a store of offsets ------------------------------------------------------------------
+
+    async def claim(self, request: ClaimRequest) -> Term:
+        """See ``OffsetStore``."""
+        return await self._queue.claim(request)
+
+    async def commit(self, tasks: Sequence[TaskOffsets]) -> list[CommitResult]:
+        """See ``OffsetStore``."""
+        return await self._queue.commit(tasks)
+
+    async def fetch(
+        self, connector: str, page_token: str, *, without_positions: bool = False
+    ) -> tuple[list[CommittedOffset], str]:
+        """See ``OffsetStore``."""
+        after = canonical_token(page_token)
+        loaded = self._required()
+        await loaded.topic.refresh()
+        found = dict(loaded.topic.of(connector))
+        if not without_positions:
+            for position in await self._groups.positions(connector):
+                found[canonical_token(position.partition_json)] = position
+        return page_of(found, after)
+
+    async def close(self) -> None:
+        """Finish the calls in progress and close the store."""
+        await self._queue.close()
+        await self.unload(self._shard, None)
+
+    # --- writing -----------------------------------------------------------------------------
+
+    async def _write_claims(
+        self, requests: Sequence[ClaimRequest]
+    ) -> Sequence[Term | FailedPreconditionError]:
+        async with self._write_lock:
+            loaded = self._required()
+            draft = loaded.log.claims.draft()
+            answers = refused_or_granted(draft, requests)
+            await self._write(loaded, _Transaction(draft))
+            return answers
+
+    async def _write_commits(self, tasks: Sequence[TaskOffsets]) -> Sequence[CommitResult]:
+        async with self._write_lock:
+            return await self._commit(self._required(), tasks)
+
+    async def _commit(self, loaded: _Loaded, tasks: Sequence[TaskOffsets]) -> list[CommitResult]:
+        parsed = [_Parsed.of(each) for each in tasks]
+        sinks = [each for each in parsed if each.positions]
+        check = await self._groups.check(
+            sorted({each.commit.task.connector for each in sinks}),
+            sorted({place.topic for each in sinks for place in each.positions}),
+        )
+        transaction = _Transaction(loaded.log.claims.draft())
+        results = [self._decide(loaded, transaction, each, check) for each in parsed]
+        try:
+            await self._write(loaded, transaction)
+        except (UnavailableError, FailedPreconditionError) as error:
+            if not _is_of_one_task(error):
+                raise
+            return await self._commit_apart(loaded, tasks, error)
+        except DroverError as error:
+            return await self._commit_apart(loaded, tasks, error)
+        return results
+
+    async def _commit_apart(
+        self, loaded: _Loaded, tasks: Sequence[TaskOffsets], error: DroverError
+    ) -> list[CommitResult]:
+        """Bisect a transaction that the brokers refused, so that only the tasks at fault fail."""
+        if len(tasks) == 1:
+            return [CommitResult(tasks[0].task, CommitOutcome.INVALID, error.message)]
+        half = len(tasks) // 2
+        return [
+            *await self._commit(loaded, tasks[:half]),
+            *await self._commit(loaded, tasks[half:]),
+        ]
+
+    def _decide(
+        self, loaded: _Loaded, transaction: _Transaction, parsed: "_Parsed", check: SinkGroupCheck
+    ) -> CommitResult:
+        commit, draft = parsed.commit, transaction.draft
+        task = commit.task
+        stale = draft.stale_message(task, commit.claim)
+        if stale is not None:
+            return CommitResult(task, CommitOutcome.STALE_CLAIM, stale)
+        faults = parsed.faults or check.faults(task.connector, parsed.positions)
+        if faults:
+            return CommitResult(task, CommitOutcome.INVALID, "; ".join(faults))
+        if not draft.comes_late(task, commit.claim, commit.number):
+            for offset in parsed.sources:
+                for record in loaded.topic.produced(task.connector, offset):
+                    transaction.records[record.key] = record
+            for place, position in parsed.positions.items():
+                transaction.positions[task.connector, place] = position
+        return CommitResult(task, CommitOutcome.COMMITTED)
+
+    async def _write(self, loaded: _Loaded, transaction: _Transaction) -> None:
+        """Write the transaction unless it is empty; an unknown outcome loses the shard."""
+        draft, records = transaction.draft, transaction.records
+        positions = list(transaction.positions.values())
+        if not (draft.records or records or positions):
+            return
+        try:
+            places = await loaded.log.write(draft.records, list(records.values()), positions)
+        except FailedPreconditionError as error:
+            if error.reason is not Reason.STALE_WRITER_EPOCH:
+                raise
+            loaded.lost()
+            raise _moved() from error
+        except UnavailableError as error:
+            if error.metadata.get("outcome") == "unknown":
+                loaded.lost()  # the outcome is unknown, so the shard is loaded again
+            raise
+        loaded.topic.wrote(places)
+
+    def _required(self) -> _Loaded:
+        if self._loaded is None:
+            raise _moved()
+        return self._loaded
+
+
+def _is_of_one_task(error: DroverError) -> bool:
+    """Whether the brokers refused one task's part, not the whole transaction."""
+    return error.reason in (Reason.STORAGE_MISCONFIGURED, Reason.NON_EMPTY_GROUP)
+
+
+def _moved() -> DroverError:
+    return FailedPreconditionError(
+        Reason.NOT_COORDINATOR,
+        "this coordinator does not serve the workers' group any more: ask FindCoordinator",
+    )
+
+
+def page_of(found: Mapping[str, CommittedOffset], after: str) -> tuple[list[CommittedOffset], str]:
+    """A page of offsets after a canonical partition, and the next page token."""
+    page: list[CommittedOffset] = []
+    page_bytes = 0
+    for canonical in sorted(each for each in found if each > after):
+        offset = found[canonical]
+        page_bytes += size_bytes(offset)
+        if page and page_bytes > offset_store.PAGE_MAX_BYTES:
+            return page, page[-1].partition_json
+        page.append(offset)
+    return page, ""

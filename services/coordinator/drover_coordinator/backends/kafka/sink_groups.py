@@ -1,0 +1,170 @@
+"""Sink offsets: committed by the consumer groups ``connect-<connector>``, as in Kafka Connect."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Position
+
+from drover.errors import UnavailableError
+from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.errors import kafka_code
+from drover.model.offsets import CommittedOffset, TopicPartition
+from drover_coordinator.core.offsets.sink_offsets import group_of, sink_offset
+
+#: A group without members and an existing topic are not checked again for so long.
+CHECK_VALID_S = 5.0
+CHECKS_KEPT_MAX = 10_000
+PAUSE_S = 0.05
+RETRY_MS = 10
+#: A transaction for the group is in progress, or the group's coordinator has just moved.
+PASSES_SOON = frozenset(
+    {
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+WITH_MEMBERS = {
+    ConsumerGroupState.STABLE,
+    ConsumerGroupState.PREPARING_REBALANCING,
+    ConsumerGroupState.COMPLETING_REBALANCING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SinkGroupCheck:
+    """What prevents commits: connectors whose groups have members, and how many partitions each
+    topic has, 0 for one that does not exist.
+    """
+
+    live: Set[str] = frozenset()
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
+
+    def faults(self, connector: str, places: Iterable[TopicPartition]) -> list[str]:
+        """Why a connector may not commit positions there."""
+        faults = [
+            f"partition {each.partition} of topic {each.topic} does not exist: was it deleted?"
+            for each in places
+            if each.partition >= self.partition_counts.get(each.topic, 0)
+        ]
+        if connector in self.live:
+            faults.append(
+                f"consumer group {group_of(connector)} has live members, which commit there as"
+                f" well: stop connector {connector} where else it runs (another Kafka Connect?)"
+            )
+        return faults
+
+
+class _RecentChecks:
+    """Results of recent checks without faults."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, tuple[float, int]] = {}
+
+    def valid(self, names: Iterable[str]) -> dict[str, int]:
+        now_s = time.monotonic()
+        found = {name: self._found.get(name, (0.0, 0)) for name in names}
+        return {name: value for name, (until_s, value) in found.items() if until_s > now_s}
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        valid = self.valid(names)
+        return [name for name in names if name not in valid]
+
+    def note(self, found: Mapping[str, int]) -> None:
+        if len(self._found) > CHECKS_KEPT_MAX:
+            self._found.clear()
+        until_s = time.monotonic() + CHECK_VALID_S
+        self._found.update({name: (until_s, value) for name, value in found.items()})
+
+
+class SinkGroups:
+    """Asks the brokers for consumer groups."""
+
+    def __init__(self, client: KafkaClient) -> None:
+        self._client = client
+        self._empty = _RecentChecks()
+        self._topics = _RecentChecks()
+
+    async def positions(self, connector: str) -> list[CommittedOffset]:
+        """A connector's committed offsets, including those of others, with no commit pending.
+
+        Raises:
+            DroverError: STORAGE_UNAVAILABLE, STORAGE_MISCONFIGURED.
+        """
+        group_id = group_of(connector)
+        deadline_s = time.monotonic() + self._client.timeout_s
+        while True:
+            try:
+                return await self._client.run(
+                    lambda: self._positions(group_id),
+                    doing=f"the offsets of group {group_id} cannot be read",
+                )
+            except UnavailableError as error:
+                if kafka_code(error) not in PASSES_SOON or time.monotonic() > deadline_s:
+                    raise
+            await asyncio.sleep(PAUSE_S)
+
+    async def check(self, connectors: Iterable[str], topics: Iterable[str]) -> SinkGroupCheck:
+        """Check whether sinks may commit offsets of topics, since a refused commit takes long.
+
+        Results without faults are cached for some seconds.
+
+        Raises:
+            DroverError: As ``positions``.
+        """
+        asked = self._empty.missing(connectors)
+        live: set[str] = set()
+        if asked:
+            doing = "the members of sinks' consumer groups cannot be read"
+            live = await self._client.run(lambda: self._live(asked), doing=doing)
+            self._empty.note({each: 0 for each in asked if each not in live})
+        counts = self._topics.valid(topics)
+        for topic in self._topics.missing(topics):
+            state = await self._client.describe_topic(topic)
+            counts[topic] = 0 if state is None else state.partition_count
+            if state is not None:
+                self._topics.note({topic: state.partition_count})
+        return SinkGroupCheck(live, counts)
+
+    # on a thread
+
+    def _positions(self, group_id: str) -> list[CommittedOffset]:
+        """Ask by a consumer, for all partitions. The admin client could list the group's own, but
+        librdkafka aborts the process if the group's coordinator moves or is down meanwhile.
+        """
+        consumer = self._client.consumer({"group.id": group_id, "retry.backoff.ms": RETRY_MS})
+        try:
+            topics = consumer.list_topics(timeout=self._client.timeout_s).topics
+            wanted = [
+                Position(name, partition)
+                for name, topic in topics.items()
+                for partition in topic.partitions
+                if not name.startswith("__")
+            ]
+            found = consumer.committed(wanted, timeout=self._client.timeout_s) if wanted else []
+        finally:
+            consumer.close()
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
+        return [
+            sink_offset(
+                TopicPartition(each.topic, each.partition), each.offset, each.metadata or ""
+            )
+            for each in found
+            if each.offset >= 0
+        ]
+
+    def _live(self, connectors: list[str]) -> set[str]:
+        """Groups of unreachable brokers are not listed; those take no commit either."""
+        listed = self._client.waited(
+            self._client.admin.list_consumer_groups(
+                states=WITH_MEMBERS, request_timeout=self._client.timeout_s
+            )
+        )
+        groups = {each.group_id for each in listed.valid}
+        return {each for each in connectors if group_of(each) in groups}

@@ -1,0 +1,105 @@
+"""Holds session timers while calls queue up in this process.
+
+gRPC hands calls over one by one. Behind many others, or on a busy machine, a heartbeat may wait
+for seconds in this process, and its member's session must not expire meanwhile. So the coordinator
+calls itself periodically: while that call is unanswered, others may be waiting too, and no timer
+fires. A timer that fires late shows the machine that heartbeats may be late: the session restarts.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc.aio
+import structlog
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from drover.client import channel
+
+INTERVAL_S = 1.0
+#: An answer that takes longer shows a backlog; shorter than any session timeout.
+PATIENCE_S = 2.0
+#: After so long the timers fire all the same: dead members must not stay for ever.
+HOLD_MAX_S = 60.0
+_STEP_S = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class BacklogProbe:
+    """Calls this process periodically and holds timers while the answer is late.
+
+    Args:
+        send: Makes a call to this process through gRPC; returns when it is answered.
+        hold: Delays all timers by so many ms.
+        interval_s: From one answer to the next call.
+        patience_s: How long an answer may take.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[], Awaitable[object]],
+        hold: Callable[[int], None],
+        *,
+        interval_s: float = INTERVAL_S,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._send = send
+        self._hold = hold
+        self._interval_s = interval_s
+        self._patience_s = patience_s
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin in the background."""
+        self._task = asyncio.create_task(self._run(), name="listening check")
+
+    async def close(self) -> None:
+        """Stop; idempotent."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval_s)
+            await self._probe()
+
+    async def _probe(self) -> None:
+        request = asyncio.ensure_future(self._send())
+        try:
+            answered = await self._answered(request, self._patience_s)
+            waited_s = self._patience_s
+            while not answered and waited_s < HOLD_MAX_S:
+                self._hold(int(2 * _STEP_S * 1_000))
+                answered = await self._answered(request, _STEP_S)
+                waited_s += _STEP_S
+            if waited_s > self._patience_s:
+                _log.warning("calls had to wait for their turn", waited_s=round(waited_s))
+        finally:
+            request.cancel()
+            await asyncio.wait([request])
+
+    async def _answered(self, request: "asyncio.Future[object]", limit_s: float) -> bool:
+        done, _ = await asyncio.wait([request], timeout=limit_s)
+        return bool(done)
+
+
+@contextlib.asynccontextmanager
+async def probing(address: str, hold: Callable[[int], None]) -> AsyncIterator[None]:
+    """Probe while the block runs; ``address`` is where this process listens."""
+    async with channel(address) as connection:
+        stub: Any = health_pb2_grpc.HealthStub(connection)
+
+        async def send() -> None:
+            with contextlib.suppress(grpc.aio.AioRpcError):  # no answer in time, or at the end
+                await stub.Check(health_pb2.HealthCheckRequest(), timeout=HOLD_MAX_S)
+
+        check = BacklogProbe(send, hold)
+        check.start()
+        try:
+            yield
+        finally:
+            await check.close()

@@ -1,0 +1,1 @@
+"""Claims of tasks: which worker may commit a task's offsets."""

@@ -1,0 +1,173 @@
+"""Claims of tasks as a fold of records: who may commit, and the last commit. Pure.
+
+The rules are in ``drover.model.claims``. Only ``replay`` changes state: a draft makes decisions on
+top of it and yields the records to append.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from drover.errors import FailedPreconditionError
+from drover.model import claims as rules
+from drover.model.claims import ClaimRequest, TaskClaim
+from drover.model.ids import TaskId, Term
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRecord:
+    """The current claim of a task, and the recently granted requests, oldest first."""
+
+    task: TaskId
+    claim: TaskClaim
+    requests: tuple[tuple[str, Term], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRecord:
+    """The last numbered commit of a task."""
+
+    task: TaskId
+    claim: Term
+    number: int
+
+
+ClaimsRecord = ClaimRecord | CommitRecord
+
+
+class TaskClaims:
+    """All claims of a cluster's tasks."""
+
+    def __init__(self) -> None:
+        self._claims: dict[TaskId, ClaimRecord] = {}
+        self._commits: dict[TaskId, CommitRecord] = {}
+        self._tasks: dict[str, set[TaskId]] = {}  # by connector
+
+    def replay(self, record: ClaimsRecord) -> None:
+        """Apply a record; the last one of a task counts."""
+        match record:
+            case ClaimRecord(task):
+                self._claims[task] = record
+                self._tasks.setdefault(task.connector, set()).add(task)
+            case CommitRecord(task):
+                self._commits[task] = record
+
+    def current(self, task: TaskId) -> Term | None:
+        """The current claim, or None if the task was never claimed."""
+        held = self._claims.get(task)
+        return held.claim.term if held is not None else None
+
+    def draft(self) -> "Draft":
+        """A draft for several decisions in sequence; it changes nothing here."""
+        return Draft(self)
+
+    def claim_record(self, task: TaskId) -> ClaimRecord | None:
+        """The claim record of a task."""
+        return self._claims.get(task)
+
+    def commit_record(self, task: TaskId) -> CommitRecord | None:
+        """The last numbered commit of a task."""
+        return self._commits.get(task)
+
+    def tasks_of(self, connector: str) -> Collection[TaskId]:
+        """All tasks of a connector that were ever claimed."""
+        return self._tasks.get(connector, ())
+
+
+class Draft:
+    """Decisions that are not durable yet, each on top of those before."""
+
+    def __init__(self, claims: TaskClaims) -> None:
+        self._base = claims
+        self._claims: dict[TaskId, ClaimRecord] = {}
+        self._commits: dict[TaskId, CommitRecord] = {}
+        self._tasks: dict[str, set[TaskId]] = {}  # by connector, of those in ``_claims``
+
+    @property
+    def records(self) -> Sequence[ClaimsRecord]:
+        """The records of the decisions, to append together and then replay."""
+        return (*self._claims.values(), *self._commits.values())
+
+    def grant(self, request: ClaimRequest) -> Term:
+        """Grant the owner the task, with a sequence above every earlier one.
+
+        A refused request changes nothing.
+
+        Raises:
+            FailedPreconditionError: STALE_TERM, a later generation holds the task, a later set of
+                task configs was claimed, or the request was granted before and has been superseded
+                since.
+        """
+        self._enter_set(request)
+        record = self._claim(request.task)
+        held = record.claim if record is not None else None
+        requests = dict(record.requests) if record is not None else {}
+        claim = rules.next_claim(request, held, requests.get(request.request_id))
+        if claim is held:
+            return claim.term
+        if request.request_id:
+            requests[request.request_id] = claim.term
+        forgotten = rules.forgotten_sequence(claim.term)
+        kept = tuple((id_, term) for id_, term in requests.items() if term.sequence > forgotten)
+        self._put(ClaimRecord(request.task, claim, kept))
+        return claim.term
+
+    def stale_message(self, task: TaskId, claim: Term) -> str | None:
+        """None if ``claim`` is the current one, else why it is stale."""
+        record = self._claim(task)
+        return rules.stale_message(task, claim, record.claim if record is not None else None)
+
+    def comes_late(self, task: TaskId, claim: Term, number: int) -> bool:
+        """Whether the current claim has a commit of this or a later number already; records the
+        number if not.
+        """
+        last = self._commits.get(task) or self._base.commit_record(task)
+        if rules.comes_late(claim, number, (last.claim, last.number) if last else None):
+            return True
+        if number:
+            self._commits[task] = CommitRecord(task, claim, number)
+        return False
+
+    def _enter_set(self, request: ClaimRequest) -> None:
+        """Make the claim's set of task configs the current one, or refuse an older one."""
+        connector = request.task.connector
+        standing_set = self._standing_set(connector)
+        if standing_set is None or not rules.begins_set(request, standing_set):
+            return
+        tasks = {*self._base.tasks_of(connector), *self._tasks.get(connector, ())}
+        records = [self._required(task) for task in sorted(tasks)]
+        latest = max(each.claim.term.generation for each in records)
+        rules.check_set(request, standing_set, latest)
+        for each in records:
+            self._put(ClaimRecord(each.task, rules.moved_on(each.claim, request)))
+
+    def _standing_set(self, connector: str) -> int | None:
+        """The current set: all claims of a connector have the same one."""
+        for tasks in (self._tasks.get(connector, ()), self._base.tasks_of(connector)):
+            for task in tasks:
+                return self._required(task).claim.task_config_generation
+        return None
+
+    def _put(self, record: ClaimRecord) -> None:
+        self._claims[record.task] = record
+        self._tasks.setdefault(record.task.connector, set()).add(record.task)
+
+    def _required(self, task: TaskId) -> ClaimRecord:
+        record = self._claim(task)
+        assert record is not None
+        return record
+
+    def _claim(self, task: TaskId) -> ClaimRecord | None:
+        return self._claims.get(task) or self._base.claim_record(task)
+
+
+def refused_or_granted(
+    draft: Draft, requests: Sequence[ClaimRequest]
+) -> list[Term | FailedPreconditionError]:
+    """Decide several requests in sequence: a term or an error for each."""
+    answers: list[Term | FailedPreconditionError] = []
+    for request in requests:
+        try:
+            answers.append(draft.grant(request))
+        except FailedPreconditionError as error:
+            answers.append(error)
+    return answers

@@ -1,0 +1,34 @@
+"""The check of a member's ids and generation (rule G2), for every call that a member makes."""
+
+from drover.errors import DroverError
+from drover.model.group import GroupState
+from drover_coordinator.core.groups.failures import (
+    fenced_instance,
+    illegal_generation,
+    not_available,
+    unknown_member,
+)
+from drover_coordinator.core.groups.group import Group
+
+
+def refusal(
+    group: Group, member_id: str, instance_id: str | None, generation: int | None
+) -> DroverError | None:
+    """The error of a member's call, or None if it is valid. Arguments that the call lacks are None.
+
+    Fencing is checked first: a fenced process has to end, while one that is unknown or of another
+    generation only has to join again.
+    """
+    if group.state is GroupState.DEAD:
+        return not_available(group.group_id)
+    if instance_id is not None:
+        holder = group.holder(instance_id)
+        if holder is not None and holder.member_id != member_id:
+            return fenced_instance(group.group_id, member_id, instance_id)
+        if holder is None:
+            return unknown_member(group.group_id, member_id)
+    if member_id not in group.members:
+        return unknown_member(group.group_id, member_id)
+    if generation is not None and generation != group.generation:
+        return illegal_generation(group.group_id, generation, group.generation)
+    return None

@@ -1,0 +1,50 @@
+"""Session timeouts of members.
+
+The timer is lazy: a heartbeat only moves ``alive_until_ms``, and a timer that fires before that is
+set again. So a heartbeat sets no timer.
+"""
+
+from drover_coordinator.core.groups.events import SessionDue
+from drover_coordinator.core.groups.group import Group
+from drover_coordinator.core.groups.member import Member
+from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
+
+
+def session_key(group_id: str, member_id: str) -> str:
+    """The key of a member's session timer. Ids hold no control characters."""
+    return f"session\0{group_id}\0{member_id}"
+
+
+def alive_for(group: Group, member: Member, builder: OutcomeBuilder, timeout_ms: int) -> None:
+    """Let the session last ``timeout_ms`` from now."""
+    member.alive_until_ms = builder.now_ms + timeout_ms
+    if member.timer_at_ms is None or member.timer_at_ms > member.alive_until_ms:
+        set_session_timer(group, member, builder)
+
+
+def set_session_timer(group: Group, member: Member, builder: OutcomeBuilder) -> None:
+    """Set the session timer for the end of the session, even if one is set already."""
+    member.timer_at_ms = member.alive_until_ms
+    builder.set_timer(
+        session_key(group.group_id, member.member_id),
+        member.alive_until_ms,
+        SessionDue(group.group_id, member.member_id),
+    )
+
+
+def show_life(group: Group, member: Member, builder: OutcomeBuilder) -> None:
+    """Restart the session: the member's process has just sent a request."""
+    member.watch_broken = False
+    if not member.is_parked:
+        resume(group, member, builder, grace_ms=0)
+
+
+def resume(group: Group, member: Member, builder: OutcomeBuilder, *, grace_ms: int) -> None:
+    """Restart the session, as the member's call is no longer parked.
+
+    The session lasts only ``grace_ms`` if the member's watch broke meanwhile.
+    """
+    timeout_ms = grace_ms if member.watch_broken else member.session_timeout_ms
+    if member.is_new:
+        timeout_ms = min(timeout_ms, max(member.new_until_ms - builder.now_ms, 0))
+    alive_for(group, member, builder, timeout_ms)

@@ -1,0 +1,333 @@
+"""Checks of a request's content, whatever the group's state; they list all violations.
+
+Existing groups and members have valid ids, so calls to them skip the check of ids.
+``GroupsMachine`` checks the ids of other calls, to tell an invalid id from an unknown one.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.model.group import GroupState, LeavingMember
+from drover.model.ids import TaskId
+from drover.model.offsets import TopicPartition
+from drover_coordinator.core.groups.events import (
+    CommitGroupOffsets,
+    DeleteGroup,
+    DeleteGroupOffsets,
+    FetchGroupOffsets,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    SyncGroup,
+)
+from drover_coordinator.core.groups.settings import REBALANCE_TIMEOUT_MAX_MS, GroupSettings
+
+ID_MAX_CHARS = 255
+#: A member id is the client id or the instance id, a dash and a UUID.
+MEMBER_ID_MAX_CHARS = ID_MAX_CHARS + 37
+PROTOCOL_MAX_COUNT = 32
+METADATA_MAX_BYTES = 512 * 1024
+LEAVING_MAX_COUNT = 10_000
+COMMIT_MAX_TASKS = 10_000
+COMMIT_MAX_PARTITIONS = 10_000
+OFFSETS_PAGE_MAX_SIZE = 10_000
+TOPIC_MAX_CHARS = 249
+#: The last moment that a Timestamp can hold.
+TIME_MAX_MS = 253_402_300_799_999
+PAGE_MAX_SIZE = 1_000
+PAGE_DEFAULT_SIZE = 100
+
+#: The reason of the error is that of the first violation; earlier checks come first (rule G1).
+Faults = list[tuple[Reason, Violation]]
+
+
+def check_join(event: JoinGroup, settings: GroupSettings) -> InvalidArgumentError | None:
+    """Group id, then session timeout (J1), then protocols (J5), then the rest."""
+    faults = _group_id_faults(event.group_id)
+    low_ms, high_ms = settings.session_timeout_min_ms, settings.session_timeout_max_ms
+    if not low_ms <= event.session_timeout_ms <= high_ms:
+        faults.append(
+            _fault(
+                Reason.INVALID_SESSION_TIMEOUT,
+                "session_timeout",
+                f"must be from {low_ms} to {high_ms} ms, not {event.session_timeout_ms} ms",
+            )
+        )
+    faults += _protocol_faults(event)
+    if not 1 <= event.rebalance_timeout_ms <= REBALANCE_TIMEOUT_MAX_MS:
+        faults.append(
+            _fault(
+                Reason.INVALID_REQUEST,
+                "rebalance_timeout",
+                f"must be from 1 to {REBALANCE_TIMEOUT_MAX_MS} ms, "
+                f"not {event.rebalance_timeout_ms} ms",
+            )
+        )
+    faults += _text_faults("member_id", event.member_id, MEMBER_ID_MAX_CHARS, may_be_empty=True)
+    faults += _instance_faults("instance_id", event.instance_id)
+    faults += _text_faults("client_id", event.client_id, ID_MAX_CHARS, may_be_empty=True)
+    return _error("JoinGroup", faults)
+
+
+def check_sync(event: SyncGroup) -> InvalidArgumentError | None:
+    """The leader's assignments and the instance id; ``check_member`` checks the other ids."""
+    faults = _instance_faults("instance_id", event.instance_id)
+    member_ids = [each.member_id for each in event.assignments]
+    faults += [
+        _invalid(f"assignments[{index}].member_id", f"{member_id!r} is assigned twice")
+        for index, member_id in _repeated(member_ids)
+    ]
+    return _error("SyncGroup", faults)
+
+
+def check_heartbeat(event: Heartbeat) -> InvalidArgumentError | None:
+    """The instance id, if it is not that of a member."""
+    return _error("Heartbeat", _instance_faults("instance_id", event.instance_id))
+
+
+def check_member(
+    what: str, group_id: str, member_id: str, instance_id: str | None = None
+) -> InvalidArgumentError | None:
+    """The ids of a member's call."""
+    faults = _group_id_faults(group_id)
+    faults += _text_faults("member_id", member_id, MEMBER_ID_MAX_CHARS)
+    faults += _instance_faults("instance_id", instance_id)
+    return _error(what, faults)
+
+
+def check_group(what: str, group_id: str) -> InvalidArgumentError | None:
+    """The id of a group in calls that make no members; they take an empty one (G1)."""
+    return _error(what, _group_id_faults(group_id, may_be_empty=True))
+
+
+def check_leave(event: LeaveGroup) -> InvalidArgumentError | None:
+    """The batch of members that leave."""
+    faults = _group_id_faults(event.group_id)
+    count = len(event.leaving)
+    if not 1 <= count <= LEAVING_MAX_COUNT:
+        faults.append(_invalid("members", f"give 1 to {LEAVING_MAX_COUNT} members, not {count}"))
+    for index, each in enumerate(event.leaving[:LEAVING_MAX_COUNT]):
+        faults += _leaver_faults(index, each)
+    return _error("LeaveGroup", faults)
+
+
+def check_states(states: Sequence[GroupState | None]) -> InvalidArgumentError | None:
+    """States of a filter; None stands for one that does not exist."""
+    faults = [
+        _invalid(f"states[{index}]", f"must be one of {', '.join(GroupState)}")
+        for index, state in enumerate(states)
+        if state is None
+    ]
+    return _error("ListGroups", faults)
+
+
+def check_claim(
+    group_id: str, member_id: str, task: TaskId, request_id: str
+) -> InvalidArgumentError | None:
+    """A claim's ids; a request id of its own makes a repeated call harmless."""
+    faults = _group_id_faults(group_id)
+    faults += _text_faults("member_id", member_id, MEMBER_ID_MAX_CHARS)
+    faults += _task_faults("task", task)
+    faults += _text_faults("request_id", request_id, ID_MAX_CHARS)
+    return _error("ClaimTask", faults)
+
+
+def check_commit(group_id: str, tasks: Sequence[TaskId]) -> InvalidArgumentError | None:
+    """The tasks of a commit; the store checks their offsets one by one."""
+    faults = _group_id_faults(group_id, may_be_empty=True)
+    count = len(tasks)
+    if not 1 <= count <= COMMIT_MAX_TASKS:
+        faults.append(_invalid("tasks", f"give 1 to {COMMIT_MAX_TASKS} tasks, not {count}"))
+    for index, task in enumerate(tasks[:COMMIT_MAX_TASKS]):
+        faults += _task_faults(f"tasks[{index}].task", task)
+    return _error("CommitOffsets", faults)
+
+
+def check_fetch(group_id: str, connector: str) -> InvalidArgumentError | None:
+    """The group and connector of a fetch."""
+    faults = _group_id_faults(group_id, may_be_empty=True)
+    faults += _text_faults("connector", connector, ID_MAX_CHARS)
+    return _error("FetchOffsets", faults)
+
+
+def check_tasks_group(group_id: str, tasks_group: str) -> InvalidArgumentError | None:
+    """Whether the group may have tasks: on Kafka only the workers' group has claims.
+
+    ``tasks_group`` is empty if any group may have tasks.
+    """
+    if tasks_group and group_id != tasks_group:
+        what = f"must be {tasks_group!r}, the workers' group (DROVER_GROUP_ID), not {group_id!r}"
+        return InvalidArgumentError.listing([Violation("group_id", what)])
+    return None
+
+
+def check_group_commit(event: CommitGroupOffsets) -> InvalidArgumentError | None:
+    """The offsets of a group's commit; their metadata's size is checked one by one."""
+    faults = _group_id_faults(event.group_id, may_be_empty=True)
+    faults += _text_faults("member_id", event.member_id, MEMBER_ID_MAX_CHARS, may_be_empty=True)
+    faults += _instance_faults("instance_id", event.instance_id)
+    count = len(event.offsets)
+    if not 1 <= count <= COMMIT_MAX_PARTITIONS:
+        faults.append(
+            _invalid("offsets", f"give 1 to {COMMIT_MAX_PARTITIONS} partitions, not {count}")
+        )
+    offsets = event.offsets[:COMMIT_MAX_PARTITIONS]
+    for index, each in enumerate(offsets):
+        field = f"offsets[{index}]"
+        faults += _partition_faults(field, each.topic, each.partition)
+        if each.offset < 0:
+            faults.append(_invalid(f"{field}.offset", f"must be 0 or more, not {each.offset}"))
+        if each.leader_epoch is not None and each.leader_epoch < 0:
+            faults.append(
+                _invalid(f"{field}.leader_epoch", f"must be 0 or more, not {each.leader_epoch}")
+            )
+        if each.expire_time_ms is not None and not 0 <= each.expire_time_ms <= TIME_MAX_MS:
+            faults.append(_invalid(f"{field}.expire_time", "must be from 1970 to 9999"))
+    for index, at in _repeated(f"{each.topic}-{each.partition}" for each in offsets):
+        faults.append(_invalid(f"offsets[{index}]", f"{at} is committed twice"))
+    return _error("CommitGroupOffsets", faults)
+
+
+def check_group_fetch(event: FetchGroupOffsets) -> InvalidArgumentError | None:
+    """The group and partitions of a fetch."""
+    faults = _group_id_faults(event.group_id, may_be_empty=True)
+    faults += _partition_list_faults(event.partitions, least=0)
+    if not 0 <= event.page_size <= OFFSETS_PAGE_MAX_SIZE:
+        faults.append(
+            _invalid(
+                "page_size", f"must be from 0 to {OFFSETS_PAGE_MAX_SIZE}, not {event.page_size}"
+            )
+        )
+    return _error("FetchGroupOffsets", faults)
+
+
+def check_group_end(event: DeleteGroup) -> InvalidArgumentError | None:
+    """The group to delete; the empty group id may have offsets."""
+    return check_group("DeleteGroup", event.group_id)
+
+
+def check_group_deletion(event: DeleteGroupOffsets) -> InvalidArgumentError | None:
+    """The offsets to delete."""
+    faults = _group_id_faults(event.group_id, may_be_empty=True)
+    faults += _partition_list_faults(event.partitions, least=1)
+    return _error("DeleteGroupOffsets", faults)
+
+
+def check_list(event: ListGroups) -> InvalidArgumentError | None:
+    """The page of a list."""
+    faults: Faults = []
+    if not 0 <= event.page_size <= PAGE_MAX_SIZE:
+        faults.append(
+            _invalid("page_size", f"must be from 0 to {PAGE_MAX_SIZE}, not {event.page_size}")
+        )
+    faults += _text_faults("page_token", event.page_token, ID_MAX_CHARS, may_be_empty=True)
+    return _error("ListGroups", faults)
+
+
+def _leaver_faults(index: int, leaving: LeavingMember) -> Faults:
+    field = f"members[{index}]"
+    is_static = leaving.instance_id is not None
+    faults = _text_faults(
+        f"{field}.member_id", leaving.member_id, MEMBER_ID_MAX_CHARS, may_be_empty=is_static
+    )
+    return faults + _instance_faults(f"{field}.instance_id", leaving.instance_id)
+
+
+def _instance_faults(field: str, instance_id: str | None) -> Faults:
+    return [] if instance_id is None else _text_faults(field, instance_id, ID_MAX_CHARS)
+
+
+def _protocol_faults(event: JoinGroup) -> Faults:
+    faults = _text_faults("protocol_type", event.protocol_type, ID_MAX_CHARS)
+    count = len(event.protocols)
+    if not 1 <= count <= PROTOCOL_MAX_COUNT:
+        faults.append(
+            _invalid("protocols", f"give 1 to {PROTOCOL_MAX_COUNT} protocols, not {count}")
+        )
+    names = [protocol.name for protocol in event.protocols[:PROTOCOL_MAX_COUNT]]
+    for index, name in enumerate(names):
+        faults += _text_faults(f"protocols[{index}].name", name, ID_MAX_CHARS)
+    for index, name in _repeated(names):
+        faults.append(_invalid(f"protocols[{index}].name", f"{name!r} is offered twice"))
+    size_bytes = sum(len(protocol.metadata) for protocol in event.protocols)
+    if size_bytes > METADATA_MAX_BYTES:
+        faults.append(
+            _invalid(
+                "protocols",
+                f"metadata may be {METADATA_MAX_BYTES} bytes in all, not {size_bytes}",
+            )
+        )
+    return [(Reason.INCONSISTENT_GROUP_PROTOCOL, violation) for _, violation in faults]
+
+
+def _partition_list_faults(partitions: Sequence[TopicPartition], *, least: int) -> Faults:
+    faults: Faults = []
+    if not least <= len(partitions) <= COMMIT_MAX_PARTITIONS:
+        faults.append(
+            _invalid(
+                "partitions",
+                f"give {least} to {COMMIT_MAX_PARTITIONS} partitions, not {len(partitions)}",
+            )
+        )
+    for index, at in enumerate(partitions[:COMMIT_MAX_PARTITIONS]):
+        faults += _partition_faults(f"partitions[{index}]", at.topic, at.partition)
+    return faults
+
+
+def _partition_faults(field: str, topic: str, partition: int) -> Faults:
+    faults = _text_faults(f"{field}.topic", topic, TOPIC_MAX_CHARS)
+    if partition < 0:
+        faults.append(_invalid(f"{field}.partition", f"must be 0 or more, not {partition}"))
+    return faults
+
+
+def _task_faults(field: str, task: TaskId) -> Faults:
+    faults = _text_faults(f"{field}.connector", task.connector, ID_MAX_CHARS)
+    if task.task < 0:
+        faults.append(_invalid(f"{field}.task", f"must be 0 or more, not {task.task}"))
+    return faults
+
+
+def _group_id_faults(group_id: str, *, may_be_empty: bool = False) -> Faults:
+    faults = _text_faults("group_id", group_id, ID_MAX_CHARS, may_be_empty=may_be_empty)
+    return [(Reason.INVALID_GROUP_ID, violation) for _, violation in faults]
+
+
+def _text_faults(field: str, text: str, max_chars: int, *, may_be_empty: bool = False) -> Faults:
+    least = 0 if may_be_empty else 1
+    if not least <= len(text) <= max_chars:
+        return [_invalid(field, f"must have {least} to {max_chars} characters, not {len(text)}")]
+    if not text.isprintable():
+        return [_invalid(field, "must hold printable characters only")]
+    return []
+
+
+def _repeated(names: Iterable[str]) -> list[tuple[int, str]]:
+    seen: set[str] = set()
+    repeated = []
+    for index, name in enumerate(names):
+        if name in seen:
+            repeated.append((index, name))
+        seen.add(name)
+    return repeated
+
+
+def _invalid(field: str, description: str) -> tuple[Reason, Violation]:
+    return _fault(Reason.INVALID_REQUEST, field, description)
+
+
+def _fault(reason: Reason, field: str, description: str) -> tuple[Reason, Violation]:
+    return reason, Violation(field, description)
+
+
+def _error(what: str, faults: Faults) -> InvalidArgumentError | None:
+    if not faults:
+        return None
+    first = faults[0][1]
+    more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    return InvalidArgumentError(
+        faults[0][0],
+        f"{what}: {first.field} {first.description}{more}",
+        violations=[violation for _, violation in faults],
+    )

@@ -1,0 +1,48 @@
+"""WatchGroup: streams that announce rebalances; a broken one shortens its member's session."""
+
+from drover.model.group import GroupState, WatchedGroup
+from drover_coordinator.core.groups.events import WatchOpened, WatchStarted
+from drover_coordinator.core.groups.failures import too_many_watches
+from drover_coordinator.core.groups.fencing import refusal
+from drover_coordinator.core.groups.group import Group
+from drover_coordinator.core.groups.member import Member
+from drover_coordinator.core.groups.outcome_builder import OutcomeBuilder
+from drover_coordinator.core.groups.sessions import alive_for, show_life
+from drover_coordinator.core.groups.settings import WATCHES_PER_MEMBER_MAX, GroupSettings
+
+
+def watch_opened(group: Group, event: WatchOpened, builder: OutcomeBuilder) -> None:
+    """Open a watch for a member; that counts as a sign of life."""
+    refused = refusal(group, event.member_id, None, None)
+    if refused is not None:
+        builder.fail(event.call_id, refused)
+        return
+    member = group.members[event.member_id]
+    if len(member.watches) >= WATCHES_PER_MEMBER_MAX:
+        builder.fail(event.call_id, too_many_watches(group.group_id, member.member_id))
+        return
+    member.watches.add(event.call_id)
+    show_life(group, member, builder)
+    preparing = group.state is GroupState.PREPARING_REBALANCE
+    watched = WatchedGroup(
+        created=True,
+        state=group.state,
+        generation=group.generation,
+        rejoin_needed=preparing and member.join_call_id is None,
+    )
+    builder.complete(event.call_id, WatchStarted(watched, group.change))
+
+
+def stream_broken(
+    group: Group, member: Member, watch_id: str, builder: OutcomeBuilder, settings: GroupSettings
+) -> None:
+    """Close a watch that its client broke; after the last one only the disconnect grace is left."""
+    if watch_id not in member.watches:
+        return  # it was refused
+    member.watches.remove(watch_id)
+    if member.watches:
+        return
+    member.watch_broken = True
+    left_ms = member.alive_until_ms - builder.now_ms
+    if not member.is_parked and left_ms > settings.disconnect_grace_ms:
+        alive_for(group, member, builder, settings.disconnect_grace_ms)

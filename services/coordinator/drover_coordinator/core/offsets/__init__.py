@@ -1,0 +1,1 @@
+"""Offsets in the formats that Kafka Connect writes: source offsets and sink offsets."""

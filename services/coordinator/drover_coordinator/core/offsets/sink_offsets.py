@@ -1,0 +1,70 @@
+"""Sink offsets: offsets of a connector that are committed by its consumer group. Pure.
+
+Kafka Connect's shape: partition ``{"kafka_topic": T, "kafka_partition": P}``, offset
+``{"kafka_offset": N}``; numbers may be texts.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+
+from drover.model.offsets import CommittedOffset, TopicPartition
+
+TOPIC, PARTITION, OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
+PARTITION_MAX = 2**31 - 1
+OFFSET_MAX = 2**63 - 1
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
+
+class SinkOffsetError(ValueError):
+    """An offset that looks like a sink's and cannot be committed; the message says why."""
+
+
+def group_of(connector: str) -> str:
+    """The consumer group of a sink, as Kafka Connect names it."""
+    return f"connect-{connector}"
+
+
+def is_sink_partition(partition: Mapping[str, object]) -> bool:
+    """Whether a partition is a topic partition, as sinks have."""
+    return partition.keys() == {TOPIC, PARTITION}
+
+
+def parse_sink_offset(offset: CommittedOffset) -> tuple[TopicPartition, int] | None:
+    """The partition and position of a valid offset; None if it is not a sink's.
+
+    Raises:
+        SinkOffsetError: It has a sink's partition but no valid position.
+    """
+    partition = json.loads(offset.partition_json)
+    if not is_sink_partition(partition):
+        return None
+    topic = partition[TOPIC]
+    if not (isinstance(topic, str) and _TOPIC_NAME.fullmatch(topic)):
+        raise SinkOffsetError(f"{TOPIC} is not the name of a topic")
+    at = TopicPartition(topic, _number(partition[PARTITION], PARTITION, PARTITION_MAX))
+    if offset.offset_json is None:
+        raise SinkOffsetError("the position of a consumer group cannot be removed by a commit")
+    position = json.loads(offset.offset_json)
+    if position.keys() != {OFFSET}:
+        raise SinkOffsetError(f'the offset has to be {{"{OFFSET}": number}}')
+    return at, _number(position[OFFSET], OFFSET, OFFSET_MAX)
+
+
+def sink_offset(at: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
+    """A consumer group's position as an offset of its connector."""
+    return CommittedOffset(
+        json.dumps({TOPIC: at.topic, PARTITION: at.partition}, separators=(",", ":")),
+        json.dumps({OFFSET: offset}, separators=(",", ":")),
+        metadata,
+    )
+
+
+def _number(value: object, name: str, maximum: int) -> int:
+    number = value
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        number = int(value)
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= maximum:
+        raise SinkOffsetError(f"{name} has to be a number from 0 to {maximum}, not {value!r}")
+    return number

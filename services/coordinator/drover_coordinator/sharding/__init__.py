@@ -1,0 +1,3 @@
+"""The shards of groups in this process: ``shards`` serves them, ``shard_manager`` loads and unloads
+them as ``core.ownership`` decides, ``leases`` reaches the table of leases.
+"""

@@ -1,0 +1,264 @@
+"""The shards that this process serves: each has a log, a machine and a runtime of its own."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from drover.clock import Clock
+from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.log.log import Log
+from drover.model.group import shard_of
+from drover.model.ids import Term
+from drover.runtime.runtime import Runtime
+from drover_coordinator.core.groups.machine import GroupsMachine
+from drover_coordinator.core.groups.records import LogValue
+from drover_coordinator.core.groups.settings import GroupSettings
+from drover_coordinator.core.ownership.machine import OwnershipState
+from drover_coordinator.record_codec import decode_shard_record, encode_record
+
+GroupRuntime = Runtime[LogValue]
+
+#: The key of the owner's host:port in the metadata of NOT_COORDINATOR, if it is known.
+OWNER_KEY = "coordinator"
+
+
+class OwnershipView(Protocol):
+    """Who owns each shard at a moment. ``core.ownership.machine.Ownership`` implements it."""
+
+    def state_of(self, shard: int, now_ms: int) -> OwnershipState:
+        """Whether this coordinator may answer for the shard."""
+
+    def owner_of(self, shard: int, now_ms: int) -> str | None:
+        """The address of a shard's owner; None when it is not known."""
+
+
+class SingleOwner:
+    """The ownership of a coordinator without peers: it owns all shards for ever."""
+
+    def __init__(self) -> None:
+        #: The host:port in FindCoordinator responses; set once the server is bound.
+        self.address = ""
+        self.loaded: set[int] = set()
+
+    def state_of(self, shard: int, now_ms: int) -> OwnershipState:
+        """SERVING once the shard is loaded, LOADING before."""
+        return OwnershipState.SERVING if shard in self.loaded else OwnershipState.LOADING
+
+    def owner_of(self, shard: int, now_ms: int) -> str | None:
+        """This coordinator's address."""
+        return self.address or None
+
+
+@dataclass(frozen=True, slots=True)
+class Fencing:
+    """The fencing token of a shard that other coordinators may take over.
+
+    The log is claimed for ``owner`` with ``epoch``; ``lost`` is called once if another owner
+    fences it.
+    """
+
+    owner: str
+    epoch: int
+    lost: Callable[[], object]
+
+
+class ShardResource(Protocol):
+    """State other than groups that is loaded and unloaded with a shard."""
+
+    async def load(self, shard: int, fencing: Fencing) -> None:
+        """Claim and read the state of the shard.
+
+        Raises:
+            DroverError: As ``Shards.open``.
+        """
+
+    async def unload(self, shard: int, why: DroverError | None) -> None:
+        """End the calls of the shard with ``why``, by default DRAINING; idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Shard:
+    log: Log
+    runtime: GroupRuntime
+
+
+class Shards:
+    """Loads, finds and unloads shards. ``ownership`` says which of them may answer.
+
+    Args:
+        open_log: Opens the log of a shard.
+        shard_count: How many shards the cluster has.
+        settings: Bounds and delays of groups.
+        clock: For the runtimes.
+        ownership: Asked at every call; may be replaced.
+        resource: Loaded and unloaded with claimed shards.
+    """
+
+    def __init__(
+        self,
+        open_log: Callable[[int], Awaitable[Log]],
+        *,
+        shard_count: int,
+        settings: GroupSettings,
+        clock: Clock,
+        ownership: OwnershipView,
+        resource: ShardResource | None = None,
+    ) -> None:
+        self.ownership = ownership
+        self._open_log = open_log
+        self._shard_count = shard_count
+        self._settings = settings
+        self._clock = clock
+        self._resource = resource
+        self._shards: dict[int, _Shard] = {}
+
+    # --- routing -----------------------------------------------------------------------------
+
+    def runtime(self, group_id: str) -> GroupRuntime:
+        """The runtime that serves a group here.
+
+        Raises:
+            FailedPreconditionError: NOT_COORDINATOR, another coordinator serves it.
+            UnavailableError: COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        shard = shard_of(group_id, self._shard_count)
+        state = self.ownership.state_of(shard, self._clock.now_ms())
+        if state is OwnershipState.SERVING:
+            return self._shards[shard].runtime
+        if state is OwnershipState.LOADING:
+            raise _loading()
+        raise self._elsewhere(shard)
+
+    def is_loading(self, group_id: str) -> bool:
+        """Whether this coordinator owns the group's shard and is still reading its log."""
+        shard = shard_of(group_id, self._shard_count)
+        return self.ownership.state_of(shard, self._clock.now_ms()) is OwnershipState.LOADING
+
+    def owned(self) -> list[GroupRuntime]:
+        """The runtimes of all shards that this coordinator owns.
+
+        Raises:
+            UnavailableError: COORDINATOR_LOAD_IN_PROGRESS, one is not read yet.
+        """
+        if OwnershipState.LOADING in self._states().values():
+            raise _loading()
+        return self._served()
+
+    def hold_timers(self, duration_ms: int) -> None:
+        """Delay the timers of all served shards by ``duration_ms``; loading ones have none."""
+        for runtime in self._served():
+            runtime.hold_timers(duration_ms)
+
+    def _states(self) -> dict[int, OwnershipState]:
+        now_ms = self._clock.now_ms()
+        return {each: self.ownership.state_of(each, now_ms) for each in range(self._shard_count)}
+
+    def _served(self) -> list[GroupRuntime]:
+        states = self._states().items()
+        return [self._shards[each].runtime for each, how in states if how is OwnershipState.SERVING]
+
+    def owner_of(self, group_id: str) -> str:
+        """host:port of the coordinator that serves a group.
+
+        Raises:
+            UnavailableError: COORDINATOR_NOT_AVAILABLE, none does at present.
+        """
+        shard = shard_of(group_id, self._shard_count)
+        owner = self.ownership.owner_of(shard, self._clock.now_ms())
+        if owner is None:
+            raise UnavailableError(
+                Reason.COORDINATOR_NOT_AVAILABLE,
+                f"no coordinator serves group {group_id!r} at this moment: retry",
+                metadata={"groupId": group_id},
+            )
+        return owner
+
+    def owners(self) -> list[str]:
+        """host:port of all coordinators that are known to serve groups."""
+        now_ms = self._clock.now_ms()
+        owners = {self.ownership.owner_of(shard, now_ms) for shard in range(self._shard_count)}
+        return sorted(owner for owner in owners if owner is not None)
+
+    # --- loading and unloading ---------------------------------------------------------------
+
+    async def open(self, shard: int, fencing: Fencing | None = None) -> GroupRuntime:
+        """Open a shard's log and, with ``fencing``, claim it; the caller loads the runtime.
+
+        Raises:
+            FailedPreconditionError: STALE_TERM, the log was claimed with a later epoch.
+            DataLossError: LOG_CORRUPT.
+            UnavailableError: STORAGE_UNAVAILABLE.
+        """
+        log = await self._open_log(shard)
+        try:
+            runtime = await self._make(shard, log, fencing)
+            if self._resource is not None and fencing is not None:
+                await self._resource.load(shard, fencing)
+        except BaseException:
+            await log.close()
+            raise
+        self._shards[shard] = _Shard(log, runtime)
+        return runtime
+
+    async def close(self, shard: int, why: DroverError | None = None) -> None:
+        """End a shard's calls and watches with ``why``, by default DRAINING, and close its log."""
+        if self._resource is not None:
+            await self._resource.unload(shard, why)
+        found = self._shards.get(shard)
+        if found is not None:
+            await found.runtime.close(why)
+            await found.log.close()
+            self._shards.pop(shard, None)
+
+    async def close_all(self) -> None:
+        """Close every shard."""
+        for shard in list(self._shards):
+            await self.close(shard)
+
+    def moved(self, shard: int) -> DroverError:
+        """The error for callers of a shard that this coordinator gives up."""
+        return self._elsewhere(shard)
+
+    async def _make(self, shard: int, log: Log, fencing: Fencing | None) -> GroupRuntime:
+        make = partial(
+            Runtime[LogValue],
+            GroupsMachine(self._settings),
+            log,
+            encode=encode_record,
+            decode=decode_shard_record,
+            clock=self._clock,
+            name=f"group shard {shard}",
+        )
+        if fencing is None:
+            return make()
+
+        def refusal() -> DroverError | None:
+            state = self.ownership.state_of(shard, self._clock.now_ms())
+            return self._elsewhere(shard) if state is OwnershipState.ELSEWHERE else None
+
+        def on_fenced() -> DroverError:
+            fencing.lost()
+            return self._elsewhere(shard)
+
+        epoch = await log.claim(fencing.owner, Term(fencing.epoch, 0))
+        return make(writer_epoch=epoch, refusal=refusal, on_fenced=on_fenced)
+
+    def _elsewhere(self, shard: int) -> DroverError:
+        now_ms = self._clock.now_ms()
+        owner = None  # unknown while the view still names this coordinator as the owner
+        if self.ownership.state_of(shard, now_ms) is OwnershipState.ELSEWHERE:
+            owner = self.ownership.owner_of(shard, now_ms)
+        where = f"{owner} does" if owner else "ask FindCoordinator"
+        return FailedPreconditionError(
+            Reason.NOT_COORDINATOR,
+            f"this coordinator does not serve the group (shard {shard}): {where}",
+            metadata={OWNER_KEY: owner} if owner else {},
+        )
+
+
+def _loading() -> DroverError:
+    return UnavailableError(
+        Reason.COORDINATOR_LOAD_IN_PROGRESS,
+        "the coordinator is reading its log: try again in a moment",
+    )
