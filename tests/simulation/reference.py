@@ -75,8 +75,7 @@ class ReferenceConfigs:
                     is_whole = len(known.uncommitted) == task_count
                     known.tasks = known.uncommitted if is_whole else []
                     known.missing_tasks_of = None if is_whole else task_count
-                    if is_whole:
-                        known.set_number = offset + 1
+                    known.set_number = offset + 1 if is_whole else -1
                 known.uncommitted = []
             case _:
                 pass

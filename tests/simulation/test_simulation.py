@@ -4,7 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.simulation.many import run_seeds
+from tests.simulation.many import run_seed, run_seeds
+
+#: Seeds beyond the first thousand that found a defect, by what was wrong.
+FOUND = {
+    18061: "the last word of a deleted connector's owner took the place of its removal",
+    7_300_877: "the number of a set outlived it, until compaction took its marker",
+}
 
 
 @pytest.mark.timeout(1_800)
@@ -18,3 +24,9 @@ from tests.simulation.many import run_seeds
 def test_clusters_keep_their_rules_under_faults_and_heal_after_them(seeds: Sequence[int]) -> None:
     failures = [each.story for each in run_seeds(seeds) if each.summary is None]
     assert not failures, "\n\n".join(failures[:3])
+
+
+@pytest.mark.parametrize("seed", FOUND)
+def test_a_seed_that_found_a_defect_holds(seed: int) -> None:
+    outcome = run_seed(seed)
+    assert outcome.summary is not None, outcome.story

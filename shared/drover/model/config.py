@@ -24,9 +24,9 @@ class ConnectorEntry:
     ``config`` is None when the connector was removed but records of it remain; ``config_revision``
     is the log's end after the config's record, 0 without a config. ``task_count`` is -1 before the
     first commit marker. ``task_config_generation`` names the set of task configs that applies: the
-    log's end after its commit marker, the same for every reader, -1 before the first set. While
-    ``inconsistent``, no tasks run until the whole set of task configs is written again.
-    ``applied_config`` is the connector config under which the task configs were made.
+    log's end after its commit marker, the same for every reader, -1 where there is none.
+    ``applied_config`` is the connector config under which the task configs were made. While
+    ``inconsistent``, no set applies and no tasks run until the whole set is written again.
     ``fenced_task_count`` is how many tasks may hold transactional ids, as recorded last, and
     ``fencing_pending`` says that task configs were committed after that record. No event tells of
     that record: read a snapshot before acting on the two.

@@ -173,6 +173,16 @@ def test_an_inconsistent_connector_heals_by_a_full_set_only() -> None:
     assert fold.snapshot().task_configs == configs("3", "3")
 
 
+def test_half_a_set_comes_out_the_same_when_compaction_took_the_set_before() -> None:
+    fold = Fold().read(connector("1"), commit(0), task(0), commit(2))
+    # without offset 1, the marker that is superseded
+    compacted = ConfigState()
+    for offset, (key, value) in ((0, connector("1")), (2, task(0)), (3, commit(2))):
+        assert value is not None
+        compacted.apply(offset, decode(key.encode(), value.encode()))
+    assert fold.snapshot() == compacted.snapshot(4)
+
+
 def test_extra_task_records_do_not_spoil_a_set() -> None:
     fold = Fold().read(connector(), task(0), task(1), task(2), commit(1))
     assert not fold.entry().inconsistent

@@ -48,7 +48,8 @@ class _Connector:
     revision: int = 0
     target_state: TargetState | None = None
     task_count: int = -1
-    #: the log's end after the last commit marker of a complete set, so that no load changes it
+    #: the log's end after the last commit marker, so that no load changes it; -1 if that is of half
+    #: a set, as compaction takes the one before
     generation: int = -1
     inconsistent: bool = False
     applied_config: ConfigMap | None = None
@@ -172,6 +173,9 @@ class ConfigState:
             assert list(connector.task_configs) == [
                 TaskId(name, task) for task in range(expected)
             ], connector
+            if connector.inconsistent:
+                assert connector.applied_config is None, connector
+                assert connector.generation == -1, connector
             if connector.config is None:
                 assert connector.applied_config is None, connector
                 assert connector.task_count == connector.generation == -1, connector
@@ -215,6 +219,8 @@ class ConfigState:
         connector.inconsistent = count > len(deferred) or not deferred.keys() >= set(range(count))
         if connector.inconsistent:
             connector.task_configs = {}
+            connector.applied_config = None
+            connector.generation = -1
         else:
             complete = map(deferred.__getitem__, range(count))
             connector.task_configs = {record.task: record.config for record in complete}
