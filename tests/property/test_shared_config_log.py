@@ -8,7 +8,7 @@ says, as a naive reader of its records has it; what was acknowledged is there, a
 import asyncio
 import json
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
@@ -27,6 +27,7 @@ from drover.testing import ManualClock
 from drover_config_store.core.events import (
     ConfigRequest,
     DeleteConnector,
+    PrivilegedWrite,
     PutConnectorConfig,
     PutTargetState,
     WriteAnswer,
@@ -149,16 +150,15 @@ class SharedConfigLog(RuleBasedStateMachine):
     @rule(at=STORES, which=st.integers(0, 5))
     def ask_again(self, at: int, which: int) -> None:
         """As a client that was not answered does, with the epoch that it has by then."""
-        privileged = [asked for asked in self.asked if not isinstance(asked.event, PutTargetState)]
+        privileged = [asked for asked in self.asked if isinstance(asked.event, PrivilegedWrite)]
         if which >= len(privileged):
             return
         asked = privileged[-1 - which]
+        assert isinstance(asked.event, PrivilegedWrite)
         if any(not call.done() for call in asked.calls):
             return
         call_id, epoch = f"call {next(self.numbers)}", self.stores[at].epoch
-        kind = type(asked.event)
-        fields = {name: getattr(asked.event, name) for name in asked.event.__slots__}
-        event = kind(**{**fields, "call_id": call_id, "writer_epoch": epoch})
+        event = replace(asked.event, call_id=call_id, writer_epoch=epoch)
         self._submit(at, event, asked)
 
     @rule(name=st.sampled_from(NAMES), number=st.integers(0, 9))
