@@ -1,4 +1,4 @@
-"""The transitions of a group are those of the table in ARCHITECTURE.md."""
+"""The transitions of a group are those of the table in docs/group-states.md."""
 
 import itertools
 
@@ -6,7 +6,7 @@ import pytest
 
 from drover.model.group import GroupState
 from drover_coordinator.core.groups.states import LEADS_TO, check_transition
-from tests.support.architecture import table
+from tests.support.group_tables import table
 
 TABLE = table("From \\ to")
 NAMES = {state: state.removesuffix("_REBALANCE") for state in GroupState}

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class GroupState(StrEnum):
-    """Where a group is in its life; ARCHITECTURE.md shows what leads from one to the other."""
+    """Where a group is in its life; docs/group-states.md shows what leads from one to the other."""
 
     EMPTY = "EMPTY"
     PREPARING_REBALANCE = "PREPARING_REBALANCE"

@@ -1,4 +1,4 @@
-"""The table of requests by state in ARCHITECTURE.md drives the machine."""
+"""The table of requests by state in docs/group-states.md drives the machine."""
 
 from collections.abc import Callable
 
@@ -26,8 +26,8 @@ from drover.model.offsets import (
     TopicPartition,
 )
 from drover_coordinator.core.groups.events import DeleteGroup, DescribeGroup, Unloaded, WatchStarted
-from tests.support.architecture import table
 from tests.support.group_harness import DISK_FULL, GROUP, Call, GroupHarness
+from tests.support.group_tables import table
 
 CHANGED = (OfferedProtocol("default", b"changed"),)
 A0, POSITION = TopicPartition("a", 0), 41

@@ -1,8 +1,8 @@
 """The states of a group and their transitions.
 
-The state is soft: it follows from the last durable record and from parked calls. ARCHITECTURE.md
-has the response to each request in each state. Calls are answered by the module of their name;
-``rebalance`` makes the transitions.
+The state is soft: it follows from the last durable record and from parked calls.
+docs/group-states.md has the response to each request in each state. Calls are answered by the
+module of their name; ``rebalance`` makes the transitions.
 """
 
 from collections.abc import Mapping

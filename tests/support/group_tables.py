@@ -1,10 +1,10 @@
-"""The tables of ARCHITECTURE.md, which tests hold the code to."""
+"""The tables of docs/group-states.md, which tests hold the code to."""
 
 from pathlib import Path
 
 from tests.support.repository import text_of
 
-FILE = Path("ARCHITECTURE.md")
+FILE = Path("docs/group-states.md")
 
 
 def table(corner: str) -> dict[str, dict[str, str]]:
