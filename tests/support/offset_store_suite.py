@@ -9,6 +9,7 @@ import itertools
 import pytest
 
 from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
+from drover.model import pages
 from drover.model.claims import REMEMBERED_REQUESTS, ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offset_json import canonical_json
@@ -19,7 +20,6 @@ from drover.model.offsets import (
     CommittedOffset,
     TaskOffsets,
 )
-from drover_coordinator import offset_store as offset_store_module
 from drover_coordinator.offset_store import OffsetStore
 
 FIRST, SECOND = 5, 9
@@ -332,7 +332,7 @@ class OffsetStoreSuite:
     async def test_pages_hold_every_offset_once(
         self, offsets: OffsetStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(offset_store_module, "PAGE_MAX_BYTES", 1_000)
+        monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 1_000)
         task = TaskId(own_connector(), 0)
         names = [f'{{"file":"f{number:03}"}}' for number in range(50)]
         term = await claim(offsets, task)
@@ -349,7 +349,7 @@ class OffsetStoreSuite:
     async def test_an_offset_larger_than_a_page_still_comes(
         self, offsets: OffsetStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(offset_store_module, "PAGE_MAX_BYTES", 10)
+        monkeypatch.setattr(pages, "PAGE_BYTES_MAX", 10)
         task = TaskId(own_connector(), 0)
         await commit(offsets, task, await claim(offsets, task), at(1))
         page, token = await offsets.fetch(task.connector, "")

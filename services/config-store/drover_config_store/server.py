@@ -19,6 +19,7 @@ from drover.codec.config_store import (
 from drover.errors import InvalidArgumentError, Violation
 from drover.log.log import Log, LogRecord
 from drover.model.config import ConfigEvent, ConfigSnapshot
+from drover.model.pages import PAGE_BYTES_MAX
 from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.log_service import skipping_unreadable
 from drover.rpc.log_servicer import StoreServicer
@@ -45,7 +46,6 @@ from drover_config_store.core.records import ConfigRecord
 
 SERVICE = "config-store"
 FULL_NAME = pb.DESCRIPTOR.services_by_name["ConfigStoreService"].full_name
-PAGE_MAX_BYTES = 1024 * 1024
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -244,7 +244,7 @@ class ConfigStoreServicer(
                 continue
             message = encode_history_entry(entry)
             size_bytes += message.ByteSize() + 8
-            if page.entries and size_bytes > PAGE_MAX_BYTES:
+            if page.entries and size_bytes > PAGE_BYTES_MAX:
                 page.next_page_token = str(page.entries[-1].offset)
                 break
             page.entries.append(message)

@@ -16,7 +16,6 @@ from drover_coordinator.shared_writes import SharedWrites
 WAITING_MAX = 1_000
 #: Claims are small, and all tasks of a cluster may start at once.
 CLAIMS_WAITING_MAX = 20_000
-PAGE_MAX_BYTES = 1024 * 1024
 
 
 class OffsetStore(Protocol):

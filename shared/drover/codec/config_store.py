@@ -32,6 +32,7 @@ from drover.model.config import (
     TaskConfigsUpdated,
 )
 from drover.model.ids import TaskId
+from drover.model.pages import PAGE_BYTES_MAX
 
 TARGET_STATES = EnumCodec(pb.TargetState, "TARGET_STATE_", TargetState)
 
@@ -156,7 +157,7 @@ def decode_event(message: pb.ConfigEvent) -> ConfigEvent | None:
 
 
 def encode_snapshot(
-    snapshot: ConfigSnapshot, chunk_max_bytes: int = 1 << 20
+    snapshot: ConfigSnapshot, chunk_max_bytes: int = PAGE_BYTES_MAX
 ) -> Iterable[pb.GetSnapshotResponse]:
     """The chunks of a snapshot, the last one complete; each within the limit unless one entry is
     larger alone.
@@ -215,7 +216,7 @@ def encode_watch_responses(
     *,
     created: bool = False,
     log_id: str = "",
-    message_max_bytes: int = 1 << 20,
+    message_max_bytes: int = PAGE_BYTES_MAX,
 ) -> Iterable[pb.WatchConfigsResponse]:
     """The messages that carry events; at least one.
 

@@ -12,6 +12,7 @@ from drover.codec.common import (
     invalid_field,
     report_unknown_kind,
 )
+from drover.model.pages import PAGE_BYTES_MAX
 from drover.model.status import (
     RunState,
     Status,
@@ -138,7 +139,7 @@ def decode_event(message: pb.StatusEvent) -> StatusChange | None:
 
 
 def encode_snapshot(
-    snapshot: StatusSnapshot, chunk_max_bytes: int = 1 << 20
+    snapshot: StatusSnapshot, chunk_max_bytes: int = PAGE_BYTES_MAX
 ) -> Iterable[pb.GetSnapshotResponse]:
     """The chunks of a snapshot, the last one complete; each within the limit unless one entry is
     larger alone.
@@ -207,7 +208,7 @@ def encode_watch_responses(
     *,
     created: bool = False,
     log_id: str = "",
-    message_max_bytes: int = 1 << 20,
+    message_max_bytes: int = PAGE_BYTES_MAX,
 ) -> Iterable[pb.WatchStatusesResponse]:
     """The messages that carry events; at least one.
 

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.config_store import ConfigStoreClient
+from drover.model.pages import PAGE_BYTES_MAX
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.history import class_names, history_page
-from drover_worker.admin.paging import PAGE_BYTES_MAX, take_page_by_name
+from drover_worker.admin.paging import take_page_by_name
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.admin.watch_hub import WatchHub

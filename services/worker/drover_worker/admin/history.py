@@ -14,7 +14,8 @@ from drover.model.config import (
     RestartRequested,
     TargetStateChanged,
 )
-from drover_worker.admin.paging import PAGE_BYTES_MAX, number_of
+from drover.model.pages import PAGE_BYTES_MAX
+from drover_worker.admin.paging import number_of
 
 #: A config without the values of its secrets.
 Masked = Callable[[ConfigMap], Mapping[str, str]]

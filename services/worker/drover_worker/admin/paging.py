@@ -4,10 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from drover.codec.common import invalid_field
-
-PAGE_BYTES_MAX = 1024 * 1024
-PAGE_COUNT_DEFAULT = 100
-PAGE_COUNT_MAX = 1000
+from drover.model.pages import PAGE_BYTES_MAX, PAGE_SIZE_DEFAULT, PAGE_SIZE_MAX
 
 ItemT = TypeVar("ItemT")
 
@@ -27,7 +24,7 @@ def take_page(
     items: Sequence[ItemT],
     page_token: str,
     *,
-    count_max: int = PAGE_COUNT_MAX,
+    count_max: int = PAGE_SIZE_MAX,
     size_bytes: Callable[[ItemT], int] = lambda _: 0,
 ) -> tuple[Sequence[ItemT], str]:
     """A page of ``items`` and the next page's token: at most ``count_max``, at most 1 MiB.
@@ -53,8 +50,8 @@ def take_page_by_name(
     Raises:
         InvalidArgumentError: INVALID_REQUEST, a page size out of range.
     """
-    if not 0 <= page_size <= PAGE_COUNT_MAX:
-        raise invalid_field("page_size", f"must be from 0 to {PAGE_COUNT_MAX}")
+    if not 0 <= page_size <= PAGE_SIZE_MAX:
+        raise invalid_field("page_size", f"must be from 0 to {PAGE_SIZE_MAX}")
     rest = [name for name in names if name > page_token]
-    page = rest[: page_size or PAGE_COUNT_DEFAULT]
+    page = rest[: page_size or PAGE_SIZE_DEFAULT]
     return page, page[-1] if len(page) < len(rest) else ""

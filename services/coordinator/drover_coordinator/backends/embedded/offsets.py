@@ -14,6 +14,7 @@ from typing import TypeVar
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import RetentionResult
 from drover.errors import FailedPreconditionError
+from drover.model import pages
 from drover.model.claims import ClaimRequest
 from drover.model.ids import Term
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
@@ -55,7 +56,7 @@ class EmbeddedOffsets:
         page, more = await self._run(
             self._reads,
             lambda: self._store.fetch_offsets_page(
-                connector, after_partition_json=after, max_bytes=offset_store.PAGE_MAX_BYTES
+                connector, after_partition_json=after, max_bytes=pages.PAGE_BYTES_MAX
             ),
         )
         return page, page[-1].partition_json if more else ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.log.kafka.records import GroupPosition, Produced
+from drover.model import pages
 from drover.model.claims import ClaimRequest
 from drover.model.group import shard_of
 from drover.model.ids import Term
@@ -22,7 +23,6 @@ from drover.model.offsets import (
     TaskOffsets,
     TopicPartition,
 )
-from drover_coordinator import offset_store
 from drover_coordinator.backends.kafka.claims_log import ClaimsLog
 from drover_coordinator.backends.kafka.control import LazyControlTopic
 from drover_coordinator.backends.kafka.offset_topic import OffsetTopic
@@ -274,7 +274,7 @@ def page_of(found: Mapping[str, CommittedOffset], after: str) -> tuple[list[Comm
     for canonical in sorted(each for each in found if each > after):
         offset = found[canonical]
         page_bytes += size_bytes(offset)
-        if page and page_bytes > offset_store.PAGE_MAX_BYTES:
+        if page and page_bytes > pages.PAGE_BYTES_MAX:
             return page, page[-1].partition_json
         page.append(offset)
     return page, ""

@@ -16,6 +16,7 @@ from drover.model.offsets import (
     GroupOffsetPage,
     TopicPartition,
 )
+from drover.model.pages import PAGE_BYTES_MAX
 from drover_coordinator.core.groups.events import (
     CommitGroupOffsets,
     DeleteGroupOffsets,
@@ -35,8 +36,7 @@ from drover_coordinator.core.groups.records import OffsetRecord
 from drover_coordinator.core.groups.sessions import show_life
 from drover_coordinator.core.groups.subscriptions import CONSUMER, subscribed_topics
 
-PAGE_MAX_BYTES = 1024 * 1024
-PAGE_DEFAULT_SIZE = 1_000
+PAGE_SIZE_DEFAULT = 1_000
 #: The bytes of an offset in the response besides its texts.
 _POSITION_BYTES = 64
 
@@ -129,7 +129,7 @@ def _fetch_all(
             builder.fail(event.call_id, bad_page_token())
             return
         after = (topic, int(partition))
-    size = event.page_size or PAGE_DEFAULT_SIZE
+    size = event.page_size or PAGE_SIZE_DEFAULT
     left = ((at.topic, at.partition) for at in offsets if (at.topic, at.partition) > after)
     first = heapq.nsmallest(size + 1, left)
     page, more = _page((offsets[TopicPartition(*at)] for at in first), size)
@@ -143,7 +143,7 @@ def _page(found: Iterable[GroupOffset], size: int) -> tuple[tuple[GroupOffset, .
     size_bytes = 0
     for offset in found:
         size_bytes += len(offset.topic.encode()) + len(offset.metadata.encode()) + _POSITION_BYTES
-        if page and (len(page) == size or size_bytes > PAGE_MAX_BYTES):
+        if page and (len(page) == size or size_bytes > PAGE_BYTES_MAX):
             return tuple(page), True
         page.append(offset)
     return tuple(page), False

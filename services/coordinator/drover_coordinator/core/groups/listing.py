@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from drover.model.group import GroupPage
+from drover.model.pages import PAGE_SIZE_DEFAULT
 from drover_coordinator.core.groups.events import ListGroups
 from drover_coordinator.core.groups.group import Group
-from drover_coordinator.core.groups.validate import PAGE_DEFAULT_SIZE
 
 
 def page_size(asked: int, first_group_id: str | None) -> int:
     """How many groups a page takes. A group without a name is one more: no token could name it as
     the last one of a page.
     """
-    return (asked or PAGE_DEFAULT_SIZE) + (first_group_id == "")
+    return (asked or PAGE_SIZE_DEFAULT) + (first_group_id == "")
 
 
 def page_of(groups: Mapping[str, Group], event: ListGroups) -> GroupPage:

@@ -10,6 +10,7 @@ from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.group import GroupState, LeavingMember
 from drover.model.ids import TaskId
 from drover.model.offsets import TopicPartition
+from drover.model.pages import PAGE_SIZE_MAX
 from drover_coordinator.core.groups.events import (
     CommitGroupOffsets,
     DeleteGroup,
@@ -35,8 +36,6 @@ OFFSETS_PAGE_MAX_SIZE = 10_000
 TOPIC_MAX_CHARS = 249
 #: The last moment that a Timestamp can hold.
 TIME_MAX_MS = 253_402_300_799_999
-PAGE_MAX_SIZE = 1_000
-PAGE_DEFAULT_SIZE = 100
 
 #: The reason of the error is that of the first violation; earlier checks come first (rule G1).
 Faults = list[tuple[Reason, Violation]]
@@ -217,9 +216,9 @@ def check_group_deletion(event: DeleteGroupOffsets) -> InvalidArgumentError | No
 def check_list(event: ListGroups) -> InvalidArgumentError | None:
     """The page of a list."""
     faults: Faults = []
-    if not 0 <= event.page_size <= PAGE_MAX_SIZE:
+    if not 0 <= event.page_size <= PAGE_SIZE_MAX:
         faults.append(
-            _invalid("page_size", f"must be from 0 to {PAGE_MAX_SIZE}, not {event.page_size}")
+            _invalid("page_size", f"must be from 0 to {PAGE_SIZE_MAX}, not {event.page_size}")
         )
     faults += _text_faults("page_token", event.page_token, ID_MAX_CHARS, may_be_empty=True)
     return _error("ListGroups", faults)
