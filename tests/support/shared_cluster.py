@@ -26,6 +26,8 @@ ENVIRONMENT = {
     "DROVER_PLUGIN_POLL_TIMEOUT_MS": str(PLUGIN_TIMEOUT_S * 1_000),
     "DROVER_PLUGIN_STOP_TIMEOUT_MS": "6000",
 }
+#: The logger of why connectors and tasks fail.
+FAILURES = "drover.worker.failures"
 _LINES_PER_TICK = 50
 _ADMIN_MESSAGE_MAX = 2_000
 _ASKED_MAX = 5
@@ -110,6 +112,7 @@ def errors_in(log: str) -> list[str]:
     """What a service logged as an error: a defect, in a cluster that only had bad input.
 
     Spark's own words do not count: to it every row that a plugin or a full disk spoils is an error.
+    Nor does why a connector or task failed, which is its plugin's or its config's fault.
     """
     found = []
     for line in log.splitlines():
@@ -118,7 +121,8 @@ def errors_in(log: str) -> list[str]:
         elif line.startswith("{"):
             with suppress(ValueError):  # a line that a full disk has cut
                 event = json.loads(line)
-                if event.get("level") in ("error", "critical") and event.get("service") != "spark":
+                bad = event.get("level") in ("error", "critical")
+                if bad and event.get("service") != "spark" and event.get("logger") != FAILURES:
                     found.append(line)
     return found
 

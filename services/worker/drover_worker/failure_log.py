@@ -8,7 +8,7 @@ from drover_worker.core import events
 from drover_worker.core.lifecycle.work import Work
 from drover_worker.status_writer import shortened
 
-_log = structlog.get_logger("drover.worker")
+_log = structlog.get_logger("drover.worker.failures")
 
 
 class FailureLog:
