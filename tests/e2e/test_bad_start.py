@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 STORES = ("coordinator", "config-store", "status-store")
 FILES = {
-    "groups.db": "coordinator",
     "groups-3.db": "coordinator",
     "coordinators.db": "coordinator",
     "data.db": "coordinator",
