@@ -374,19 +374,19 @@ async def test_a_second_coordinator_on_the_directory_is_refused(
 
 
 async def test_a_corrupt_log_is_told_and_nothing_is_left_open(tmp_path: Path) -> None:
-    (tmp_path / "groups.db").write_bytes(b"this is no database" * 1_000)
+    (tmp_path / "groups-3.db").write_bytes(b"this is no database" * 1_000)
     for _ in range(2):
         with pytest.raises(DroverError) as caught:
             await RunningCoordinator(tmp_path).start()
         assert caught.value.reason is Reason.LOG_CORRUPT
-    (tmp_path / "groups.db").unlink()
+    (tmp_path / "groups-3.db").unlink()
     running = RunningCoordinator(tmp_path)
     await running.start()
     await running.stop()
 
 
 async def test_a_record_that_is_none_stops_the_start(tmp_path: Path) -> None:
-    log = await SqliteLog.open(tmp_path / "groups.db", SystemClock())
+    log = await SqliteLog.open(tmp_path / "groups-3.db", SystemClock())
     await log.append([LogRecord(b"\xff\xff", b"junk")])
     await log.close()
     with pytest.raises(DroverError) as caught:
