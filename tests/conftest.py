@@ -1,5 +1,6 @@
 """What all tests share: none fails because a machine is slow, and faults run when asked for."""
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -32,15 +33,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist looks for groups
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)  # before and after pytest-xdist looks for groups
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
     """Deselect the tests of faults, or all others; and share the rest out among processes."""
     select(config, items)
     for item in items:
         group = group_of(item)
         if group is not None:
             item.add_marker(pytest.mark.xdist_group(group))
+    yield
     if hasattr(config, "workerinput"):
+        lost = [each.nodeid for each in items if "@" not in each.nodeid and group_of(each)]
+        assert not lost, f"pytest-xdist did not group these tests: {lost[:3]}"
         items.sort(key=lambda item: _RANKS.get(group_of(item) or item.path.parts[_DEPTH], 0))
 
 
