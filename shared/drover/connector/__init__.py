@@ -1,6 +1,6 @@
 """The API for authors of connectors: start with ``source`` or ``sink``, then ``config_def``."""
 
-from drover.connector.config_def import (
+from drover.config.config_def import (
     REQUIRED,
     ConfigDef,
     ConfigKey,
@@ -10,6 +10,7 @@ from drover.connector.config_def import (
     ParsedConfig,
     Password,
 )
+from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf, Validator
 from drover.connector.connector import Connector, ConnectorContext
 from drover.connector.offsets import SinkOffset, TopicPartition
 from drover.connector.settings import TOPIC_NAME
@@ -22,7 +23,6 @@ from drover.connector.sink import (
 )
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
 from drover.connector.task import TaskContext
-from drover.connector.validators import All, Check, InRange, Matches, NonEmpty, OneOf, Validator
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
 from drover.errors import Violation
 

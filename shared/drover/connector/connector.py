@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from drover.connector.config_def import ConfigDef
+from drover.config.config_def import ConfigDef
 from drover.errors import Violation
 
 

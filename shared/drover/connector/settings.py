@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from drover.connector.config_def import (
+from drover.config.config_def import (
     ConfigDef,
     ConfigKey,
     ConfigType,
@@ -13,9 +13,9 @@ from drover.connector.config_def import (
     ParsedConfig,
     quote,
 )
+from drover.config.validators import All, Check, InRange, NonEmpty, OneOf
 from drover.connector.connector import Connector
 from drover.connector.sink import SinkConnector
-from drover.connector.validators import All, Check, InRange, NonEmpty, OneOf
 from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
 from drover.model.names import connector_name_violations
 

@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from enum import Enum, StrEnum
 from typing import Any, Final
 
-from drover.connector.validators import Validator
+from drover.config.validators import Validator
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.secrets import MASK
 

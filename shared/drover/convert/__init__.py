@@ -1,0 +1,1 @@
+"""Converters: between the bytes of topics and structured keys, values and headers."""

@@ -1,0 +1,60 @@
+"""What a converter is."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from drover.config.config_def import ConfigDef
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """Values of one schema: the rows they belong to, ascending, and ``field`` with their type.
+
+    ``rows`` None stands for all rows.
+    """
+
+    rows: Any | None
+    field: pa.Field
+    values: Any
+
+
+class Converter(ABC):
+    """Turns keys or values into the bytes that topics hold, and back; pickled with its config.
+
+    Both methods take any number of rows at once and raise what is wrong with any of them: whoever
+    runs them finds out which ones by asking for fewer.
+    """
+
+    version: ClassVar[str] = "unknown"
+    aliases: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, config: Mapping[str, Any], *, is_key: bool) -> None:
+        """``config`` are the parsed settings, without the prefix (``value.converter.``)."""
+        self.config = config
+        self.is_key = is_key
+
+    @classmethod
+    @abstractmethod
+    def config_def(cls) -> ConfigDef:
+        """The converter's own settings."""
+
+    @abstractmethod
+    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+        """Values, of the schema that ``field`` carries, as a binary array; null stays null unless
+        the format has a form of its own for it. ``topics`` are the records' topics.
+
+        Raises:
+            RecordError: a value cannot be written so.
+        """
+
+    @abstractmethod
+    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
+        """A binary array as structured values, one entry for each schema that is among them.
+
+        Raises:
+            RecordError: bytes are not of this format.
+        """

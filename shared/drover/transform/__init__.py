@@ -1,0 +1,1 @@
+"""Transforms and predicates: single message transforms of Kafka Connect, on Arrow batches."""
