@@ -24,6 +24,21 @@ StatusKey = str | TaskId
 
 
 @dataclass(frozen=True, slots=True)
+class RecordCounts:
+    """What became of a task's records since it was started.
+
+    read = written + filtered + dead-lettered + skipped, unless a transform makes several records of
+    one.
+    """
+
+    read_count: int = 0
+    written_count: int = 0
+    filtered_count: int = 0
+    dead_lettered_count: int = 0
+    skipped_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """One status: who says (``worker_id``, as host:port) under which ``generation``, and the
     ``version`` of the plugin where that is known.
