@@ -10,6 +10,7 @@ import pytest
 from drover.api.engine.v1 import engine_pb2
 from drover.model.ids import TaskId
 from tests.spark.engine.harness import CALL_TIMEOUT_S, PLUGINS, Harness
+from tests.spark.engine.plugins import CHATTER_COUNT, LONG
 from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="session")]
@@ -280,10 +281,14 @@ async def test_progress_is_told(engine: Harness) -> None:
     await engine.stop_task("told")
 
 
-async def test_what_plugins_print_and_log_is_in_the_log(engine: Harness) -> None:
+async def test_what_plugins_print_and_log_is_in_the_log_line_by_line(engine: Harness) -> None:
     await engine.start_task("chatty", plugin="Chatty", topic="chat")
     await engine.wait_for_records("chat", 1)
-    said = {f"the {who} {does}" for who in ("task", "executor") for does in ("prints", "logs")}
+    said = {"the task prints", "the task logs"} | {
+        f"the executor {does} {LONG} {times}"
+        for does in ("prints", "logs")
+        for times in range(CHATTER_COUNT)
+    }
 
     def heard() -> set[str]:
         return {json.loads(line)["event"] for line in engine.log}
