@@ -326,19 +326,3 @@ async def test_a_task_logs_at_the_level_that_its_connectors_module_is_given(
     await wait_until_async(heard)
     await engine.stop_task("wordy")
     await set_level("INFO")
-
-
-async def test_an_engine_whose_session_a_plugin_stopped_is_replaced(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    harness = Harness(tmp_path_factory.mktemp("stopped"))
-    await harness.start()
-    first = harness.supervisor.process_id
-    await harness.start_task(
-        "stopper", plugin="Counter", topic="stopper", fail_at="0", misbehave="stop Spark"
-    )
-    await wait_until_async(lambda: harness.exits, timeout_s=CALL_TIMEOUT_S)
-    (request,) = [each for each in harness.reports if each.HasField("replacement_requested")]
-    assert "stopped the Spark session" in request.replacement_requested.reason
-    await wait_until_async(lambda: harness.supervisor.process_id not in (None, first))
-    await harness.close()
