@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,9 @@ from tests.bench import (
     plot,
     status_writes,
 )
+from tests.bench.kafka_sides import DroverSide, source_config
+from tests.support.shared_cluster import SharedCluster
+from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.e2e
 
@@ -73,3 +77,23 @@ def test_a_part_that_does_not_exist_is_answered_with_those_that_do() -> None:
     refused = subprocess.run(command, capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "'joins'" in refused.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.asyncio(loop_scope="session")
+async def test_connectors_of_a_cluster_are_counted_as_they_come_and_go(
+    unharmed: SharedCluster,
+) -> None:
+    side, source = DroverSide(unharmed.client), source_config("idle", Path("/nowhere/in.txt"))
+
+    async def has(count: int) -> bool:
+        return await side.running_count() == count
+
+    flow_count = 2
+    await wait_until_async(partial(has, flow_count))
+    await side.create("counted", source)
+    try:
+        await wait_until_async(partial(has, flow_count + 1))
+    finally:
+        await side.delete("counted")
+    await wait_until_async(partial(has, flow_count))

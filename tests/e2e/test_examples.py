@@ -4,25 +4,21 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
-from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.repository import REPOSITORY
+from tests.support.shared_cluster import SharedCluster
 from tests.support.waiting import wait_until_async
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.spark,
     pytest.mark.timeout(1200),
-    pytest.mark.xdist_group("examples"),
 ]
 
 EXAMPLES = REPOSITORY / "examples"
-PACKAGE = EXAMPLES / "json_files"
 #: What the test has done before, in a place of its own.
 DONE_BEFORE = ("source ", "pip install ", "drover up")
 COMMAND_TIMEOUT_S = 300
@@ -53,25 +49,10 @@ async def run(*arguments: str, env: dict[str, str] | None = None) -> str:
     return output.decode()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedCluster]:
-    """A cluster beside which the example package is installed, and nothing of the repository."""
-    directory = tmp_path_factory.mktemp("examples")
-    site = directory / "site"
-    await run(
-        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"),
-        *("--no-build-isolation", "--target", str(site), str(PACKAGE)),
-    )
-    env = {"PYTHONPATH": str(site)}
-    async with embedded_cluster(directory / "cluster", workers=1, env=env) as started:
-        await started.wait_until_members()
-        yield started
-
-
-@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.asyncio(loop_scope="session")
 @pytest.mark.parametrize("page", ["README.md", "docs/connectors.md"])
 async def test_the_commands_of_the_page_work(
-    page: str, cluster: EmbeddedCluster, tmp_path: Path
+    page: str, unharmed: SharedCluster, tmp_path: Path
 ) -> None:
     here = tmp_path.as_posix()
     definitions = tmp_path / "examples"
@@ -80,26 +61,27 @@ async def test_the_commands_of_the_page_work(
         text = definition.read_text(encoding="utf-8").replace("/tmp/", f"{here}/")
         (definitions / definition.name).write_text(text)
     env = {
-        "DROVER_ADDRESS": cluster.workers[0],
+        "DROVER_ADDRESS": unharmed.cluster.workers[0],
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     wanted = steps(page)
     assert len(wanted) >= 5
-    for command, shown in wanted:
-        real = command.replace("/tmp/", f"{here}/").replace(" examples/", f" {here}/examples/")
-        if not shown:
-            await run("bash", "-c", real, env=env)
-            continue
+    try:
+        for command, shown in wanted:
+            real = command.replace("/tmp/", f"{here}/").replace(" examples/", f" {here}/examples/")
+            if not shown:
+                await run("bash", "-c", real, env=env)
+                continue
 
-        async def prints(command: str = real, shown: str = shown) -> bool:
-            return await run("bash", "-c", f"{command} || true", env=env) == shown
+            async def prints(command: str = real, shown: str = shown) -> bool:
+                return await run("bash", "-c", f"{command} || true", env=env) == shown
 
-        await wait_until_async(prints, timeout_s=COMMAND_TIMEOUT_S, describe=command)
-
-
-async def test_the_tests_of_the_example_pass() -> None:
-    said = await run(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(PACKAGE))
-    assert " passed" in said
+            await wait_until_async(prints, timeout_s=COMMAND_TIMEOUT_S, describe=command)
+    finally:
+        flow = (unharmed.flow.source, unharmed.flow.sink)
+        for each in await unharmed.client.list_connectors():
+            if each.name not in flow:
+                await unharmed.client.delete_connector(each.name)
 
 
 def test_the_connector_of_the_readme_is_that_of_the_example_and_has_at_most_40_lines() -> None:

@@ -1,4 +1,7 @@
-"""A whole cluster of real processes, killed, frozen and away while data flows."""
+"""A whole cluster of real processes, killed, frozen and away while data flows.
+
+It is the cluster that others share, and by name this is the last file that does.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -6,63 +9,61 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import pytest_asyncio
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.process import SupervisedProcess, descendants
 from drover.cli.state import DATA_DIRECTORY
 from drover.client import ConnectClient
 from drover.errors import AlreadyExistsError
-from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.flow import Flow
 from tests.support.freezing import freeze, thaw
-from tests.support.shared_cluster import errors_in, refused_for_now
+from tests.support.shared_cluster import SharedCluster, errors_in, refused_for_now
 from tests.support.waiting import wait_until_async
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.spark,
     pytest.mark.timeout(1800),
-    pytest.mark.xdist_group("survival"),
-    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.asyncio(loop_scope="session"),
 ]
 
 FAULTS = pytest.mark.faults("herder")
 OTHER = {"connector.class": "FileStreamSource", "file": "/nowhere/other.txt", "topic": "other"}
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedCluster]:
-    async with embedded_cluster(tmp_path_factory.mktemp("survival") / "cluster") as running:
-        await running.wait_until_members()
-        yield running
-
-
 @asynccontextmanager
-async def flowing(cluster: EmbeddedCluster, flow: Flow) -> AsyncIterator[ConnectClient]:
+async def more_flowing(shared: SharedCluster, flow: Flow) -> AsyncIterator[ConnectClient]:
     """Data flows all the while; at the end it has all come out, and the connectors are deleted."""
-    async with cluster.client() as client:
-        await flow.create_connectors(client)
-        async with flow.feeding():
-            await flow.wait_until_passed("before anything happens")
-            yield client
-        await flow.assert_equal()
-        for connector in (flow.source, flow.sink):
-            await client.delete_connector(connector)
+    await flow.create_connectors(shared.client)
+    async with flow.feeding():
+        await flow.wait_until_passed("before anything happens")
+        yield shared.client
+    await flow.assert_equal()
+    for connector in (flow.source, flow.sink):
+        await shared.client.delete_connector(connector)
 
 
-async def test_each_of_the_five_processes_is_killed_while_data_flows(
-    cluster: EmbeddedCluster, tmp_path: Path
+async def test_each_of_the_services_is_killed_while_data_flows(
+    shared: SharedCluster, tmp_path: Path
 ) -> None:
     flow = Flow(tmp_path, "killed")
-    async with flowing(cluster, flow):
+    async with more_flowing(shared, flow):
         for name in ("coordinator", "config-store", "status-store"):
-            await _kill(cluster, name)
+            await _kill(shared, name)
             await flow.wait_until_passed(f"after {name} was killed")
+
+
+@FAULTS
+async def test_each_of_the_workers_is_killed_while_data_flows(
+    shared: SharedCluster, tmp_path: Path
+) -> None:
+    """One kill of either kind is in test_demo.py; here both have to be members again."""
+    cluster, flow = shared.cluster, Flow(tmp_path, "killed-workers")
+    async with more_flowing(shared, flow):
         for connector in (flow.sink, flow.source):
             running = await cluster.wait_for_task(connector)
             name = cluster.worker_name(running.worker_id)
-            await _kill(cluster, name)
+            await _kill(shared, name)
             await flow.wait_until_passed(f"after {name}, which ran {connector}, was killed")
             await cluster.wait_until_members()
 
@@ -76,10 +77,11 @@ async def test_each_of_the_five_processes_is_killed_while_data_flows(
     ],
 )
 async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
-    cluster: EmbeddedCluster, tmp_path: Path, moment: str
+    shared: SharedCluster, tmp_path: Path, moment: str
 ) -> None:
+    cluster = shared.cluster
     flow = Flow(tmp_path, f"frozen-{moment.replace(' ', '-')}")
-    async with flowing(cluster, flow):
+    async with more_flowing(shared, flow):
         running = await cluster.wait_for_task(flow.source)
         frozen = cluster.worker_name(running.worker_id)
         starts, logged = cluster.process(frozen).start_count, len(cluster.log(frozen))
@@ -115,18 +117,19 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
     ],
 )
 async def test_a_service_that_is_away_for_a_while_is_waited_for(
-    cluster: EmbeddedCluster, tmp_path: Path, away: str
+    shared: SharedCluster, tmp_path: Path, away: str
 ) -> None:
+    cluster = shared.cluster
     flow = Flow(tmp_path, f"without-{away}", lines_per_tick=100)
     processes = cluster.supervisor.processes
     logged = {name: len(cluster.log(name)) for name in processes}
     starts = {name: process.start_count for name, process in processes.items()}
-    async with flowing(cluster, flow) as client:
+    async with more_flowing(shared, flow) as client:
         for connector in (flow.source, flow.sink):
             await cluster.wait_for_task(connector)
         process = cluster.process(away)
         process.hold()
-        process.kill()
+        shared.kill(away)
         if away == "coordinator":
             # after a session timeout without it a worker lets its tasks go
             await _task_states_become(client, flow, pb.RUN_STATE_UNASSIGNED)
@@ -180,12 +183,11 @@ async def _task_states_become(
     await wait_until_async(reached, timeout_s=120, describe=lambda: seen)
 
 
-async def _kill(cluster: EmbeddedCluster, name: str) -> None:
-    cluster.note_processes()
-    process = cluster.process(name)
+async def _kill(shared: SharedCluster, name: str) -> None:
+    process = shared.cluster.process(name)
     starts = process.start_count
-    process.kill()
-    await cluster.supervisor.wait_until_serving(name, start_count=starts + 1, timeout_s=120)
+    shared.kill(name)
+    await shared.cluster.supervisor.wait_until_serving(name, start_count=starts + 1, timeout_s=120)
 
 
 def _tree(process: SupervisedProcess, *, whole_tree: bool) -> list[int]:

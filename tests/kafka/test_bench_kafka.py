@@ -6,27 +6,50 @@ import pytest
 
 from tests.bench.kafka_connectors import connectors_a_second
 from tests.bench.kafka_copy import in_turn
-from tests.bench.kafka_sides import connect_side, drover_side
+from tests.bench.kafka_sides import Side, connect_side, drover_side
 from tests.bench.running import write_lines
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.jars import KafkaJars
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+LINE_COUNT = 100
 
 
-async def test_both_sides_copy_a_file_and_run_connectors(
-    kafka: Kafka, kafka_jars: KafkaJars, tmp_path: Path
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    write_lines(tmp_path / "lines.txt", LINE_COUNT)
+    return tmp_path / "lines.txt"
+
+
+@pytest.fixture
+def empty(tmp_path: Path) -> Path:
+    (tmp_path / "empty.txt").touch()
+    return tmp_path / "empty.txt"
+
+
+async def test_kafka_connect_copies_a_file_and_runs_connectors(
+    kafka: Kafka, kafka_jars: KafkaJars, source: Path, empty: Path
 ) -> None:
-    bootstrap = kafka.bootstrap
-    source, empty = tmp_path / "lines.txt", tmp_path / "empty.txt"
-    write_lines(source, 100)
-    empty.touch()
+    async with connect_side(kafka_jars, kafka.bootstrap, source.parent / "connect") as connect:
+        await assert_measured(kafka.bootstrap, source, empty, connect)
+
+
+@pytest.mark.spark
+@pytest.mark.faults("kafka")
+async def test_both_sides_copy_a_file_and_run_connectors(
+    kafka: Kafka, kafka_jars: KafkaJars, source: Path, empty: Path
+) -> None:
     async with (
-        connect_side(kafka_jars, bootstrap, tmp_path / "connect") as connect,
-        drover_side(bootstrap, tmp_path / "drover") as drover,
+        connect_side(kafka_jars, kafka.bootstrap, source.parent / "connect") as connect,
+        drover_side(kafka.bootstrap, source.parent / "drover") as drover,
     ):
-        for rates in await in_turn([drover, connect], bootstrap, source, line_count=100, rounds=0):
-            assert rates == [], "the round that warms up does not count"
-        for side in (drover, connect):
-            assert await connectors_a_second(side, empty, 2) > 0
-            assert await side.running_count() == 2
+        await assert_measured(kafka.bootstrap, source, empty, drover, connect)
+
+
+async def assert_measured(bootstrap: str, source: Path, empty: Path, *sides: Side) -> None:
+    for rates in await in_turn(sides, bootstrap, source, line_count=LINE_COUNT, rounds=0):
+        assert rates == [], "the round that warms up does not count"
+    for side in sides:
+        assert await connectors_a_second(side, empty, 2) > 0
+        assert await side.running_count() == 2

@@ -1,10 +1,13 @@
 """One running cluster for all tests of a session; data flows while they do their worst."""
 
+import asyncio
 import json
 import os
+import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,8 @@ from tests.support.cluster import EmbeddedCluster, Finished, embedded_cluster, r
 from tests.support.flow import Flow
 
 ROOT = Path(__file__).parents[2]
+#: The package of docs/connectors.md, which the cluster's workers have installed.
+EXAMPLE = ROOT / "examples" / "json_files"
 #: What a plugin may take: long enough for a task's start on a machine that stalls.
 PLUGIN_TIMEOUT_S = 12
 PLUGINS = "plugins"
@@ -41,6 +46,8 @@ class SharedCluster:
     client: ConnectClient
     flow: Flow
     directory: Path
+    #: How often tests killed which process.
+    kills: Counter[str] = field(default_factory=Counter)
 
     @property
     def plugins(self) -> Path:
@@ -72,11 +79,18 @@ class SharedCluster:
             with suppress(DroverError):
                 await self.client.delete_connector(name)
 
+    def kill(self, name: str) -> None:
+        """SIGKILL a process, which the supervisor starts again."""
+        self.cluster.note_processes()
+        self.kills[name] += 1
+        self.cluster.process(name).kill()
+
     def assert_unharmed(self) -> None:
-        """Every process is its first one and has logged no defect."""
+        """Every process lives as long as no test killed it, and has logged no defect."""
         for name, process in self.cluster.supervisor.processes.items():
             assert process.phase is ProcessPhase.SERVING, name
-            assert process.start_count == 1, f"{name} died: {self.cluster.log(name)[-3000:]}"
+            starts = 1 + self.kills[name]
+            assert process.start_count == starts, f"{name} died: {self.cluster.log(name)[-3000:]}"
             assert errors_in(self.cluster.log(name)) == [], name
 
 
@@ -133,6 +147,7 @@ async def shared_cluster(directory: Path) -> AsyncIterator[SharedCluster]:
     flow = Flow(directory, lines_per_tick=_LINES_PER_TICK)
     plugins = directory / PLUGINS
     plugins.mkdir()
+    await _install_example(plugins)
     env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join((str(ROOT), str(plugins)))}
     async with embedded_cluster(directory / "cluster", env=env) as cluster:
         await cluster.wait_until_members()
@@ -144,3 +159,11 @@ async def shared_cluster(directory: Path) -> AsyncIterator[SharedCluster]:
                 yield shared
             await flow.assert_equal()
             shared.assert_unharmed()
+
+
+async def _install_example(target: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"),
+        *("--no-build-isolation", "--target", str(target), str(EXAMPLE)),
+    )
+    assert await process.wait() == 0, f"{EXAMPLE} cannot be installed"

@@ -56,6 +56,8 @@ class Harness:
         self.store = EmbeddedStore(directory / "data.db")
         self.reports: list[engine_pb2.EngineReport] = []
         self.exits: list[EngineExit] = []
+        #: How many of the exits tests wanted.
+        self.ended_by_tests = 0
         self.log: list[bytes] = []
         #: False keeps commits waiting, as a coordinator that is away does.
         self.coordinator_there = True

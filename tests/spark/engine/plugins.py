@@ -229,6 +229,10 @@ class ManySettings(Counter):
         return []
 
 
+CHATTER_COUNT = 20
+LONG = "at length " * 150
+
+
 class ChattyTask(SourceTask):
     """Prints and logs wherever code of a plugin runs; one record."""
 
@@ -248,8 +252,10 @@ class ChattyTask(SourceTask):
 
 
 def chatter(number: int) -> Iterator[Any]:
-    print("the executor prints")  # noqa: T201 (that is the point)
-    logging.getLogger("chatty").warning("the executor logs")
+    for times in range(CHATTER_COUNT):
+        # in turn, and more than is copied at once, as lines that are cut or mixed are to be seen
+        print(f"the executor prints {LONG} {times}")  # noqa: T201 (that is the point)
+        logging.getLogger("chatty").warning(f"the executor logs {LONG} {times}")
     yield pa.RecordBatch.from_pydict({"value": [str(number)]})
 
 

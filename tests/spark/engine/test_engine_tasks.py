@@ -10,6 +10,7 @@ import pytest
 from drover.api.engine.v1 import engine_pb2
 from drover.model.ids import TaskId
 from tests.spark.engine.harness import CALL_TIMEOUT_S, PLUGINS, Harness
+from tests.spark.engine.plugins import CHATTER_COUNT, LONG
 from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="session")]
@@ -280,10 +281,14 @@ async def test_progress_is_told(engine: Harness) -> None:
     await engine.stop_task("told")
 
 
-async def test_what_plugins_print_and_log_is_in_the_log(engine: Harness) -> None:
+async def test_what_plugins_print_and_log_is_in_the_log_line_by_line(engine: Harness) -> None:
     await engine.start_task("chatty", plugin="Chatty", topic="chat")
     await engine.wait_for_records("chat", 1)
-    said = {f"the {who} {does}" for who in ("task", "executor") for does in ("prints", "logs")}
+    said = {"the task prints", "the task logs"} | {
+        f"the executor {does} {LONG} {times}"
+        for does in ("prints", "logs")
+        for times in range(CHATTER_COUNT)
+    }
 
     def heard() -> set[str]:
         return {json.loads(line)["event"] for line in engine.log}
@@ -321,19 +326,3 @@ async def test_a_task_logs_at_the_level_that_its_connectors_module_is_given(
     await wait_until_async(heard)
     await engine.stop_task("wordy")
     await set_level("INFO")
-
-
-async def test_an_engine_whose_session_a_plugin_stopped_is_replaced(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    harness = Harness(tmp_path_factory.mktemp("stopped"))
-    await harness.start()
-    first = harness.supervisor.process_id
-    await harness.start_task(
-        "stopper", plugin="Counter", topic="stopper", fail_at="0", misbehave="stop Spark"
-    )
-    await wait_until_async(lambda: harness.exits, timeout_s=CALL_TIMEOUT_S)
-    (request,) = [each for each in harness.reports if each.HasField("replacement_requested")]
-    assert "stopped the Spark session" in request.replacement_requested.reason
-    await wait_until_async(lambda: harness.supervisor.process_id not in (None, first))
-    await harness.close()

@@ -1,12 +1,14 @@
 """The jars of Apache Kafka: fetched once through mvn, kept in the folder ``.kafka``."""
 
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,23 +72,32 @@ def find_jars(
     wanted = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
     directory = cache / f"{version}-{wanted}"
     if not directory.is_dir():
-        _fetch(environ, pom=pom, target=directory)
+        cache.mkdir(parents=True, exist_ok=True)
+        with _alone_in(cache):
+            if not directory.is_dir():
+                _fetch(environ, pom=pom, target=directory)
     return KafkaJars(version, directory, java)
 
 
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One process at a time; others wait for as long as a fetch takes."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def _fetch(environ: Mapping[str, str], *, pom: Path, target: Path) -> None:
-    """Into a folder that gets its name when it is complete; of two that fetch one wins."""
+    """Into a folder that gets its name when it is complete."""
     mvn = shutil.which("mvn", path=environ.get("PATH", os.defpath))
     if mvn is None:
         raise KafkaMissingError(f"no mvn found in PATH to fetch Kafka's jars with; {_INSTALL_MVN}")
-    target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetching-") as folder:
         _copy_dependencies(mvn, environ, pom=pom, folder=Path(folder) / "jars")
-        try:
-            (Path(folder) / "jars").rename(target)
-        except OSError:
-            if not target.is_dir():
-                raise
+        (Path(folder) / "jars").rename(target)
 
 
 def _copy_dependencies(mvn: str, environ: Mapping[str, str], *, pom: Path, folder: Path) -> None:

@@ -1,5 +1,7 @@
 """Kafka's jars are fetched once, whole or not at all; the tools are stand-ins."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,9 @@ import pytest
 from tests.support.kafka.jars import find_jars
 from tests.support.kafka.missing import KafkaMissingError
 from tests.support.kafka.properties import write_properties
+from tests.support.waiting import wait_until
+
+WAIT_S = 60
 
 JAVA = """#!/bin/sh
 case "$1" in
@@ -80,16 +85,21 @@ def test_a_download_that_breaks_off_does_not_count(machine: Machine) -> None:
     assert machine.find().is_dir()
 
 
-def test_of_two_that_fetch_at_once_the_first_wins(machine: Machine) -> None:
-    machine.install("mvn", FETCHES)
-    target = machine.find()
-    (target / "kafka-clients-9.8.7.jar").unlink()
-    target.rmdir()
-    machine.install("mvn", f"{FETCHES}mkdir -p {target}\necho other > {target}/other.jar\n")
+def test_of_two_that_want_them_at_once_one_fetches_and_the_other_waits(
+    machine: Machine, tmp_path: Path
+) -> None:
+    entered, fetched = tmp_path / "entered", tmp_path / "fetched"
+    os.mkfifo(entered)
+    machine.install("mvn", f"{FETCHES}echo once >> {fetched}\nread go < {entered}\n")
+    with ThreadPoolExecutor() as both:
+        found = [both.submit(machine.find) for _ in range(2)]
+        wait_until(fetched.exists)
+        entered.write_text("go on\n")  # only one reads it, a second one would wait for ever
+        directories = {each.result(WAIT_S) for each in found}
 
-    assert machine.find() == target
-    assert [path.name for path in target.iterdir()] == ["other.jar"]
-    assert list(machine.cache.iterdir()) == [target]
+    assert len(directories) == 1
+    assert fetched.read_text() == "once\n"
+    assert list(machine.cache.iterdir()) == [*directories]
 
 
 def test_without_maven_a_line_says_what_to_install(machine: Machine) -> None:

@@ -18,6 +18,7 @@ from drover.rpc.logs import LogFormat, LogLevel, configure_logging
 from drover_worker.engine import answers
 from drover_worker.engine.engine import Engine
 from drover_worker.engine.link import HerderLink
+from drover_worker.engine.log_lines import write_whole_lines
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.session import EngineStartError, SparkEngine, start_spark
 from drover_worker.engine.settings import DIRECTORY_VARIABLE, EngineSettings, ExitCode
@@ -30,6 +31,7 @@ def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) ->
 
     Must be called from the main thread.
     """
+    write_whole_lines()
     configure_logging(
         "engine", cast("LogLevel", settings.log_level), cast("LogFormat", settings.log_format)
     )

@@ -2,7 +2,7 @@
 
 Pyspark's own daemon, whose workers die with it: a worker that runs user code does not look at its
 parent, so it would outlive a JVM that was killed. The daemon itself ends when the JVM's end of its
-standard input closes.
+standard input closes. What workers print and log goes straight into the engine's log, line by line.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import daemon
 
-from drover_worker.engine import process_tree
+from drover_worker.engine import log_lines, process_tree
 
 
 def manager() -> None:
@@ -21,7 +21,17 @@ def manager() -> None:
     """
     importlib.import_module("pandas")  # which pyspark wants for every Arrow function
     importlib.import_module("drover.dataplane.embedded")
-    os.register_at_fork(after_in_child=process_tree.die_with_parent)
+    log_lines.write_to_stderr_of_parent()
+    log_lines.write_whole_lines()
+    daemon_id = os.getpid()
+
+    def become_worker() -> None:
+        process_tree.die_with_parent()
+        if os.getppid() == daemon_id:
+            # the JVM reads the daemon's standard output, and learns the daemon's port from it
+            os.dup2(2, 1)
+
+    os.register_at_fork(after_in_child=become_worker)
     run: Any = daemon.manager
     run()
 

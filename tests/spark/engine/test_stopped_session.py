@@ -1,0 +1,20 @@
+"""The end of an engine that tests share: by name the last file, so that none waits for the next."""
+
+import pytest
+
+from tests.spark.engine.harness import CALL_TIMEOUT_S, Harness
+from tests.support.waiting import wait_until_async
+
+pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def test_an_engine_whose_session_a_plugin_stopped_is_replaced(engine: Harness) -> None:
+    first, ended = engine.supervisor.process_id, len(engine.exits)
+    await engine.start_task(
+        "stopper", plugin="Counter", topic="stopper", fail_at="0", misbehave="stop Spark"
+    )
+    await wait_until_async(lambda: len(engine.exits) > ended, timeout_s=CALL_TIMEOUT_S)
+    (request,) = [each for each in engine.reports if each.HasField("replacement_requested")]
+    assert "stopped the Spark session" in request.replacement_requested.reason
+    await wait_until_async(lambda: engine.supervisor.process_id not in (None, first))
+    engine.ended_by_tests += 1
