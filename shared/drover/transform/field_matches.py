@@ -218,9 +218,9 @@ def _number(text: str, sign: str, kind: pa.DataType) -> Any:
     if sign == "=" and rounded != number:
         return None
     if rounded >= bound:
-        rounded = bound - step
+        rounded = _EXACT.subtract(bound, step)
     elif rounded <= -bound and kind != pa.int64():
-        rounded = step - bound
+        rounded = _EXACT.subtract(step, bound)
     return pa.scalar(int(rounded) if kind == pa.int64() else rounded, kind)
 
 
