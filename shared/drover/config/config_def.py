@@ -292,7 +292,8 @@ def _parse_list(text: str) -> list[str]:
 
 def _parse_class(text: str) -> str:
     stripped = text.strip()
-    parts = stripped.replace(":", ".").split(".")
+    # Kafka Connect has classes inside of classes: MaskField$Value
+    parts = stripped.replace(":", ".").replace("$", ".").split(".")
     if not all(part.isidentifier() for part in parts):
         raise ValueError(f"must be the name of a class or its alias, not {quote(text)}")
     return stripped

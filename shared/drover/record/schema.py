@@ -159,6 +159,25 @@ def is_schemaless(arrow: pa.Field) -> bool:
     return _SCHEMALESS in (arrow.metadata or {})
 
 
+def default_of(arrow: pa.Field) -> str | None:
+    """The default of the schema that a field carries, as JSON text (see Schema)."""
+    text: bytes | None = (arrow.metadata or {}).get(_DEFAULT)
+    return text.decode() if text is not None else None
+
+
+def with_default(arrow: pa.Field, default: str | None) -> pa.Field:
+    """The field with another default, as JSON text; None takes it away."""
+    return _with_metadata(arrow, {_DEFAULT: default})
+
+
+def with_identity(
+    arrow: pa.Field, *, name: str | None = None, version: int | None = None
+) -> pa.Field:
+    """The field with another name or version of its schema; None leaves it."""
+    changes = {_NAME: name, _VERSION: str(version) if version is not None else None}
+    return _with_metadata(arrow, {key: text for key, text in changes.items() if text is not None})
+
+
 def schema_of(arrow: pa.Field) -> Schema | None:
     """The schema that an Arrow field carries; None for schemaless values.
 
@@ -194,6 +213,16 @@ def schema_of(arrow: pa.Field) -> Schema | None:
         key_schema=key_schema,
         value_schema=value_schema,
     )
+
+
+def _with_metadata(arrow: pa.Field, changes: Mapping[bytes, str | None]) -> pa.Field:
+    metadata = dict(arrow.metadata or {})
+    for key, text in changes.items():
+        metadata.pop(key, None)
+        if text is not None:
+            metadata[key] = text.encode()
+    # remove_metadata: with_metadata does not take None
+    return arrow.with_metadata(metadata) if metadata else arrow.remove_metadata()
 
 
 def _decimal_type(schema: Schema) -> pa.DataType:

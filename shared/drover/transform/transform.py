@@ -9,6 +9,15 @@ import pyarrow as pa
 from drover.config.config_def import ConfigDef
 
 
+class SettingError(ValueError):
+    """Settings that are right one by one contradict each other; ``setting`` is where to say so."""
+
+    def __init__(self, setting: str, fault: str) -> None:
+        super().__init__(f"{setting} {fault}")
+        self.setting = setting
+        self.fault = fault
+
+
 class Transform(ABC):
     """Changes records; pickled with its config, called on executors with whole batches.
 
@@ -21,7 +30,11 @@ class Transform(ABC):
     aliases: ClassVar[Sequence[str]] = ()
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """``config`` are the parsed settings, without the prefix (``transforms.NAME.``)."""
+        """``config`` are the parsed settings, without the prefix (``transforms.NAME.``).
+
+        Raises:
+            SettingError: they contradict each other. It is called to check a config, too.
+        """
         self.config = config
 
     @classmethod
@@ -46,7 +59,11 @@ class Predicate(ABC):
     aliases: ClassVar[Sequence[str]] = ()
 
     def __init__(self, config: Mapping[str, Any]) -> None:
-        """``config`` are the parsed settings, without the prefix (``predicates.NAME.``)."""
+        """``config`` are the parsed settings, without the prefix (``predicates.NAME.``).
+
+        Raises:
+            SettingError: they contradict each other. It is called to check a config, too.
+        """
         self.config = config
 
     @classmethod

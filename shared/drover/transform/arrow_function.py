@@ -1,0 +1,89 @@
+"""ArrowFunction: a Python function as a transform."""
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from drover.config.config_def import ConfigDef
+from drover.config.validators import Check
+from drover.record import RECORD_COLUMNS, RecordError
+from drover.transform.key_or_value import text_key
+from drover.transform.transform import Transform
+
+
+class ArrowFunction(Transform):
+    """Calls a function with each record batch (see drover.record); it returns one, or several."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See Transform."""
+        return ConfigDef(
+            text_key(
+                "function",
+                validator=Check(_fault),
+                documentation="Its import path: package.module:name or package.module.name.",
+            )
+        )
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        self._path: str = config["function"].strip()
+        self._function = _import(self._path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # by its path: the function itself may have no name that pickle finds
+        return type(self), (self.config,)
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """See Transform."""
+        try:
+            made = self._function(batch)
+            batches = [made] if isinstance(made, pa.RecordBatch) else list(made)
+        except RecordError:
+            raise
+        except Exception as error:
+            raise RecordError(
+                f"the function {self._path} raised {type(error).__name__}: {error}"
+            ) from error
+        for each in batches:
+            self._check(each)
+        return batches
+
+    def _check(self, made: object) -> None:
+        if not isinstance(made, pa.RecordBatch):
+            raise RecordError(
+                f"the function {self._path} must return record batches, not {type(made).__name__}"
+            )
+        missing = [name for name in RECORD_COLUMNS if name not in made.schema.names]
+        if missing:
+            raise RecordError(
+                f"the function {self._path} returned a batch without the columns"
+                f" {', '.join(missing)}: it must keep them"
+            )
+
+
+def _import(path: str) -> Callable[[pa.RecordBatch], Any]:
+    """Raises ValueError when nothing callable is there."""
+    module_name, _, name = path.rpartition(":" if ":" in path else ".")
+    if not module_name or not name:
+        raise ValueError(f"must be like package.module:function, not {path!r}")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise ValueError(f"cannot be imported: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise ValueError(f"must name a function, not a {type(found).__name__}")
+    function: Callable[[pa.RecordBatch], Any] = found
+    return function
+
+
+def _fault(path: str) -> str | None:
+    try:
+        _import(path.strip())
+    except ValueError as error:
+        return str(error)
+    return None

@@ -1,0 +1,178 @@
+"""A connector's transforms in order: their settings, and the steps that they are."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from drover.config.class_registry import ClassRegistry
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.validators import Check
+from drover.transform.registry import PREDICATES, TRANSFORMS
+from drover.transform.step import TransformStep
+from drover.transform.transform import Predicate, SettingError, Transform
+
+TRANSFORMS_KEY, PREDICATES_KEY = "transforms", "predicates"
+_TYPE, _PREDICATE, _NEGATE = "type", "predicate", "negate"
+_Plugin = type[Transform] | type[Predicate]
+
+
+def chain_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
+    """The settings of transforms and predicates that a config may have, given those it has.
+
+    Every fault is found by the setting where it is: the definition is made for this one config.
+    """
+    definition = ConfigDef(
+        _names_key(TRANSFORMS_KEY, "Transforms, in the order in which records go through them."),
+        _names_key(PREDICATES_KEY, "Predicates, which say what transforms apply to."),
+    )
+    predicates = _names(raw, PREDICATES_KEY)
+    for name in _names(raw, TRANSFORMS_KEY):
+        prefix = f"{TRANSFORMS_KEY}.{name}."
+        conditions = ConfigDef(
+            ConfigKey(
+                prefix + _PREDICATE,
+                ConfigType.STRING,
+                default=None,
+                validator=Check(lambda given: _predicate_fault(given, predicates)),
+                documentation="The predicate of the records it applies to; default: all.",
+                group=f"Transforms: {name}",
+            ),
+            ConfigKey(
+                prefix + _NEGATE,
+                ConfigType.BOOLEAN,
+                default=False,
+                validator=_always(_negate_fault(raw, prefix)),
+                documentation="Whether it applies to all other records instead.",
+                group=f"Transforms: {name}",
+            ),
+        )
+        settings = _plugin_settings(raw, TRANSFORMS, prefix, f"Transforms: {name}")
+        definition |= settings | conditions
+    for name in predicates:
+        prefix = f"{PREDICATES_KEY}.{name}."
+        definition |= _plugin_settings(raw, PREDICATES, prefix, f"Predicates: {name}")
+    return definition
+
+
+def build_chain(values: Mapping[str, Any]) -> tuple[TransformStep, ...]:
+    """The steps of a config that ``chain_config_def`` has parsed without faults."""
+    return tuple(_step(values, name) for name in values[TRANSFORMS_KEY])
+
+
+def _step(values: Mapping[str, Any], name: str) -> TransformStep:
+    prefix = f"{TRANSFORMS_KEY}.{name}."
+    found = TRANSFORMS.find(values[prefix + _TYPE])
+    predicate = values[prefix + _PREDICATE]
+    return TransformStep(
+        name=f"{TRANSFORMS_KEY}.{name} ({found.__name__})",
+        transform=found(_own_values(values, prefix, found)),
+        predicate=None if predicate is None else _predicate(values, predicate.strip()),
+        negate=values[prefix + _NEGATE],
+    )
+
+
+def _predicate(values: Mapping[str, Any], name: str) -> Predicate:
+    prefix = f"{PREDICATES_KEY}.{name}."
+    found = PREDICATES.find(values[prefix + _TYPE])
+    return found(_own_values(values, prefix, found))
+
+
+def _own_values(values: Mapping[str, Any], prefix: str, plugin: _Plugin) -> dict[str, Any]:
+    return {key.name: values[prefix + key.name] for key in plugin.config_def()}
+
+
+def _names_key(name: str, documentation: str) -> ConfigKey:
+    return ConfigKey(
+        name,
+        ConfigType.LIST,
+        default=[],
+        validator=Check(_names_fault),
+        documentation=documentation,
+        group="Transforms",
+    )
+
+
+def _names_fault(names: list[str]) -> str | None:
+    if not all(names):
+        return "must not have empty items"
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    return f"must not name {doubled[0]!r} more than once" if doubled else None
+
+
+def _names(raw: Mapping[str, str | None], key: str) -> list[str]:
+    items = (raw.get(key) or "").split(",")
+    return list(dict.fromkeys(name for each in items if (name := each.strip())))
+
+
+def _predicate_fault(given: str, predicates: list[str]) -> str | None:
+    if given.strip() in predicates:
+        return None
+    there = f"there are {', '.join(predicates)}" if predicates else "predicates names none"
+    return f"must be one of predicates, not {given!r}: {there}"
+
+
+def _negate_fault(raw: Mapping[str, str | None], prefix: str) -> str | None:
+    if raw.get(prefix + _NEGATE) is None or raw.get(prefix + _PREDICATE) is not None:
+        return None
+    return f"needs {prefix}{_PREDICATE}, which is not set"
+
+
+def _plugin_settings(
+    raw: Mapping[str, str | None],
+    registry: ClassRegistry[Any],
+    prefix: str,
+    group: str,
+) -> ConfigDef:
+    """``type`` and, when it is right, the settings of that class."""
+    fault: str | None = None
+    own: list[ConfigKey] = []
+    found: _Plugin | None = None
+    given = raw.get(prefix + _TYPE)
+    if given is not None:
+        try:
+            found = registry.find(given)
+            own = list(found.config_def())
+        except ValueError as error:
+            fault = str(error)
+        except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
+            fault = f"does not say its settings: {type(error).__name__}: {error}"
+    faults = {} if fault is None else {_TYPE: fault}
+    if found is not None and fault is None:
+        faults = dict(_contradictions(raw, prefix, found, own))
+    type_key = ConfigKey(_TYPE, ConfigType.CLASS, documentation="Its class.")
+    return ConfigDef(
+        *(
+            replace(_with_fault(key, faults.get(key.name)), name=prefix + key.name, group=group)
+            for key in (type_key, *own)
+        )
+    )
+
+
+def _contradictions(
+    raw: Mapping[str, str | None], prefix: str, plugin: _Plugin, own: Iterable[ConfigKey]
+) -> Iterator[tuple[str, str]]:
+    """What is wrong with settings of which each by itself is right."""
+    settings = {
+        name.removeprefix(prefix): text for name, text in raw.items() if name.startswith(prefix)
+    }
+    parsed = ConfigDef(*own).parse(settings)
+    if parsed.violations:
+        return
+    try:
+        plugin({key.name: parsed.values[key.name] for key in own})
+    except SettingError as error:
+        yield error.setting, error.fault
+    except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
+        yield _TYPE, f"refuses its settings: {type(error).__name__}: {error}"
+
+
+def _with_fault(key: ConfigKey, fault: str | None) -> ConfigKey:
+    if fault is None:
+        return key
+    # validators do not judge None
+    default = "" if key.default is None else key.default
+    return replace(key, default=default, validator=_always(fault))
+
+
+def _always(fault: str | None) -> Check:
+    return Check(lambda _: fault)

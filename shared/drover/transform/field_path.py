@@ -1,0 +1,78 @@
+"""Paths to fields inside of structs and maps (KIP-821)."""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.record import RecordError
+from drover.transform.structs import with_defaults
+
+
+def parse_path(text: str) -> tuple[str, ...]:
+    """The names of a dotted path. A name with dots is between backticks; a backtick that ends a
+    name only seemingly has a backslash before it.
+
+    Raises:
+        ValueError: a backtick is not closed.
+    """
+    names: list[str] = []
+    rest: str | None = text
+    while rest is not None:
+        if rest.startswith("`"):
+            name, rest = _quoted(text, rest[1:])
+        else:
+            name, dot, after = rest.partition(".")
+            rest = after if dot else None
+        names.append(name)
+    return tuple(names)
+
+
+def find_column(
+    field: pa.Field, values: Any, path: tuple[str, ...], *, replace_nulls: bool
+) -> tuple[pa.Field, Any] | None:
+    """The field at a path in structs, null where anything on the way to it is; None when the schema
+    has no such field. ``replace_nulls`` gives null fields the default of their schema.
+
+    Raises:
+        RecordError: the path leads through something that is no struct.
+    """
+    for name in path:
+        if not pa.types.is_struct(field.type):
+            raise RecordError(f"field {name!r} is looked for in {field.type}, which is no struct")
+        index = field.type.get_field_index(name)
+        if index < 0:
+            return None
+        there = pc.is_valid(values)
+        field, values = field.type.field(index), pc.struct_field(values, [index])
+        if replace_nulls:
+            values = with_defaults(field, values, there)
+    return field, values
+
+
+def find_value(value: Any, path: tuple[str, ...]) -> Any:
+    """What is at a path in maps; None when it is not there.
+
+    Raises:
+        RecordError: the path leads through something that is no map.
+    """
+    for name in path:
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise RecordError(f"field {name!r} is looked for in something that is no map")
+        value = value.get(name)
+    return value
+
+
+def _quoted(whole: str, rest: str) -> tuple[str, str | None]:
+    name, at = "", 0
+    while (at := rest.find("`", at)) >= 0:
+        closes = at + 1 == len(rest) or rest[at + 1] == "."
+        if closes and not rest[:at].endswith("\\"):
+            return name + rest[:at], rest[at + 2 :] if at + 1 < len(rest) else None
+        if closes and at + 1 < len(rest):
+            name, rest, at = name + rest[: at - 1] + "`", rest[at + 1 :], 0
+        else:
+            at += 1
+    raise ValueError(f"a backtick is not closed in {whole!r}: a name ends with ` and then a dot")

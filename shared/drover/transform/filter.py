@@ -1,0 +1,24 @@
+"""Filter: records are dropped."""
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from drover.config.config_def import ConfigDef
+from drover.transform.key_or_value import PACKAGE
+from drover.transform.transform import Transform
+
+
+class Filter(Transform):
+    """Drops every record that it gets: give it a predicate."""
+
+    aliases = (f"{PACKAGE}.Filter",)
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See Transform."""
+        return ConfigDef()
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """See Transform."""
+        return []

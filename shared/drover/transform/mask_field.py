@@ -1,0 +1,177 @@
+"""MaskField: fields keep their type and lose what they say."""
+
+import datetime
+import decimal
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.config.config_def import ConfigDef
+from drover.config.validators import NonEmpty
+from drover.record import RecordError
+from drover.record.batch import KEY, VALUE, with_column
+from drover.transform.key_or_value import (
+    REPLACE_NULL_WITH_DEFAULT,
+    FieldTransform,
+    definition,
+    kind_of,
+    list_key,
+    text_key,
+)
+from drover.transform.structs import columns_of, struct_of
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+#: The numbers that Java's BigDecimal reads.
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+#: Exponents beyond it cost memory without bound.
+_EXPONENT_MAX = 400
+
+
+class MaskField(FieldTransform):
+    """Replaces fields by the empty value of their type (0, "", false, no items), or by a text or a
+    number. Null fields stay null; fields that are not there do not matter.
+    """
+
+    purpose = "masking fields"
+    nulls_pass = False
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See Transform."""
+        return definition(
+            list_key("fields", validator=NonEmpty(), documentation="The fields to mask."),
+            text_key(
+                "replacement",
+                default=None,
+                validator=NonEmpty(),
+                documentation="What stands in their place; for numbers and texts only.",
+            ),
+        )
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        self._fields: list[str] = config["fields"]
+        replacement = config["replacement"]
+        self._replacement: str | None = None if replacement is None else replacement.strip()
+        self._replace_nulls: bool = config[REPLACE_NULL_WITH_DEFAULT.name]
+
+    def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
+        """See FieldTransform."""
+        columns = [
+            (child, self._masked(child, column) if child.name in self._fields else column)
+            for child, column in columns_of(values, replace_nulls=self._replace_nulls)
+        ]
+        return with_column(batch, field, struct_of(columns, values))
+
+    def change_maps(
+        self, batch: pa.RecordBatch, maps: list[dict[str, Any] | None]
+    ) -> pa.RecordBatch:
+        """See FieldTransform."""
+        for each in maps:
+            if each is not None:
+                each |= {name: self._masked_value(each.get(name)) for name in self._fields}
+        return self.with_maps(batch, maps)
+
+    def _masked(self, field: pa.Field, column: Any) -> Any:
+        if column.null_count == len(column):
+            return column
+        mask = self._scalar(field)
+        if not column.null_count:
+            return pa.repeat(mask, len(column))
+        return pc.if_else(pc.is_valid(column), mask, column)
+
+    def _scalar(self, field: pa.Field) -> Any:
+        kind, text = field.type, self._replacement
+        if text is None:
+            if pa.types.is_struct(kind) or _is_bytes(kind):
+                raise RecordError(f"field {field.name!r}: {kind} cannot be masked")
+            if pa.types.is_list(kind) or pa.types.is_map(kind):
+                return pa.scalar([], kind)
+            if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+                return pa.scalar("", kind)
+            return pa.scalar(0, pa.int32()).cast(kind) if _by_int32(kind) else _zero(kind)
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return pa.scalar(text, kind)
+        if pa.types.is_integer(kind):
+            return pa.scalar(_wrapped(_number(text), kind.bit_width), kind)
+        if pa.types.is_floating(kind):
+            return pa.scalar(float(_number(text)), pa.float64()).cast(kind)
+        if pa.types.is_decimal(kind):
+            try:
+                return pa.scalar(_number(text), kind)
+            except pa.ArrowInvalid as error:
+                raise RecordError(f"field {field.name!r}: {text} is no {kind}") from error
+        raise RecordError(f"field {field.name!r}: {kind} cannot be masked with a replacement")
+
+    def _masked_value(self, value: Any) -> Any:
+        text = self._replacement
+        match value:
+            case None:
+                return None
+            case bool():
+                masked: Any = False if text is None else None
+            case int():
+                masked = 0 if text is None else _wrapped(_number(text), 64)
+            case float():
+                masked = 0.0 if text is None else float(_number(text))
+            case str():
+                masked = "" if text is None else text
+            case decimal.Decimal():
+                masked = decimal.Decimal(0) if text is None else _number(text)
+            case datetime.datetime():
+                masked = _EPOCH if text is None else None
+            case datetime.date():
+                masked = _EPOCH.date() if text is None else None
+            case datetime.time():
+                masked = _EPOCH.time() if text is None else None
+            case list() | dict():
+                masked = type(value)() if text is None else None
+            case _:
+                masked = None
+        if masked is None:
+            with_it = "" if text is None else " with a replacement"
+            raise RecordError(f"{kind_of(value)} cannot be masked{with_it}")
+        return masked
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+    )  # fmt: skip
+
+
+def _by_int32(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date32(kind) or pa.types.is_time32(kind))
+
+
+def _zero(kind: pa.DataType) -> Any:
+    if pa.types.is_boolean(kind):
+        return pa.scalar(False)
+    return pa.scalar(decimal.Decimal(0) if pa.types.is_decimal(kind) else 0, kind)
+
+
+def _number(text: str) -> decimal.Decimal:
+    if not _NUMBER.fullmatch(text):
+        raise RecordError(f"a number cannot be masked with {text!r}")
+    number = decimal.Decimal(text)
+    if number.adjusted() > _EXPONENT_MAX:
+        raise RecordError(f"a number cannot be masked with {text!r}: it is too large")
+    return number
+
+
+def _wrapped(number: decimal.Decimal, bits: int) -> int:
+    """The number without its fraction, cut to ``bits`` bits as Java does."""
+    half = 1 << (bits - 1)
+    return (int(number) + half) % (2 * half) - half
+
+
+class MaskFieldKey(MaskField, side=KEY):
+    """MaskField on keys."""
+
+
+class MaskFieldValue(MaskField, side=VALUE):
+    """MaskField on values."""

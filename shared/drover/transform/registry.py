@@ -1,0 +1,45 @@
+"""Which transforms and predicates there are."""
+
+from collections.abc import Sequence
+
+from drover.config.class_registry import ClassRegistry
+from drover.transform.transform import Predicate, Transform
+
+
+def _transforms() -> Sequence[type[Transform]]:
+    # imported when first asked for: a cluster without transforms does not need them
+    from drover.transform.arrow_function import ArrowFunction
+    from drover.transform.extract_field import ExtractFieldKey, ExtractFieldValue
+    from drover.transform.filter import Filter
+    from drover.transform.flatten import FlattenKey, FlattenValue
+    from drover.transform.header_transforms import (
+        DropHeaders,
+        HeaderFromKey,
+        HeaderFromValue,
+        InsertHeader,
+    )
+    from drover.transform.hoist_field import HoistFieldKey, HoistFieldValue
+    from drover.transform.insert_field import InsertFieldKey, InsertFieldValue
+    from drover.transform.mask_field import MaskFieldKey, MaskFieldValue
+    from drover.transform.replace_field import ReplaceFieldKey, ReplaceFieldValue
+    from drover.transform.set_schema_metadata import SetSchemaMetadataKey, SetSchemaMetadataValue
+    from drover.transform.value_to_key import ValueToKey
+
+    return (
+        ArrowFunction, DropHeaders, ExtractFieldKey, ExtractFieldValue, Filter, FlattenKey,
+        FlattenValue, HeaderFromKey, HeaderFromValue, HoistFieldKey, HoistFieldValue,
+        InsertFieldKey, InsertFieldValue, InsertHeader, MaskFieldKey, MaskFieldValue,
+        ReplaceFieldKey, ReplaceFieldValue, SetSchemaMetadataKey, SetSchemaMetadataValue,
+        ValueToKey,
+    )  # fmt: skip
+
+
+def _predicates() -> Sequence[type[Predicate]]:
+    from drover.transform.field_matches import FieldMatches, FieldMatchesKey
+    from drover.transform.predicates import HasHeaderKey, RecordIsTombstone
+
+    return FieldMatches, FieldMatchesKey, HasHeaderKey, RecordIsTombstone
+
+
+TRANSFORMS: ClassRegistry[Transform] = ClassRegistry("transform", "drover.transforms", _transforms)
+PREDICATES: ClassRegistry[Predicate] = ClassRegistry("predicate", "drover.predicates", _predicates)

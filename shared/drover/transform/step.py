@@ -1,0 +1,89 @@
+"""One transform of a chain, applied to the records that its predicate chooses."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.transform.transform import Predicate, Transform
+
+#: A column that says which row of the whole batch each row is, while a transform has some of them.
+_ROW = "\u0000row"
+
+
+@dataclass(frozen=True, slots=True)
+class TransformStep:
+    """A step of a pipeline (see drover.pipeline.Step).
+
+    It applies to the records that the predicate matches; with ``negate`` to all others.
+    """
+
+    name: str
+    transform: Transform
+    predicate: Predicate | None = None
+    negate: bool = False
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """The records after the transform, in their order.
+
+        Raises:
+            RecordError: a record cannot be transformed.
+        """
+        if self.predicate is None:
+            return self.transform(batch)
+        chosen = self.predicate.matches(batch)
+        if self.negate:
+            chosen = pc.invert(chosen)
+        count = pc.sum(chosen).as_py() or 0
+        if count == batch.num_rows:
+            return self.transform(batch)
+        if count == 0:
+            return [batch]
+        rows = pa.array(range(batch.num_rows), pa.int64())
+        numbered = batch.append_column(_ROW, rows)
+        kept = numbered.filter(pc.invert(chosen))
+        changed = [each for each in self.transform(numbered.filter(chosen)) if each.num_rows]
+        if all(_ROW in each.schema.names for each in changed):
+            return _merged([kept, *changed])
+        # a transform that does not keep unknown columns
+        return self._by_runs(batch, chosen)
+
+    def _by_runs(self, batch: pa.RecordBatch, chosen: Any) -> Iterator[pa.RecordBatch]:
+        start = 0
+        for is_chosen, end in _runs(chosen):
+            part = batch.slice(start, end - start)
+            start = end
+            if is_chosen:
+                yield from self.transform(part)
+            else:
+                yield part
+
+
+def _merged(parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """The rows of all parts, ordered by _ROW, as they are within each part already.
+
+    One batch if all parts have one schema, else a batch for each run of rows of one part.
+    """
+    if len(parts) == 1:
+        return [parts[0].drop_columns(_ROW)]
+    order = pc.sort_indices(pa.concat_arrays([each.column(_ROW) for each in parts]))
+    plain = [each.drop_columns(_ROW) for each in parts]
+    if all(each.schema.equals(plain[0].schema, check_metadata=True) for each in plain):
+        return [pa.concat_batches(plain).take(order)]
+    owners = pa.concat_arrays(
+        [pa.repeat(pa.scalar(index), each.num_rows) for index, each in enumerate(plain)]
+    )
+    merged, starts, at = [], [0] * len(plain), 0
+    for owner, end in _runs(owners.take(order)):
+        merged.append(plain[owner].slice(starts[owner], end - at))
+        starts[owner] += end - at
+        at = end
+    return merged
+
+
+def _runs(values: Any) -> Iterator[tuple[Any, int]]:
+    """Each run of equal values, with the row behind its last one."""
+    encoded = pc.run_end_encode(values)
+    yield from zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True)

@@ -1,0 +1,71 @@
+"""Moving the columns of struct arrays; nothing here looks at single rows."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.record import RecordError
+from drover.record.json_form import from_json
+from drover.record.schema import default_of, schema_of, with_default
+
+Column = tuple[pa.Field, Any]
+
+
+def columns_of(values: Any, *, replace_nulls: bool = False) -> list[Column]:
+    """The fields of a struct array; ``replace_nulls`` gives nulls the default of their schema.
+
+    Where the struct itself is null a column has any value.
+    """
+    found = []
+    for index in range(values.type.num_fields):
+        field, column = values.type.field(index), values.field(index)
+        found.append((field, with_defaults(field, column) if replace_nulls else column))
+    return found
+
+
+def with_defaults(field: pa.Field, column: Any, where: Any = None) -> Any:
+    """The column with the default of the field's schema for nulls (``where`` it is true)."""
+    text = default_of(field)
+    if text is None or not column.null_count:
+        return column
+    schema = schema_of(field)
+    assert schema is not None
+    default = pa.scalar(from_json(schema, json.loads(text)), column.type)
+    missing = pc.is_null(column)
+    return pc.if_else(missing if where is None else pc.and_(missing, where), default, column)
+
+
+def struct_of(columns: Sequence[Column], like: Any) -> Any:
+    """A struct array of these columns, null where ``like`` is.
+
+    Raises:
+        RecordError: two columns have the same name, or one has none.
+    """
+    names = [field.name for field, _ in columns]
+    if len(set(names)) < len(names):
+        doubled = sorted({name for name in names if names.count(name) > 1})
+        raise RecordError(f"there would be more than one field called {doubled[0]!r}")
+    if "" in names:
+        raise RecordError("there would be a field without a name")
+    if not columns:
+        # from_arrays cannot know how many rows there are
+        return pa.array(
+            [{} if valid else None for valid in like.is_valid().to_pylist()], pa.struct([])
+        )
+    return pa.StructArray.from_arrays(
+        [column for _, column in columns],
+        fields=[field for field, _ in columns],
+        mask=like.is_null() if like.null_count else None,
+    )
+
+
+def rebuilt_field(field: pa.Field, values: Any) -> pa.Field:
+    """The field of changed structs: name, version, doc and parameters of the schema stay.
+
+    The schema is required and has no default, as those that Kafka Connect rebuilds; a null among
+    the values is a tombstone.
+    """
+    return with_default(field, None).with_type(values.type).with_nullable(False)
