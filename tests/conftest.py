@@ -41,17 +41,19 @@ def pytest_collection_modifyitems(
     select(config, items)
     for item in items:
         group = group_of(item)
-        if group is not None:
+        if group is not None and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
     yield
     if hasattr(config, "workerinput"):
         lost = [each.nodeid for each in items if "@" not in each.nodeid and group_of(each)]
         assert not lost, f"pytest-xdist did not group these tests: {lost[:3]}"
-        items.sort(key=lambda item: _RANKS.get(group_of(item) or item.path.parts[_DEPTH], 0))
+        items.sort(key=_rank)
 
 
 def group_of(item: pytest.Item) -> str | None:
     """Which tests run in the same process as this one, since they share what starts slowly."""
+    if own := item.get_closest_marker("xdist_group"):
+        return str(own.args[0])
     if item.get_closest_marker("kafka") or item.path.is_relative_to(_HERE / "kafka"):
         return "kafka"
     if "shared" in getattr(item, "fixturenames", ()):
@@ -59,6 +61,10 @@ def group_of(item: pytest.Item) -> str | None:
     if item.path.is_relative_to(_HERE / "spark"):
         return "spark"
     return None
+
+
+def _rank(item: pytest.Item) -> int:
+    return _RANKS.get(group_of(item) or "", _RANKS.get(item.path.parts[_DEPTH], 0))
 
 
 def select(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -33,7 +33,7 @@ from tests.support.store_process import OnKafka, StoreProcess, assert_kept, writ
 from tests.support.waiting import wait_until_async
 
 #: Three brokers have to come up for the first test.
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("leader_moves")]
 
 #: Leads what the tests write, and the broker that has the transactions and consumer groups.
 LEADER, COORDINATOR = 2, 3

@@ -22,7 +22,6 @@ from drover.testing import raises_reason, read_all
 from tests.support.addresses import HOST, free_ports
 from tests.support.kafka.broker import BrokerOptions, KafkaBroker
 from tests.support.kafka.callers import Caller, assert_all_kept, calling
-from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, create_topic
 from tests.support.kafka.clients import read_all as read_topic
 from tests.support.kafka.following import Following
@@ -37,6 +36,9 @@ from tests.support.kafka.relay import (
     Relay,
 )
 from tests.support.waiting import wait_until_async
+
+#: They have a broker of their own.
+pytestmark = pytest.mark.xdist_group("lost_answers")
 
 #: The first one may come before the transaction before is complete.
 SEVERAL_TRIES_S = 6.0
@@ -192,10 +194,10 @@ class Deaf:
 
 
 async def test_a_consumer_that_stands_still_is_replaced(
-    kafka: Kafka, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+    relay: Relay, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drover.log.kafka.reader.TOPIC_CHECK_S", 0.5)
-    async with LogOnKafka.opened(kafka.bootstrap, topic_prefix) as on_kafka:
+    async with LogOnKafka.opened(relay.bootstrap, topic_prefix) as on_kafka:
         log, client = on_kafka.log, on_kafka.client
         assert isinstance(log, FollowedKafkaLog)
         await log.append([LogRecord(b"before", b"v")])
