@@ -206,7 +206,7 @@ class DatagenSource(SourceConnector):
                     QUICKSTART, f"is required ({', '.join(QUICKSTARTS)}), or columns in {SCHEMA}"
                 )
             )
-        elif quickstart is None and TOPIC in config and config[TOPIC] is None:
+        elif ddl is not None and TOPIC in config and config[TOPIC] is None:
             faults.append(Violation(TOPIC, f"is required with {SCHEMA}"))
         ddl = ddl or QUICKSTARTS.get(quickstart or "")
         if ddl is not None:
