@@ -41,6 +41,12 @@ class FileIdentity:
     head_bytes: int = 0
     head_crc32: int = 0
 
+    @classmethod
+    def of(cls, descriptor: int, head_bytes: int) -> "FileIdentity":
+        """The identity of an open file, by so many of its first bytes."""
+        inode = os.fstat(descriptor).st_ino
+        return cls(inode, head_bytes, _checksum(descriptor, head_bytes))
+
     def matches(self, descriptor: int) -> bool:
         """Whether the open file is this one."""
         if os.fstat(descriptor).st_ino != self.inode:
