@@ -27,5 +27,6 @@ RUN pip install --no-cache-dir --constraint /wheels/constraints.txt \
 WORKDIR /app
 USER drover
 VOLUME /var/drover
-ENV PYTHONUNBUFFERED=1
+# below which directories connectors may read and write files
+ENV PYTHONUNBUFFERED=1 DROVER_FILE_ROOTS=/files
 CMD ["python", "-m", "drover_worker"]

@@ -43,6 +43,8 @@ class WorkerSettings(ServiceSettings):
             checking a config, making task configs. What takes longer is given up.
         plugin_poll_timeout_ms: How long one poll() of a source task may take.
         plugin_stop_timeout_ms: How long a stop() may take, and the batch that it waits for.
+        file_roots: Below which directories connectors may read and write files, with commas
+            between. By default any while the worker listens on loopback only, else none.
         spark_master: As spark.master.
         spark_conf: More Spark settings, as a JSON object.
     """
@@ -60,6 +62,7 @@ class WorkerSettings(ServiceSettings):
     plugin_call_timeout_ms: PositiveMs = 30_000
     plugin_poll_timeout_ms: PositiveMs = 60_000
     plugin_stop_timeout_ms: PositiveMs = 5_000
+    file_roots: str | None = None
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
 
@@ -100,6 +103,16 @@ class WorkerSettings(ServiceSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _roots_absolute(self) -> "WorkerSettings":
+        for root in (self.file_roots or "").split(","):
+            if root.strip() and not root.strip().startswith("/"):
+                raise ValueError(
+                    f"DROVER_FILE_ROOTS must list absolute paths, not {root.strip()!r}: connectors "
+                    "run in any directory"
+                )
+        return self
+
     def herder_settings(self, worker_id: str, internal_url: str = "") -> HerderSettings:
         """What the herder's core is told."""
         return HerderSettings(
@@ -112,10 +125,12 @@ class WorkerSettings(ServiceSettings):
 
     def engine_settings(self) -> EngineSettings:
         """What each engine is told."""
+        default_roots = "/" if _is_loopback(self.worker_listen) else ""
         return EngineSettings(
             storage=self.storage(),
             spark_master=self.spark_master,
             spark_conf=self.spark_conf,
+            file_roots=default_roots if self.file_roots is None else self.file_roots,
             log_level=self.log_level,
             log_format=self.log_format,
             limits=EngineLimits(

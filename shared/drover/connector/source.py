@@ -94,6 +94,19 @@ class SourceBatch:
     offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
     topic: str | None = None
 
+    @classmethod
+    def table(
+        cls,
+        rows: "DataFrame | ArrowRows",
+        offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]],
+        *,
+        topic: str | None = None,
+        key: str | Sequence[str] | None = None,
+    ) -> "SourceBatch":
+        """Rows whose columns are the fields of the records' values."""
+        del key
+        return cls(rows, offsets, topic)
+
 
 class SourceTask(ABC):
     """Reads one share of a source, batch by batch, on one thread.

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from drover.connectors.paths import check_opened
+
 HEAD_BYTES = 1024
 #: Of a longer line the task says that it is too long, instead of running out of memory.
 LINE_MAX_BYTES = 256 * 1024 * 1024
@@ -38,6 +40,12 @@ class FileIdentity:
     inode: int
     head_bytes: int = 0
     head_crc32: int = 0
+
+    @classmethod
+    def of(cls, descriptor: int, head_bytes: int) -> "FileIdentity":
+        """The identity of an open file, by so many of its first bytes."""
+        inode = os.fstat(descriptor).st_ino
+        return cls(inode, head_bytes, _checksum(descriptor, head_bytes))
 
     def matches(self, descriptor: int) -> bool:
         """Whether the open file is this one."""
@@ -277,6 +285,7 @@ def _open_if(path: str, identity: FileIdentity) -> int | None:
     matches = False
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        check_opened(descriptor, path)
         matches = identity.matches(descriptor)
     except FileNotFoundError:
         return None

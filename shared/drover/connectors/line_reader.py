@@ -33,7 +33,7 @@ def read_lines(wanted: ByteRange) -> Any:
     Raises:
         FileError: the file is gone, is another, or is shorter than it was.
     """
-    return split_lines(_read(wanted))
+    return split_lines(read_bytes(wanted))
 
 
 def split_lines(data: bytes) -> Any:
@@ -46,7 +46,12 @@ def split_lines(data: bytes) -> Any:
     return pc.split_pattern(whole, "\n").flatten()
 
 
-def _read(wanted: ByteRange) -> bytes:
+def read_bytes(wanted: ByteRange) -> bytes:
+    """The bytes of a range.
+
+    Raises:
+        FileError: the file is gone, is another, or is shorter than it was.
+    """
     descriptor = open_file(wanted.path, wanted.identity)
     try:
         parts = []

@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from drover.connectors.paths import check_opened, check_root
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import Term
 
@@ -49,6 +50,7 @@ class OutputFile:
     def __init__(
         self, path: str, *, connector: str, term: Term, lock_timeout_s: float = LOCK_TIMEOUT_S
     ) -> None:
+        check_root(path)
         self.path = Path(os.path.realpath(path))
         self.side_directory = self.path.parent / f".{self.path.name}.drover"
         self._connector = connector
@@ -163,6 +165,7 @@ class OutputFile:
         owner = _read_state(lock)
         descriptor, created = self._open_or_create(committed_length)
         try:
+            check_opened(descriptor, str(self.path))
             if not created:
                 size = os.fstat(descriptor).st_size
                 self._check_takeover(owner, size, committed_length, foreign=committed is not None)

@@ -35,11 +35,11 @@ class ArrowRows:
     spark: "SparkSession"
     read: Callable[[int], Iterable[Any]]
     partition_count: int
-    ddl: str
+    ddl: str | None
 
     def frame(self) -> "DataFrame":
         """The rows as a frame; nothing runs before it is used."""
-        return self._numbers().mapInArrow(_Pass(self.read, None), self.ddl)
+        return self._numbers().mapInArrow(_Pass(self.read, None), self.ddl or "value binary")
 
     def map_in_arrow(
         self, function: ArrowFunction, ddl: str, *, at_once: bool = False

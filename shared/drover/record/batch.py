@@ -11,6 +11,12 @@ KEY, VALUE, HEADERS = "key", "value", "headers"
 #: Where a source has a record from, for people ("/data/a.csv:17"); a column that may be missing.
 ORIGIN = "origin"
 
+#: Columns of a source's table that say something of the record and are no fields of its value:
+#: its topic and timestamp; where it is from (ORIGIN); why it could not be read, null when it could;
+#: and the bytes of a row that could not.
+TOPIC_COLUMN, TIMESTAMP_COLUMN = "__drover_topic", "__drover_timestamp"
+ORIGIN_COLUMN, ERROR_COLUMN, RAW_COLUMN = "__drover_origin", "__drover_error", "__drover_raw"
+
 #: In order of position; key and value are of any type, and there may be further columns.
 RECORD_COLUMNS = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS)
 

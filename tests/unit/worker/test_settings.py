@@ -34,6 +34,26 @@ def test_variables_reach_herder_and_engine(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(
+    ("listen", "roots", "given"),
+    [
+        ("127.0.0.1:7411", None, "/"),
+        ("0.0.0.0:7411", None, ""),
+        ("10.0.0.1:7411", None, ""),
+        ("10.0.0.1:7411", "/files,/data", "/files,/data"),
+    ],
+)
+def test_a_worker_on_a_network_gives_connectors_no_files_unless_told(
+    monkeypatch: pytest.MonkeyPatch, listen: str, roots: str | None, given: str
+) -> None:
+    monkeypatch.setenv("DROVER_WORKER_LISTEN", listen)
+    monkeypatch.setenv("DROVER_WORKER_ADVERTISED", listen.replace("0.0.0.0", "w"))
+    monkeypatch.setenv("DROVER_WORKER_INTERNAL_LISTEN", "127.0.0.1:7421")
+    if roots is not None:
+        monkeypatch.setenv("DROVER_FILE_ROOTS", roots)
+    assert load_settings(WorkerSettings).engine_settings().file_roots == given
+
+
+@pytest.mark.parametrize(
     ("variable", "value", "fault"),
     [
         ("DROVER_WORKER_LISTEN", "nowhere", "host:port"),
@@ -49,6 +69,7 @@ def test_variables_reach_herder_and_engine(monkeypatch: pytest.MonkeyPatch) -> N
         ("DROVER_SESSION_TIMEOUT_MS", "soon", "integer"),
         ("DROVER_SPARK_CONF", "not json", "DROVER_SPARK_CONF must be a JSON object"),
         ("DROVER_SPARK_CONF", '{"spark.cores.max": 2}', "DROVER_SPARK_CONF spark.cores.max: "),
+        ("DROVER_FILE_ROOTS", "/files,data", "absolute paths, not 'data'"),
         ("DROVER_GROUP_ID", "g" * 256, "255"),
     ],
 )

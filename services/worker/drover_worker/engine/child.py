@@ -18,6 +18,7 @@ import structlog
 import drover
 import drover_worker
 from drover.api.engine.v1 import engine_pb2
+from drover.connectors.paths import ROOTS_VARIABLE
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.settings import (
     DIRECTORY_PREFIX,
@@ -205,6 +206,7 @@ class EngineChild:
             **os.environ,
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUNBUFFERED": "1",
+            ROOTS_VARIABLE: self._settings.file_roots,
             SETTINGS_VARIABLE: self._settings.to_json(),
             TREE_VARIABLE: self._tree_id,
             DIRECTORY_VARIABLE: str(self._directory),

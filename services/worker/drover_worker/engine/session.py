@@ -16,6 +16,7 @@ from pyspark.serializers import UTF8Deserializer, read_int
 from pyspark.sql import SparkSession
 
 from drover.cli.java_check import JavaUnusableError, find_java
+from drover.connectors.paths import ROOTS_VARIABLE
 from drover.log.storage import EmbeddedStorage
 from drover_worker.engine.settings import EngineSettings, ExitCode
 
@@ -162,6 +163,9 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
         conf["spark.python.daemon.module"] = "drover_worker.engine.python_daemon"
         # the JVM mostly plans and waits: threads of its own for garbage would take cores away
         conf["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
+    else:
+        # executors here have the engine's environment; elsewhere they have to be told
+        conf[f"spark.executorEnv.{ROOTS_VARIABLE}"] = settings.file_roots or ","
     return {**conf, **settings.spark_conf, "spark.master": settings.spark_master}
 
 

@@ -81,6 +81,8 @@ class EngineSettings:
         spark_master: As spark.master, such as ``local[*]``.
         spark_conf: More Spark settings; they win over the engine's own.
         python_executable: Runs the engine and Spark's Python workers.
+        file_roots: The directories in which connectors may use files, with commas between; none
+            when empty.
         log_level: DEBUG, INFO, WARNING or ERROR.
         log_format: ``json`` or ``text``.
         limits: Bounds on plugin code.
@@ -90,6 +92,7 @@ class EngineSettings:
     spark_master: str = "local[*]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     python_executable: str = sys.executable
+    file_roots: str = "/"
     log_level: str = "INFO"
     log_format: str = "json"
     limits: EngineLimits = field(default_factory=EngineLimits)

@@ -1,0 +1,213 @@
+"""Pieces of files that executors read as rows; each tells of rows that it cannot read."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import fastavro
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from drover.connectors.avro_types import arrow_schema, plain_records
+from drover.connectors.ddl import parse_ddl
+from drover.connectors.line_files import ByteRange, FileError, open_file
+from drover.connectors.line_reader import read_bytes
+from drover.connectors.paths import check_opened
+from drover.connectors.text_rows import TextOptions, parse_text
+from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
+
+_ARROW_ROWS = 65_536
+_AVRO_ROWS = 8192
+
+
+class Unit(Protocol):
+    """A piece of a file; picklable."""
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes are read."""
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Its rows, each batch with ORIGIN_COLUMN; batches with ERROR_COLUMN are of bad rows."""
+
+
+@dataclass(frozen=True)
+class UnitReader:
+    """Reads groups of units by their number; for ArrowRows."""
+
+    groups: tuple[tuple[Unit, ...], ...]
+
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a group, in order."""
+        for each in self.groups[number]:
+            yield from each.read()
+
+
+@dataclass(frozen=True, slots=True)
+class FileFault:
+    """A file that cannot be read: a row that says why."""
+
+    path: str
+    error: str
+    size_bytes: int = 0
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """One bad row."""
+        yield _bad_rows([(self.path, b"", self.error)])
+
+
+@dataclass(frozen=True, slots=True)
+class TextRange:
+    """Whole lines of a file, the first of which is ``first_line`` (from 1)."""
+
+    range: ByteRange
+    first_line: int
+    options: TextOptions
+
+    @property
+    def size_bytes(self) -> int:
+        """See Unit."""
+        return self.range.size_bytes
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """See Unit."""
+        path = self.range.path
+        try:
+            data = read_bytes(self.range)
+        except FileError as error:
+            yield _bad_rows([(f"{path}:{self.first_line}", b"", f"cannot be read: {error}")])
+            return
+        parsed = parse_text(data, self.options)
+        for batch, lines in parsed.rows:
+            yield _with_origin(batch, path, pa.array(lines + self.first_line))
+        if parsed.bad:
+            yield _bad_rows(
+                [
+                    (f"{path}:{each.line + self.first_line}", each.raw, each.error)
+                    for each in parsed.bad
+                ]
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroups:
+    """Row groups ``start`` to ``end`` - 1 of a Parquet file of ``file_bytes``."""
+
+    path: str
+    file_bytes: int
+    start: int
+    end: int
+    first_row: int
+    size_bytes: int
+    ddl: str | None
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """See Unit; the origin's number is that of the row, from 1."""
+        row = self.first_row
+        try:
+            with open_checked(self.path) as file:
+                if os.fstat(file.fileno()).st_size != self.file_bytes:
+                    raise FileError("was replaced while it was read")
+                groups = list(range(self.start, self.end))
+                batches = pq.ParquetFile(file).iter_batches(_ARROW_ROWS, groups, use_threads=False)
+                for batch in batches:
+                    shaped = _shaped(batch, self.ddl)
+                    yield _with_origin(shaped, self.path, _numbers(row, batch.num_rows))
+                    row += batch.num_rows
+        except (OSError, pa.ArrowException) as error:
+            yield _bad_rows([(f"{self.path}:{row}", b"", _cannot_be_read(error))])
+
+
+@dataclass(frozen=True, slots=True)
+class AvroBlocks:
+    """Whole blocks of an Avro file: bytes ``range.start`` to ``range.end`` - 1."""
+
+    range: ByteRange
+    first_row: int
+    ddl: str | None
+
+    @property
+    def size_bytes(self) -> int:
+        """See Unit."""
+        return self.range.size_bytes
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """See Unit; the origin's number is that of the record, from 1."""
+        path, row = self.range.path, self.first_row
+        try:
+            with os.fdopen(open_file(path, self.range.identity), "rb") as file:
+                blocks = fastavro.block_reader(file)
+                schema = arrow_schema(blocks.writer_schema)
+                file.seek(self.range.start)
+                rows: list[Any] = []
+                for block in blocks:
+                    rows += block
+                    done = block.offset + block.size >= self.range.end
+                    if rows and (done or len(rows) >= _AVRO_ROWS):
+                        batch = pa.RecordBatch.from_pylist(plain_records(rows), schema=schema)
+                        shaped = _shaped(batch, self.ddl)
+                        yield _with_origin(shaped, path, _numbers(row, len(rows)))
+                        row += len(rows)
+                        rows = []
+                    if done:
+                        break
+        except Exception as error:  # noqa: BLE001 - what the decoder raises on damaged data
+            yield _bad_rows([(f"{path}:{row}", b"", _cannot_be_read(error))])
+
+
+def open_checked(path: str) -> Any:
+    """Open a file for reading, inside of the worker's roots.
+
+    Raises:
+        FileError: it cannot be; the message says why.
+    """
+    try:
+        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error}") from error
+    try:
+        check_opened(file.fileno(), path)
+    except OSError as error:
+        file.close()
+        raise FileError(f"{path} cannot be read: {error}") from error
+    return file
+
+
+def _shaped(batch: pa.RecordBatch, ddl: str | None) -> pa.RecordBatch:
+    """The columns that the setting asks for, in its types; those the file has not are null."""
+    if ddl is None:
+        return batch
+    schema = parse_ddl(ddl)
+    columns = [
+        batch.column(each.name).cast(each.type)
+        if each.name in batch.schema.names
+        else pa.nulls(batch.num_rows, each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=schema.names)
+
+
+def _numbers(first: int, count: int) -> Any:
+    return pa.array(range(first, first + count), pa.int64())
+
+
+def _with_origin(batch: pa.RecordBatch, path: str, numbers: Any) -> pa.RecordBatch:
+    origins = pc.binary_join_element_wise(path, numbers.cast(pa.string()), ":")
+    if batch.num_columns == 0:
+        return pa.RecordBatch.from_arrays([origins], names=[ORIGIN_COLUMN])
+    return batch.append_column(ORIGIN_COLUMN, origins)
+
+
+def _bad_rows(rows: list[tuple[str, bytes, str]]) -> pa.RecordBatch:
+    origins, raws, errors = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(origins), pa.array(raws, pa.binary()), pa.array(errors)],
+        names=[ORIGIN_COLUMN, RAW_COLUMN, ERROR_COLUMN],
+    )
+
+
+def _cannot_be_read(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:500]
+    return f"cannot be read from here on: {text or type(error).__name__}"

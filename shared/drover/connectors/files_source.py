@@ -1,0 +1,394 @@
+"""FilesSource: files of rows, as they come and grow, into a topic."""
+
+import glob
+import logging
+import os
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from drover.connector import (
+    TOPIC_NAME,
+    All,
+    ArrowRows,
+    Check,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    ConnectorContext,
+    Importance,
+    InRange,
+    NonEmpty,
+    OneOf,
+    SourceBatch,
+    SourceConnector,
+    SourceTask,
+    SourceTaskContext,
+    Violation,
+    balanced_groups,
+)
+from drover.connectors.datagen_source import key_columns
+from drover.connectors.ddl import ddl_fault
+from drover.connectors.file_units import Unit, UnitReader
+from drover.connectors.line_files import FileError
+from drover.connectors.paths import directory_fault
+from drover.connectors.source_files import AvroFile, ParquetFile, SourceFile, TextFile
+from drover.connectors.text_rows import CSV, JSON, TEXT, CsvOptions, TextOptions
+
+PATH = "path"
+FORMAT = "format"
+TOPIC = "topic"
+KEY = "key"
+SCHEMA = "schema"
+ORDER = "files.order"
+SETTLE_MS = "files.settle.ms"
+RESCAN_INTERVAL_MS = "rescan.interval.ms"
+DELIMITER = "csv.delimiter"
+HEADER = "csv.header"
+QUOTE = "csv.quote"
+NULL = "csv.null"
+MULTILINE = "csv.multiline"
+#: Which files a task has, as "index/count".
+TASK_SHARE = "task.share"
+
+PARQUET, AVRO = "parquet", "avro"
+_FORMATS = {
+    ".csv": CSV,
+    ".tsv": CSV,
+    ".json": JSON,
+    ".jsonl": JSON,
+    ".ndjson": JSON,
+    ".parquet": PARQUET,
+    ".avro": AVRO,
+    ".txt": TEXT,
+    ".text": TEXT,
+    ".log": TEXT,
+}
+
+_log = logging.getLogger(__name__)
+
+
+class FilesSourceTask(SourceTask):
+    """Reads its share of the files, one after the other.
+
+    Files that cannot be read are told of when nothing else is left to read, so that they hold up
+    no other.
+    """
+
+    def start(self, context: SourceTaskContext) -> None:
+        """Take up each file where its committed offset says."""
+        self._context = context
+        index, count = context.config[TASK_SHARE].split("/")
+        self._index, self._count = int(index), int(count)
+        self._committed = {
+            partition["path"]: offset
+            for partition, offset in context.offsets()
+            if "path" in partition
+        }
+        self._files: dict[str, SourceFile] = {}
+        self._pending: list[SourceFile] = []
+        self._faults: dict[str, str] = {}
+        self._next_scan_s = 0.0
+        self._ignored: set[str] = set()
+
+    def poll(self) -> SourceBatch | None:
+        """The next rows of the files, up to the limits of a batch."""
+        if time.monotonic() >= self._next_scan_s:
+            self._scan()
+            self._next_scan_s = time.monotonic() + self._context.config[RESCAN_INTERVAL_MS] / 1000
+        units, touched = self._plan()
+        if not units:
+            for path, error in self._faults.items():
+                file = self._files[path]
+                units.append(file.fail(error))
+                touched.append(file)
+            self._faults.clear()
+        return self._batch(units, touched) if units else None
+
+    def _plan(self) -> tuple[list[Unit], list[SourceFile]]:
+        config = self._context.config
+        settled_ns = time.time_ns() - config[SETTLE_MS] * 1_000_000
+        bytes_left: int = config["batch.max.bytes"]
+        units: list[Unit] = []
+        touched: list[SourceFile] = []
+        while self._pending and bytes_left > 0:
+            file = self._pending[0]
+            try:
+                planned = file.plan(
+                    max_bytes=bytes_left,
+                    max_rows=config["batch.max.records"],
+                    settled_ns=settled_ns,
+                )
+            except FileError as error:
+                planned = []
+                self._faults[file.path] = str(error)
+            if not planned:
+                self._pending.pop(0)
+                continue
+            units += planned
+            touched.append(file)
+            bytes_left -= sum(each.size_bytes for each in planned)
+        return units, list(dict.fromkeys(touched))
+
+    def _batch(self, units: list[Unit], touched: list[SourceFile]) -> SourceBatch:
+        config = self._context.config
+        spark = self._context.spark
+        groups = balanced_groups(
+            units,
+            lambda each: each.size_bytes,
+            group_count=spark.sparkContext.defaultParallelism,
+        )
+        return SourceBatch.table(
+            ArrowRows(spark, UnitReader(groups), len(groups), None),
+            [({"path": each.path}, dict(each.offset)) for each in touched],
+            topic=config[TOPIC],
+            key=key_columns(config[KEY]),
+        )
+
+    def _scan(self) -> None:
+        """Find new files, and look at every one again."""
+        config = self._context.config
+        found = [
+            path
+            for path in ordered(matching_paths(config[PATH]), by_time=config[ORDER] == "time")
+            if zlib.crc32(path.encode(errors="surrogateescape")) % self._count == self._index
+        ]
+        files = {}
+        for path in found:
+            file = self._files.get(path) or self._new_file(path)
+            if file is not None:
+                files[path] = file
+        self._files = files
+        self._pending = list(files.values())
+        self._faults.clear()
+
+    def _new_file(self, path: str) -> SourceFile | None:
+        config = self._context.config
+        offset = self._committed.get(path)
+        kind = config[FORMAT] or _FORMATS.get(Path(path).suffix.lower())
+        if kind is None:
+            self._ignore(path, "its name does not say its format, and no format is set")
+            return None
+        if not path.isprintable():
+            self._ignore(path, "its name has characters that cannot be shown: rename it")
+            return None
+        if kind == PARQUET:
+            return ParquetFile(path, config[SCHEMA], offset)
+        if kind == AVRO:
+            return AvroFile(path, config[SCHEMA], offset)
+        return TextFile(path, text_options(config, kind, path), offset)
+
+    def _ignore(self, path: str, why: str) -> None:
+        if path not in self._ignored:
+            _log.warning("%r is left out: %s", path, why)
+            self._ignored.add(path)
+
+
+class FilesSource(SourceConnector):
+    """Reads files of csv, JSON lines, Parquet, Avro or plain text: each row a record.
+
+    ``path`` is a file, a directory or a glob; new files are found as they come. Text files are read
+    as they grow, up to the last whole line. A file that was replaced is read from its start; one
+    that was renamed is a new one. A line that is no row becomes an error of its own, as errors.*
+    say; so does a file that cannot be read.
+
+    Each file is a source partition ``{"path": path}``.
+    """
+
+    version = "0.1.0"
+    aliases = ("FilesSource",)
+    structured: ClassVar[bool] = True
+    task_class = FilesSourceTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See the documentation of each key."""
+        return ConfigDef(
+            ConfigKey(
+                PATH,
+                ConfigType.STRING,
+                importance=Importance.HIGH,
+                group="Files",
+                documentation="The file, directory or glob to read, as an absolute path; in globs "
+                "** crosses directories. Of a directory names that begin with . or _ are left out.",
+                validator=All(NonEmpty(), Check(directory_fault)),
+            ),
+            ConfigKey(
+                FORMAT,
+                ConfigType.STRING,
+                default=None,
+                importance=Importance.HIGH,
+                group="Files",
+                documentation="What the files are; by default as their names end: .csv, .tsv, "
+                ".json, .jsonl, .ndjson, .parquet, .avro, .txt, .log.",
+                validator=OneOf(CSV, JSON, PARQUET, TEXT, AVRO),
+            ),
+            ConfigKey(
+                TOPIC,
+                ConfigType.STRING,
+                importance=Importance.HIGH,
+                group="Topic",
+                documentation="The topic to write to.",
+                validator=TOPIC_NAME,
+            ),
+            ConfigKey(
+                KEY,
+                ConfigType.LIST,
+                default=None,
+                group="Topic",
+                documentation="The column that is the record's key, or several, whose struct is; "
+                "without it records have no key.",
+                validator=NonEmpty(),
+            ),
+            ConfigKey(
+                SCHEMA,
+                ConfigType.STRING,
+                default=None,
+                group="Files",
+                documentation="The columns and their types, such as: id bigint, price "
+                "decimal(10,2). Columns that a file has not are null, others are left out. Without "
+                "it the types of csv and JSON are found from the first lines of each file.",
+                validator=Check(ddl_fault),
+            ),
+            ConfigKey(
+                ORDER,
+                ConfigType.STRING,
+                default="name",
+                group="Files",
+                documentation="In which order files are read: by name or by time of change.",
+                validator=OneOf("name", "time"),
+            ),
+            ConfigKey(
+                RESCAN_INTERVAL_MS,
+                ConfigType.INT,
+                default=2_000,
+                importance=Importance.LOW,
+                group="Files",
+                documentation="How often new and grown files are looked for.",
+                validator=InRange(100, 3_600_000),
+            ),
+            ConfigKey(
+                SETTLE_MS,
+                ConfigType.INT,
+                default=5_000,
+                importance=Importance.LOW,
+                group="Files",
+                documentation="A file that was not changed for so long is complete: its last line "
+                "is a line though it does not end, and if it is cut off it is damaged.",
+                validator=InRange(0, 86_400_000),
+            ),
+            *_CSV_KEYS,
+        )
+
+    def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
+        """Nothing runs here: tasks look for files themselves."""
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """Shares by the checksums of paths: a new file changes no task's config."""
+        return [{TASK_SHARE: f"{index}/{max_tasks}"} for index in range(max_tasks)]
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Delimiter and quote differ."""
+        delimiter, quote = config.get(DELIMITER), config.get(QUOTE)
+        if delimiter is not None and delimiter == quote:
+            return [Violation(QUOTE, f"must not be the same as {DELIMITER}")]
+        return ()
+
+
+def _character_fault(text: str) -> str | None:
+    if text in (r"\t", "none"):
+        return None
+    if len(text) != 1 or not text.isascii() or text in "\r\n\0":
+        return f"must be one ASCII character, or \\t, not {text[:20]!r}"
+    return None
+
+
+_CSV_KEYS = (
+    ConfigKey(
+        DELIMITER,
+        ConfigType.STRING,
+        default=None,
+        group="csv",
+        documentation="What is between two fields; a comma, or a tab in files that end in .tsv.",
+        validator=Check(_character_fault),
+    ),
+    ConfigKey(
+        HEADER,
+        ConfigType.BOOLEAN,
+        default=True,
+        group="csv",
+        documentation="Whether the first line has the columns' names; else they are called "
+        "column_1 and so on, or as schema says.",
+    ),
+    ConfigKey(
+        QUOTE,
+        ConfigType.STRING,
+        default='"',
+        group="csv",
+        documentation="What is around fields that have delimiters in them; none for nothing.",
+        validator=Check(_character_fault),
+    ),
+    ConfigKey(
+        NULL,
+        ConfigType.STRING,
+        default="",
+        group="csv",
+        documentation="The text, outside of quotes, that stands for null.",
+    ),
+    ConfigKey(
+        MULTILINE,
+        ConfigType.BOOLEAN,
+        default=False,
+        group="csv",
+        documentation="Whether quoted fields may have ends of lines in them.",
+    ),
+)
+
+
+def text_options(config: Mapping[str, Any], kind: str, path: str) -> TextOptions:
+    """How the settings say that a file of lines is read."""
+    default_delimiter = "\t" if path.lower().endswith(".tsv") else ","
+    csv = CsvOptions(
+        delimiter=(config[DELIMITER] or default_delimiter).replace(r"\t", "\t"),
+        quote="" if config[QUOTE] == "none" else config[QUOTE],
+        null=config[NULL],
+        header=config[HEADER],
+        multiline=config[MULTILINE],
+    )
+    ddl = config[SCHEMA] if kind != TEXT else None
+    return TextOptions(kind, ddl=ddl, exact=ddl is not None, csv=csv)
+
+
+def matching_paths(pattern: str) -> list[str]:
+    """The files that a path, directory or glob names; directories in them are left out."""
+    if glob.has_magic(pattern):
+        found = glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
+        return [path for path in found if not Path(path).is_dir()]
+    try:
+        with os.scandir(pattern) as entries:
+            return [
+                entry.path
+                for entry in entries
+                if not entry.name.startswith((".", "_")) and not entry.is_dir()
+            ]
+    except NotADirectoryError:
+        return [pattern]
+    except FileNotFoundError:
+        return []
+
+
+def ordered(paths: Sequence[str], *, by_time: bool) -> list[str]:
+    """By name, or by time of change and then by name; a file that is gone comes first."""
+    if not by_time:
+        return sorted(paths)
+    return sorted(paths, key=lambda path: (_changed_ns(path), path))
+
+
+def _changed_ns(path: str) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0

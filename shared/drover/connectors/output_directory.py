@@ -1,0 +1,238 @@
+"""A directory of files that are named by the offsets of their records. Standard library only.
+
+A file is ``TOPIC-PARTITION-START-END-CONNECTOR.EXT``: its records have offsets from START to
+END - 1 of a topic partition, and CONNECTOR is a checksum of the connector's name, so that several
+may share a directory.
+
+Beside them the hidden directory ``.drover`` has, for each topic partition and owner, a directory of
+files that are not in place yet. Files get into place, and out of it, only by a rename from or to
+there. Whoever takes a topic partition over moves the directories of earlier owners away first: from
+then on each rename of theirs fails, wherever they were suspended. What they did before is found and
+removed after that. So there is no lock that a suspended owner could keep.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from drover.connectors.paths import check_root
+from drover.errors import FailedPreconditionError, Reason
+from drover.model.ids import TaskId, Term
+
+_SIDE = ".drover"
+_NAME = re.compile(
+    r"(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-(?P<end>\d{20})-(?P<connector>[0-9a-f]{8})"
+    r"\.[a-z]+"
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file that is durable but hidden, and where it belongs below the directory."""
+
+    staged: str
+    directory: str
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+class OutputDirectory:
+    """The files of one connector in a directory, as one owner sees them."""
+
+    def __init__(self, path: str, *, task: TaskId, term: Term, extension: str) -> None:
+        """Make the directory.
+
+        Raises:
+            OSError: it cannot be made, or is outside of the worker's roots.
+        """
+        check_root(path)
+        self.path = Path(os.path.realpath(path))
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._tag = hashlib.blake2b(task.connector.encode(), digest_size=4).hexdigest()
+        self.staging = self.path / _SIDE / self._tag
+        self._owner = _Owner(term, task.task)
+        self._extension = extension
+        self._taken: set[tuple[str, int]] = set()
+
+    @property
+    def owner(self) -> str:
+        """How this owner's directories are called."""
+        return str(self._owner)
+
+    def take_over(self, topic: str, partition: int, start_offset: int) -> None:
+        """Become the owner of a topic partition and remove its files from ``start_offset`` on.
+
+        All offsets below are committed, none from there on.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM, an owner with a later claim has it.
+        """
+        side = self._side(topic, partition)
+        own = side / self.owner
+        own.mkdir(parents=True, exist_ok=True)
+        for each in sorted(side.iterdir()):
+            other = _Owner.parse(each.name)
+            if other is not None and other.is_later_than(self._owner):
+                shutil.rmtree(own, ignore_errors=True)
+                raise self._stale(topic, partition)
+            if other is not None and other != self._owner:
+                trash = side / f"removed-{uuid.uuid4().hex}"
+                with contextlib.suppress(FileNotFoundError):
+                    each.rename(trash)
+                shutil.rmtree(trash, ignore_errors=True)
+            elif other is None:
+                shutil.rmtree(each, ignore_errors=True)
+        self._taken.add((topic, partition))
+        self._remove_files(topic, partition, start_offset)
+        with contextlib.suppress(FileNotFoundError):
+            for left in own.iterdir():
+                left.unlink(missing_ok=True)
+
+    def check_owner(self, topic: str, partition: int) -> None:
+        """Refuse to go on when somebody else has taken the topic partition over.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM.
+        """
+        if not (self._side(topic, partition) / self.owner).is_dir():
+            raise self._stale(topic, partition)
+
+    def publish(self, files: Iterable[StagedFile]) -> None:
+        """Put files in place; durable when it returns.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM.
+            OSError: a place is outside of the worker's roots, or cannot be written.
+        """
+        made: set[Path] = set()
+        for each in files:
+            directory = self.path / each.directory
+            if directory not in made:
+                directory.mkdir(parents=True, exist_ok=True)
+                check_root(str(directory))
+                made |= {directory, *self._parents(directory)}
+            name = (
+                f"{each.topic}-{each.partition}-{each.start_offset:020d}-{each.end_offset:020d}-"
+                f"{self._tag}.{self._extension}"
+            )
+            staged = self._side(each.topic, each.partition) / self.owner / each.staged
+            try:
+                staged.rename(directory / name)
+            except FileNotFoundError:
+                raise self._stale(each.topic, each.partition) from None
+        for directory in sorted(made, reverse=True):
+            _sync(directory)
+
+    def close(self) -> None:
+        """Remove the places for files that are not in place yet."""
+        for topic, partition in self._taken:
+            shutil.rmtree(self._side(topic, partition) / self.owner, ignore_errors=True)
+            for directory in (
+                self._side(topic, partition),
+                self.staging,
+                self.staging.parent,
+            ):
+                with contextlib.suppress(OSError):
+                    directory.rmdir()  # unless another owner has something there
+        self._taken.clear()
+
+    def _remove_files(self, topic: str, partition: int, start_offset: int) -> None:
+        own = self._side(topic, partition) / self.owner
+        removed: list[Path] = []
+        for path, start, end in self._files(topic, partition):
+            if start >= start_offset:
+                try:
+                    path.rename(own / uuid.uuid4().hex)
+                except FileNotFoundError:
+                    raise self._stale(topic, partition) from None
+                removed.append(path)
+            elif end > start_offset:
+                _log.warning(
+                    "%s has records from offset %d on again, as the offsets were set back into the "
+                    "middle of it",
+                    path,
+                    start_offset,
+                )
+        if removed:
+            _log.info(
+                "%d files of %s-%d from offset %d on were not committed: removed",
+                len(removed),
+                topic,
+                partition,
+                start_offset,
+            )
+        for directory in {path.parent for path in removed}:
+            _sync(directory)
+
+    def _files(self, topic: str, partition: int) -> Iterator[tuple[Path, int, int]]:
+        """This connector's files of a topic partition, with the offsets in their names."""
+        for directory, subdirectories, names in os.walk(self.path, onerror=_raise):
+            subdirectories[:] = [each for each in subdirectories if not each.startswith(".")]
+            for name in names:
+                match = _NAME.fullmatch(name)
+                if match is None or match["connector"] != self._tag:
+                    continue
+                if (match["topic"], int(match["partition"])) == (topic, partition):
+                    yield Path(directory, name), int(match["start"]), int(match["end"])
+
+    def _parents(self, directory: Path) -> list[Path]:
+        """Directories between this one and the path, which may be new."""
+        return [each for each in directory.parents if each.is_relative_to(self.path)]
+
+    def _side(self, topic: str, partition: int) -> Path:
+        return self.staging / f"{topic}-{partition}"
+
+    def _stale(self, topic: str, partition: int) -> FailedPreconditionError:
+        return FailedPreconditionError(
+            Reason.STALE_CLAIM,
+            f"{topic}-{partition} in {self.path} was taken over under a later claim than "
+            f"{self._owner.term}",
+            metadata={"claim": str(self._owner.term)},
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Owner:
+    """A task under a claim."""
+
+    term: Term
+    task: int
+
+    def __str__(self) -> str:
+        return f"{self.term.generation}-{self.term.sequence}-{self.task}"
+
+    @classmethod
+    def parse(cls, name: str) -> "_Owner | None":
+        match = re.fullmatch(r"(\d+)-(\d+)-(\d+)", name)
+        return cls(Term(int(match[1]), int(match[2])), int(match[3])) if match else None
+
+    def is_later_than(self, other: "_Owner") -> bool:
+        """Sequences count the claims of one task; between tasks only generations can be compared,
+        and a partition moves from one to the other in a new one.
+        """
+        if self.task != other.task:
+            return self.term.generation > other.term.generation
+        return self.term > other.term
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,403 @@
+"""Writing records as files of rows, on executors.
+
+Files are written under hidden names; the task moves them to their places.
+"""
+
+import os
+import re
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from drover.connector import current_spark_partition
+from drover.connectors.json_lines import base64_texts, iso_texts, json_texts, object_texts
+from drover.record.batch import OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
+from drover.record.schema import is_schemaless
+
+PARQUET, JSON, CSV = "parquet", "json", "csv"
+
+FILES_DDL = (
+    "spark_partition int, staged string, directory string, topic string, partition int, "
+    "start_offset bigint, end_offset bigint, row_count bigint"
+)
+_SCHEMA = pa.schema(
+    [
+        ("spark_partition", pa.int32()),
+        ("staged", pa.string()),
+        ("directory", pa.string()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("start_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("row_count", pa.int64()),
+    ]
+)
+#: How much of a time a partition's name has.
+_TIME_CHARS = {"year": 4, "month": 7, "day": 10, "hour": 13}
+_NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+_DIRECTORY_MAX_BYTES = 200
+#: More files at once than this are a mistake of the setting, and more than a process may open.
+FILES_MAX = 500
+_ROW_GROUP_ROWS = 131_072
+#: Marks the schema of a column that holds JSON.
+_JSON_TEXTS = {b"drover.texts": b"json"}
+_ROW_GROUP_BYTES = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionBy:
+    """One level of directories: a field's values, or the ``unit`` of a time.
+
+    Without a field the time is the record's timestamp.
+    """
+
+    field: str | None
+    unit: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "PartitionBy":
+        """From ``city``, ``month(at)`` or ``day``.
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        match = re.fullmatch(r"(\w+)\((.+)\)", text)
+        if match is not None:
+            if match[1] not in _TIME_CHARS:
+                raise ValueError(f"must use one of {', '.join(_TIME_CHARS)}, not {match[1]!r}")
+            return cls(match[2].strip(), match[1])
+        if "(" in text or "/" in text or not text:
+            raise ValueError(f"must have fields such as city or month(at), not {text!r}")
+        return cls(None, text) if text in _TIME_CHARS else cls(text)
+
+    @property
+    def name(self) -> str:
+        """What the directories' names begin with."""
+        return self.unit or self.field or ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileLayout:
+    """How rows become files: ``rows_max`` and ``bytes_max`` bound one, 0 is no bound."""
+
+    format: str
+    partition_by: tuple[PartitionBy, ...] = ()
+    rows_max: int = 0
+    bytes_max: int = 0
+
+
+@dataclass(frozen=True)
+class RowFileWriter:
+    """Writes the records of one Spark partition; for map_in_arrow.
+
+    Each topic partition has a directory of its own below ``staging``, TOPIC-PARTITION/owner, which
+    the task has made: without it the task was taken over.
+    """
+
+    staging: str
+    owner: str
+    layout: FileLayout
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yields a row for each file; its bytes are durable then."""
+        files = _Files(self)
+        try:
+            for batch in batches:
+                files.add(batch)
+            rows = files.close()
+        except BaseException:
+            files.discard()
+            raise
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+
+
+class _Files:
+    """The files that are open, by directory, topic partition and schema."""
+
+    def __init__(self, writer: RowFileWriter) -> None:
+        self._writer = writer
+        self._open: dict[Any, _RowFile] = {}
+        self._closed: list[_RowFile] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        batch = batch.filter(pc.is_valid(batch.column(VALUE)))
+        if not batch.num_rows:
+            return
+        rows, directories = self._split(batch)
+        offsets = batch.column(OFFSET)
+        for start, end, order, directory, topic, partition in _runs(batch, directories):
+            part = rows.slice(start, end - start) if order is None else rows.take(order)
+            own = offsets.slice(start, end - start) if order is None else offsets.take(order)
+            self._write((directory, topic, partition), part, own)
+
+    def _split(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Any]:
+        """What is written of each record, and in which directory."""
+        layout = self._writer.layout
+        value = batch.schema.field(VALUE)
+        if not pa.types.is_struct(value.type) or value.type.num_fields == 0:
+            if any(each.field for each in layout.partition_by):
+                raise ValueError(
+                    f"partition.by needs values with fields, and those of topic "
+                    f"{batch.column(TOPIC)[0]} are of type {value.type}: set a converter with "
+                    "schemas"
+                )
+            return _single_column(batch.column(VALUE), value), self._directories(batch, None)
+        columns = batch.column(VALUE).flatten()
+        fields = [value.type.field(index) for index in range(value.type.num_fields)]
+        # metadata of fields is for converters; a file has types only
+        schema = pa.schema([pa.field(each.name, each.type) for each in fields])
+        rows = pa.RecordBatch.from_arrays(columns, schema=schema)
+        directories = self._directories(batch, rows)
+        in_names = {each.field for each in layout.partition_by if each.unit is None}
+        kept = [each.name for each in schema if each.name not in in_names]
+        if not kept:
+            raise ValueError(
+                f"partition.by names every field of topic {batch.column(TOPIC)[0]}: nothing is "
+                "left to write"
+            )
+        return rows.select(kept), directories
+
+    def _directories(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
+        """Where each record belongs, below the sink's path; None for all in the path itself."""
+        levels = []
+        for each in self._writer.layout.partition_by:
+            if each.field is None:
+                values = batch.column(TIMESTAMP)
+            elif rows is not None and each.field in rows.schema.names:
+                values = rows.column(each.field)
+            else:
+                found = ", ".join(rows.schema.names) if rows is not None else "none"
+                raise ValueError(
+                    f"partition.by names the field {each.field!r}, which records of topic "
+                    f"{batch.column(TOPIC)[0]} do not have; they have {found}"
+                )
+            levels.append(_level_names(each, values))
+        return pc.binary_join_element_wise(*levels, "/") if levels else None
+
+    def _write(self, key: tuple[str, str, int], rows: pa.RecordBatch, offsets: Any) -> None:
+        layout = self._writer.layout
+        at = 0
+        while at < rows.num_rows:
+            file = self._open.get((*key, rows.schema))
+            if file is None:
+                if len(self._open) >= FILES_MAX:
+                    raise ValueError(
+                        f"a batch needs more than {FILES_MAX} files: partition.by has too many "
+                        "values; choose fields with few, or larger units of time"
+                    )
+                file = _RowFile.create(self._writer, *key, schema=rows.schema)
+                self._open[*key, rows.schema] = file
+            count = rows.num_rows - at
+            if layout.rows_max:
+                count = min(count, layout.rows_max - file.row_count)
+            file.add(rows.slice(at, count), offsets.slice(at, count))
+            at += count
+            full = layout.rows_max and file.row_count >= layout.rows_max
+            if full or (layout.bytes_max and file.size_bytes() >= layout.bytes_max):
+                self._closed.append(self._open.pop((*key, rows.schema)))
+                file.close()
+
+    def close(self) -> list[dict[str, Any]]:
+        for file in self._open.values():
+            self._closed.append(file)
+            file.close()
+        self._open.clear()
+        return [each.described() for each in self._closed]
+
+    def discard(self) -> None:
+        for file in (*self._open.values(), *self._closed):
+            file.discard()
+
+
+def _runs(batch: pa.RecordBatch, directories: Any) -> Iterator[tuple[int, int, Any, str, str, int]]:
+    """The records of each topic partition and directory: a slice, or the numbers of the rows."""
+    topics, partitions = batch.column(TOPIC), batch.column(PARTITION)
+    keys = pc.binary_join_element_wise(topics, partitions.cast(pa.string()), "/")
+    if directories is not None:
+        keys = pc.binary_join_element_wise(keys, directories, "/")
+    encoded = keys.dictionary_encode()
+
+    def key_at(row: int) -> tuple[str, str, int]:
+        directory = directories[row].as_py() if directories is not None else ""
+        return directory, topics[row].as_py(), partitions[row].as_py()
+
+    if len(encoded.dictionary) == 1:
+        yield (0, batch.num_rows, None, *key_at(0))
+        return
+    indices = encoded.indices.to_numpy(zero_copy_only=False)
+    order = np.argsort(indices, kind="stable")
+    bounds = np.flatnonzero(np.diff(indices[order])) + 1
+    for rows in np.split(order, bounds):
+        yield (0, 0, pa.array(rows), *key_at(int(rows[0])))
+
+
+def _level_names(by: PartitionBy, values: Any) -> Any:
+    if by.unit is not None:
+        texts = _time_texts(by, values)
+    elif pa.types.is_nested(values.type) or pa.types.is_binary(values.type):
+        raise ValueError(f"partition.by names {by.field!r}, which is of type {values.type}")
+    else:
+        texts = values.cast(pa.string())
+    encoded = texts.dictionary_encode()
+    names = [_directory_name(by.name, text) for text in encoded.dictionary.to_pylist()]
+    null_name = f"{quote(by.name)}={_NULL_DIRECTORY}"
+    return pa.array(names, pa.string()).take(encoded.indices).fill_null(null_name)
+
+
+def _directory_name(name: str, text: str) -> str:
+    directory = f"{quote(name, safe=' ')}={quote(text, safe=' :,;@!()') or _NULL_DIRECTORY}"
+    if len(directory.encode()) > _DIRECTORY_MAX_BYTES:
+        raise ValueError(
+            f"partition.by names {name!r}, whose value {text[:40]!r}… is too long for the name of "
+            "a directory: choose another field"
+        )
+    return directory
+
+
+def _time_texts(by: PartitionBy, values: Any) -> Any:
+    assert by.unit is not None
+    kind = values.type
+    if pa.types.is_date(kind):
+        values = values.cast(pa.date32()).cast(pa.timestamp("ms"))
+    elif pa.types.is_int64(kind):
+        values = values.cast(pa.timestamp("ms"))
+    elif not pa.types.is_timestamp(kind):
+        raise ValueError(
+            f"partition.by needs a time in {by.field!r}, which is of type {kind}: convert it with "
+            "TimestampConverter"
+        )
+    texts = iso_texts(values)
+    return pc.utf8_slice_codeunits(texts, 0, _TIME_CHARS[by.unit])
+
+
+class _RowFile:
+    """A file that is being written."""
+
+    def __init__(
+        self, path: Path, format: str, schema: pa.Schema, key: tuple[str, str, int]
+    ) -> None:
+        self.row_count = 0
+        self._path = path
+        self._format = format
+        self._key = key
+        self._start: int | None = None
+        self._end = 0
+        self._file = path.open("xb")
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = self._waiting_bytes = 0
+        self._parquet = (
+            pq.ParquetWriter(self._file, schema, compression="zstd") if format == PARQUET else None
+        )
+
+    @classmethod
+    def create(
+        cls, writer: RowFileWriter, directory: str, topic: str, partition: int, *, schema: pa.Schema
+    ) -> "_RowFile":
+        staged = (
+            Path(writer.staging) / f"{topic}-{partition}" / writer.owner / f"{uuid.uuid4().hex}"
+        )
+        return cls(staged, writer.layout.format, schema, (directory, topic, partition))
+
+    def add(self, rows: pa.RecordBatch, offsets: Any) -> None:
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        self._start = first if self._start is None else min(self._start, first)
+        self._end = max(self._end, last + 1)
+        if self._parquet is not None:
+            self._waiting.append(rows)
+            self._waiting_rows += rows.num_rows
+            self._waiting_bytes += rows.nbytes
+            if self._waiting_rows >= _ROW_GROUP_ROWS or self._waiting_bytes >= _ROW_GROUP_BYTES:
+                self._flush()
+        elif self._format == JSON:
+            self._file.write(_json_lines(rows))
+        else:
+            options = pa_csv.WriteOptions(include_header=self.row_count == 0)
+            pa_csv.write_csv(_csv_columns(rows), self._file, options)
+        self.row_count += rows.num_rows
+
+    def size_bytes(self) -> int:
+        """How many bytes it has, about."""
+        return self._file.tell() + self._waiting_bytes
+
+    def close(self) -> None:
+        """Make it durable."""
+        self._flush()
+        if self._parquet is not None:
+            self._parquet.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+
+    def described(self) -> dict[str, Any]:
+        directory, topic, partition = self._key
+        return {
+            "spark_partition": current_spark_partition(),
+            "staged": self._path.name,
+            "directory": directory,
+            "topic": topic,
+            "partition": partition,
+            "start_offset": self._start,
+            "end_offset": self._end,
+            "row_count": self.row_count,
+        }
+
+    def discard(self) -> None:
+        if self._parquet is not None and not self._file.closed:
+            self._parquet.close()  # it would write when it is collected
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def _flush(self) -> None:
+        if self._parquet is not None and self._waiting:
+            self._parquet.write_table(
+                pa.Table.from_batches(self._waiting), row_group_size=_ROW_GROUP_ROWS
+            )
+        self._waiting = []
+        self._waiting_rows = self._waiting_bytes = 0
+
+
+def _single_column(values: Any, value: pa.Field) -> pa.RecordBatch:
+    """Values without fields as a column; as JSON, values without a schema are lines themselves."""
+    metadata = _JSON_TEXTS if is_schemaless(value) else None
+    if pa.types.is_struct(values.type):
+        values, metadata = json_texts(values), _JSON_TEXTS
+    return pa.RecordBatch.from_arrays(
+        [values], schema=pa.schema([(VALUE, values.type)], metadata=metadata)
+    )
+
+
+def _json_lines(rows: pa.RecordBatch) -> bytes:
+    if rows.schema.metadata == _JSON_TEXTS:
+        texts = rows.column(0)
+    else:
+        texts = object_texts(rows.schema.names, rows.columns, rows.num_rows)
+    return "\n".join([*texts.to_pylist(), ""]).encode()
+
+
+def _csv_columns(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with types that csv has a form for."""
+    columns = []
+    for column in rows.columns:
+        kind = column.type
+        if pa.types.is_nested(kind):
+            nothing = pa.scalar(None, pa.string())
+            columns.append(pc.if_else(column.is_valid(), json_texts(column), nothing))
+        elif pa.types.is_temporal(kind):
+            columns.append(iso_texts(column))
+        elif pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
+            columns.append(base64_texts(column))
+        elif pa.types.is_decimal(kind):
+            columns.append(column.cast(pa.string()))
+        else:
+            columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)

@@ -1,0 +1,369 @@
+"""Files that are read as rows: how far each was read, and what of it comes next; on the driver.
+
+The pieces are read on executors (``file_units``). A file is known again by its inode and a checksum
+of its head (Parquet: by its size and a checksum of its end), so a file that was replaced is read
+from its start.
+"""
+
+import os
+import stat
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from drover.connectors.avro_types import arrow_schema
+from drover.connectors.ddl import parse_ddl, to_ddl
+from drover.connectors.file_units import (
+    AvroBlocks,
+    FileFault,
+    RowGroups,
+    TextRange,
+    Unit,
+    open_checked,
+)
+from drover.connectors.line_files import (
+    HEAD_BYTES,
+    LINE_MAX_BYTES,
+    ByteRange,
+    FileError,
+    FileIdentity,
+)
+from drover.connectors.text_ranges import Cut, cut_records, estimated_bytes, last_end
+from drover.connectors.text_rows import CSV, TEXT, TextOptions, csv_parse_options, inferred_types
+
+#: What an executor reads at once.
+RANGE_BYTES = 4 * 1024 * 1024
+#: From so much of a file its types are found.
+_SAMPLE_BYTES = 1024 * 1024
+_HEADER_MAX_BYTES = 16 * 1024 * 1024
+_TAIL_BYTES = 1024
+#: What the offset of a file that cannot be read says: its size and time of change, and why.
+_FAILED, _ERROR = "failed", "error"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+
+
+class SourceFile(ABC):
+    """One file, and how far it was read."""
+
+    def __init__(self, path: str, offset: Mapping[str, Any] | None) -> None:
+        self.path = path
+        self.offset: dict[str, Any] = dict(offset or {})
+        self._looked: tuple[int, int] | None = None
+
+    def plan(self, *, max_bytes: int, max_rows: int, settled_ns: int) -> list[Unit]:
+        """What comes next, and ``offset`` advanced behind it; empty when there is nothing now.
+
+        A file that was not changed since ``settled_ns`` counts as complete: its last line is a line
+        though it does not end, and a file that lacks its end is damaged.
+
+        Raises:
+            FileError: it cannot be read.
+        """
+        try:
+            status = Path(self.path).stat()
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise FileError(f"cannot be read: {error}") from error
+        changed = (status.st_size, status.st_ctime_ns)
+        settled = status.st_mtime_ns <= settled_ns
+        if self.offset.get(_FAILED) == list(changed) or (settled and self._looked == changed):
+            return []
+        for name in (_FAILED, _ERROR):
+            self.offset.pop(name, None)
+        if not stat.S_ISREG(status.st_mode):
+            raise FileError("is not a regular file")
+        with open_checked(self.path) as file:
+            planned = self._plan(file, max_bytes, max_rows, complete=settled)
+        if not planned:
+            self._looked = changed if settled else None
+        return planned
+
+    def fail(self, error: str) -> Unit:
+        """Give the file up until it is changed."""
+        try:
+            status = Path(self.path).stat()
+            self.offset[_FAILED] = [status.st_size, status.st_ctime_ns]
+        except OSError:
+            self.offset[_FAILED] = [0, 0]
+        self.offset[_ERROR] = error[:500]
+        return FileFault(self.path, error)
+
+    @abstractmethod
+    def _plan(self, file: Any, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
+        """See ``plan``."""
+
+
+class TextFile(SourceFile):
+    """Lines; the offset has the byte ``position``, the number of ``lines`` before it and types."""
+
+    def __init__(
+        self, path: str, options: TextOptions, offset: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(path, offset)
+        self._given = options
+        self._options: TextOptions | None = None
+
+    def _plan(self, file: Any, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
+        descriptor = file.fileno()
+        if not self._is_same(descriptor):
+            self.offset = {}
+            self._options = None
+        if self._options is None:
+            self._options = self._opened(descriptor, complete=complete)
+            if self._options is None:
+                return []
+        size = os.fstat(descriptor).st_size
+        start, lines = self.offset["position"], self.offset["lines"]
+        if start >= size:
+            return []
+        csv = self._options.csv
+        quote = csv.quote.encode() if self._options.format == CSV and csv.multiline else b""
+        cuts = cut_records(
+            descriptor,
+            self.path,
+            start=start,
+            first_line=lines + 1,
+            max_bytes=min(max_bytes, estimated_bytes(descriptor, start, max_rows)),
+            range_bytes=RANGE_BYTES,
+            quote=quote or None,
+        )
+        if not cuts and complete:
+            tail = os.pread(descriptor, size - start, start)
+            cuts = [Cut(start, size, lines + 1, tail.count(b"\n") + 1)]
+        if not cuts:
+            return []
+        end = cuts[-1].end
+        identity = FileIdentity.of(descriptor, min(end, HEAD_BYTES))
+        self.offset |= {
+            "position": end,
+            "lines": cuts[-1].first_line + cuts[-1].line_count - 1,
+            **asdict(identity),
+        }
+        return [
+            TextRange(
+                ByteRange(self.path, identity, each.start, each.end), each.first_line, self._options
+            )
+            for each in cuts
+        ]
+
+    def _is_same(self, descriptor: int) -> bool:
+        if "inode" not in self.offset:
+            return False
+        identity = FileIdentity(
+            self.offset["inode"], self.offset["head_bytes"], self.offset["head_crc32"]
+        )
+        size: int = os.fstat(descriptor).st_size
+        return size >= self.offset["position"] and identity.matches(descriptor)
+
+    def _opened(self, descriptor: int, *, complete: bool) -> TextOptions | None:
+        """How to read the file; sets the offset to the first line of data. None: not yet known."""
+        head = os.pread(descriptor, _SAMPLE_BYTES, 0)
+        if head.startswith(_UTF16_MARKS):
+            raise FileError("is UTF-16: convert it to UTF-8")
+        options = self._given
+        begin = 0
+        if options.format == CSV:
+            first = _first_line(descriptor, head, complete=complete)
+            if first is None:
+                return None
+            options = replace(options, names=_column_names(first, options))
+            begin = len(first) if options.csv.header else 0
+        if "position" not in self.offset:
+            identity = FileIdentity.of(descriptor, min(begin, HEAD_BYTES))
+            self.offset = {"position": begin, "lines": 1 if begin else 0, **asdict(identity)}
+        if options.ddl is None and options.format != TEXT:
+            ddl = self.offset.get("schema")
+            if ddl is None:
+                sample = _sample(descriptor, begin, options, complete=complete)
+                if not sample:
+                    return None
+                ddl = self.offset["schema"] = to_ddl(inferred_types(sample, options))
+            options = replace(options, ddl=ddl or None)
+        return options
+
+
+class ParquetFile(SourceFile):
+    """Row groups; the offset has the number of the next one as ``position``, and ``rows``."""
+
+    def __init__(self, path: str, ddl: str | None, offset: Mapping[str, Any] | None = None) -> None:
+        super().__init__(path, offset)
+        self._ddl = ddl
+
+    def _plan(self, file: Any, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
+        size = os.fstat(file.fileno()).st_size
+        tail = zlib.crc32(os.pread(file.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)))
+        known = {"size": size, "tail_crc32": tail}
+        if known.items() <= self.offset.items() and self.offset["done"]:
+            return []
+        try:
+            metadata = pq.ParquetFile(file).metadata
+        except (OSError, pa.ArrowException) as error:
+            if not complete:
+                return []  # it is being written
+            raise FileError(f"is no whole Parquet file: {error}") from error
+        if not known.items() <= self.offset.items():
+            self.offset = {"position": 0, "rows": 0, "done": False, **known}
+        units: list[Unit] = []
+        group, row = self.offset["position"], self.offset["rows"]
+        bytes_left, rows_left = max_bytes, max_rows
+        while group < metadata.num_row_groups and bytes_left > 0 and rows_left > 0:
+            each = metadata.row_group(group)
+            units.append(
+                RowGroups(
+                    self.path, size, group, group + 1, row + 1, each.total_byte_size, self._ddl
+                )
+            )
+            group, row = group + 1, row + each.num_rows
+            bytes_left, rows_left = bytes_left - each.total_byte_size, rows_left - each.num_rows
+        done = group == metadata.num_row_groups
+        self.offset |= {"position": group, "rows": row, "done": done}
+        return units
+
+
+class AvroFile(SourceFile):
+    """Blocks; the offset has the byte ``position`` of the next one, and ``rows``."""
+
+    def __init__(self, path: str, ddl: str | None, offset: Mapping[str, Any] | None = None) -> None:
+        super().__init__(path, offset)
+        self._ddl = ddl
+
+    def _plan(self, file: Any, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
+        descriptor = file.fileno()
+        size = os.fstat(descriptor).st_size
+        if not self._is_same(descriptor, size):
+            try:
+                arrow_schema(fastavro.block_reader(file).writer_schema)
+            except Exception as error:
+                if not complete:
+                    return []
+                raise FileError(f"cannot be read as Avro: {error}") from error
+            identity = FileIdentity.of(descriptor, min(file.tell(), HEAD_BYTES))
+            self.offset = {"position": file.tell(), "rows": 0, **asdict(identity)}
+        units: list[Unit] = []
+        identity = self._identity()
+        start = position = self.offset["position"]
+        row = first_row = self.offset["rows"]
+        while (
+            position - self.offset["position"] < max_bytes and row - self.offset["rows"] < max_rows
+        ):
+            block = _avro_block(descriptor, position, size)
+            if block is not None:
+                row, position = row + block[0], block[1]
+            if position > start and (block is None or position - start >= RANGE_BYTES):
+                piece = ByteRange(self.path, identity, start, position)
+                units.append(AvroBlocks(piece, first_row + 1, self._ddl))
+                start, first_row = position, row
+            if block is None:
+                break
+        if position > start:
+            piece = ByteRange(self.path, identity, start, position)
+            units.append(AvroBlocks(piece, first_row + 1, self._ddl))
+        if not units and position < size and complete:
+            raise FileError(f"is cut off behind record {row} (byte {position} of {size})")
+        self.offset |= {"position": position, "rows": row}
+        return units
+
+    def _identity(self) -> FileIdentity:
+        return FileIdentity(
+            self.offset["inode"], self.offset["head_bytes"], self.offset["head_crc32"]
+        )
+
+    def _is_same(self, descriptor: int, size: int) -> bool:
+        if "inode" not in self.offset or size < self.offset["position"]:
+            return False
+        return self._identity().matches(descriptor)
+
+
+def _avro_block(descriptor: int, position: int, size: int) -> tuple[int, int] | None:
+    """How many records the block at ``position`` has, and where it ends; None: not all is there."""
+    head = os.pread(descriptor, 20, position)
+    count, at = _zigzag(head, 0)
+    length, at = _zigzag(head, at)
+    end = position + at + length + 16
+    if at == 0 or count < 0 or length < 0 or end > size:
+        return None
+    return count, end
+
+
+def _zigzag(data: bytes, at: int) -> tuple[int, int]:
+    """A variable-length number and the position behind it; (-1, 0) when it does not end."""
+    value = shift = 0
+    for index in range(at, len(data)):
+        value |= (data[index] & 0x7F) << shift
+        shift += 7
+        if data[index] < 0x80:
+            return (value >> 1) ^ -(value & 1), index + 1
+    return -1, 0
+
+
+def _first_line(descriptor: int, head: bytes, *, complete: bool) -> bytes | None:
+    """The first line with its end; None when it is not there yet."""
+    end = head.find(b"\n") + 1
+    if end:
+        return head[:end]
+    size = os.fstat(descriptor).st_size
+    if size > len(head):
+        head = os.pread(descriptor, _HEADER_MAX_BYTES, 0)
+        end = head.find(b"\n") + 1
+        if end:
+            return head[:end]
+        if size >= _HEADER_MAX_BYTES:
+            raise FileError(f"has no end of line within its first {_HEADER_MAX_BYTES} bytes")
+    return head if complete and head else None
+
+
+def _sample(descriptor: int, begin: int, options: TextOptions, *, complete: bool) -> bytes:
+    """Whole records from ``begin`` on, to find types from; empty when there are none yet."""
+    size = os.fstat(descriptor).st_size
+    csv = options.csv
+    quote = csv.quote.encode() if options.format == CSV and csv.multiline else b""
+    for wanted in (_SAMPLE_BYTES, LINE_MAX_BYTES):
+        data = os.pread(descriptor, wanted, begin)
+        end, _ = last_end(data, quote or None, inside=False)
+        if end:
+            return data[:end]
+        if begin + len(data) >= size:
+            break
+    return data if complete else b""
+
+
+def _column_names(first_line: bytes, options: TextOptions) -> tuple[str, ...]:
+    """The names in a csv file's header; without one column_1 and so on, or those of the schema."""
+    line = first_line.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
+    if not line and options.csv.header:
+        raise FileError("has an empty first line where the columns' names should be")
+    try:
+        text = line.decode()
+        row = pa_csv.read_csv(
+            pa.BufferReader(line + b"\n"),
+            read_options=pa_csv.ReadOptions(use_threads=False, autogenerate_column_names=True),
+            parse_options=csv_parse_options(options.csv),
+            convert_options=pa_csv.ConvertOptions(default_column_type=pa.string()),
+        )
+    except (UnicodeDecodeError, pa.ArrowException) as error:
+        raise FileError(f"has a first line that is no csv: {error}") from error
+    if not options.csv.header:
+        count = row.num_columns
+        given = _ddl_names(options)
+        if given and len(given) != count:
+            raise FileError(f"has {count} columns, and the schema {len(given)}")
+        return given or tuple(f"column_{n + 1}" for n in range(count))
+    values = [column[0].as_py() for column in row.columns] if row.num_rows else [text]
+    names = tuple(name.strip() or f"column_{n + 1}" for n, name in enumerate(values))
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise FileError(f"names the column {doubled[0]!r} twice in its header")
+    return names
+
+
+def _ddl_names(options: TextOptions) -> tuple[str, ...]:
+    return tuple(parse_ddl(options.ddl).names) if options.ddl else ()

@@ -1,0 +1,412 @@
+"""Records as files of rows: layout, formats, and each record once however batches are cut."""
+
+import csv
+import datetime
+import decimal
+import json
+import pickle
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from drover.connector import OffsetRange, SinkBatch, SinkOffset, SinkTaskContext, TopicPartition
+from drover.connector.settings import parse_config, task_config
+from drover.connectors.files_sink import FilesSink, FilesSinkTask
+from drover.connectors.paths import ROOTS_VARIABLE
+from drover.errors import FailedPreconditionError, Reason
+from drover.model.ids import TaskId, Term
+from drover.record.batch import make_batch
+from drover.record.schema import arrow_field
+
+UTC = datetime.UTC
+FIRST = Term(1, 1)
+BASE = {"name": "sink", "connector.class": "FilesSink", "topics": "rows"}
+
+
+@dataclass(frozen=True)
+class HereRecords:
+    """Records of which each list is one Spark partition; functions of executors run here."""
+
+    spark_partitions: Sequence[Sequence[pa.RecordBatch]]
+
+    def mapInArrow(self, function: Any, ddl: str) -> Any:
+        del ddl
+        rows = []
+        for batches in self.spark_partitions:
+            for made in pickle.loads(pickle.dumps(function))(iter(batches)):
+                rows += made.to_pylist()
+        return SimpleNamespace(collect=lambda: rows)
+
+
+def records(
+    values: Any,
+    *,
+    first: int = 0,
+    topic: str = "rows",
+    partition: int = 0,
+    field: pa.Field | None = None,
+) -> pa.RecordBatch:
+    array = pa.array(values) if isinstance(values, list) else values
+    count = len(array)
+    return make_batch(
+        count,
+        topic=pa.array([topic] * count),
+        partition=pa.array([partition] * count, pa.int32()),
+        offset=pa.array(range(first, first + count), pa.int64()),
+        timestamp=pa.array([1_700_000_000_000] * count).cast(pa.timestamp("ms", tz="UTC")),
+        value=(field or pa.field("value", array.type), array),
+    )
+
+
+def batch_of(*spark_partitions: Sequence[pa.RecordBatch]) -> SinkBatch:
+    """A batch whose ranges are those of its records."""
+    ranges: dict[tuple[str, int], list[int]] = {}
+    for batch in (each for batches in spark_partitions for each in batches):
+        for row in batch.select(["topic", "partition", "offset"]).to_pylist():
+            ranges.setdefault((row["topic"], row["partition"]), []).append(row["offset"])
+    found: Any = HereRecords(spark_partitions)
+    return SinkBatch(
+        found, [OffsetRange(*key, min(at), max(at) + 1) for key, at in sorted(ranges.items())]
+    )
+
+
+def started(path: Path, *, claim: Term = FIRST, task: int = 0, **config: str) -> FilesSinkTask:
+    raw = BASE | {"path": str(path)} | {n.replace("_", "."): v for n, v in config.items()}
+    sink = FilesSinkTask()
+    spark: Any = None
+    sink.start(
+        SinkTaskContext(
+            task=TaskId(raw["name"], task),
+            claim=claim,
+            config=task_config(FilesSink, raw, {}),
+            spark=spark,
+            committed={TopicPartition("rows", 0): SinkOffset(0)},
+        )
+    )
+    return sink
+
+
+def files_in(path: Path, suffix: str = "parquet") -> list[str]:
+    return sorted(str(each.relative_to(path)) for each in path.rglob(f"*.{suffix}"))
+
+
+def rows_in(path: Path) -> list[dict[str, Any]]:
+    return [
+        row for name in files_in(path) for row in pq.ParquetFile(path / name).read().to_pylist()
+    ]
+
+
+EVERY_TYPE: list[dict[str, Any]] = [
+    {
+        "n": 1,
+        "f": 1.5,
+        "text": 'a "b", c\n',
+        "at": datetime.datetime(2024, 1, 2, 3, 4, 5, 678000, tzinfo=UTC),
+        "day": datetime.date(2024, 1, 2),
+        "price": decimal.Decimal("1.10"),
+        "raw": b"\xff\x00",
+        "ok": True,
+        "list": [1, None],
+        "in": {"x": "y"},
+    },
+    dict.fromkeys(["n", "f", "text", "at", "day", "price", "raw", "ok", "list", "in"]),
+]
+
+
+def test_a_batch_becomes_a_file_of_each_topic_partition(tmp_path: Path) -> None:
+    sink = started(tmp_path)
+    one, two = records([{"n": 1}, {"n": 2}], first=5), records([{"n": 3}], partition=1)
+    assert sink.write(batch_of([one, two])) == ""
+    assert [name.rpartition("-")[0] for name in files_in(tmp_path)] == [
+        "rows-0-00000000000000000005-00000000000000000007",
+        "rows-1-00000000000000000000-00000000000000000001",
+    ]
+    assert rows_in(tmp_path) == [{"n": 1}, {"n": 2}, {"n": 3}]
+    sink.stop()
+    assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == []
+
+
+def test_values_come_back_from_parquet_in_their_types(tmp_path: Path) -> None:
+    batch = records(EVERY_TYPE)
+    started(tmp_path).write(batch_of([batch]))
+    (name,) = files_in(tmp_path)
+    table = pq.ParquetFile(tmp_path / name).read()
+    assert table.to_pylist() == EVERY_TYPE
+
+
+def test_values_as_json(tmp_path: Path) -> None:
+    started(tmp_path, format="json").write(batch_of([records(EVERY_TYPE)]))
+    (name,) = files_in(tmp_path, "json")
+    lines = [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+    assert lines[0] == {
+        "n": 1,
+        "f": 1.5,
+        "text": 'a "b", c\n',
+        "at": "2024-01-02T03:04:05.678000Z",
+        "day": "2024-01-02",
+        "price": 1.1,
+        "raw": "/wA=",
+        "ok": True,
+        "list": [1, None],
+        "in": {"x": "y"},
+    }
+    assert lines[1] == EVERY_TYPE[1]
+
+
+def test_values_as_csv(tmp_path: Path) -> None:
+    started(tmp_path, format="csv").write(batch_of([records(EVERY_TYPE)]))
+    (name,) = files_in(tmp_path, "csv")
+    with (tmp_path / name).open(newline="") as file:
+        header, first, second = csv.reader(file)
+    assert header == list(EVERY_TYPE[0])
+    assert first == [
+        *("1", "1.5", 'a "b", c\n', "2024-01-02T03:04:05.678000Z", "2024-01-02", "1.10", "/wA="),
+        *("true", "[1,null]", '{"x":"y"}'),
+    ]
+    assert second == [""] * len(header)
+
+
+def test_values_without_a_schema_are_lines_of_json(tmp_path: Path) -> None:
+    texts = pa.array(['{"a":1}', '["b"]'])
+    batch = records(texts, field=arrow_field("value", None))
+    started(tmp_path, format="json").write(batch_of([batch]))
+    (name,) = files_in(tmp_path, "json")
+    assert (tmp_path / name).read_text() == '{"a":1}\n["b"]\n'
+
+
+def test_bytes_are_a_column(tmp_path: Path) -> None:
+    started(tmp_path).write(batch_of([records(pa.array([b"\xff", b"b"]))]))
+    assert rows_in(tmp_path) == [{"value": b"\xff"}, {"value": b"b"}]
+
+
+def test_tombstones_are_left_out(tmp_path: Path) -> None:
+    sink = started(tmp_path)
+    sink.write(batch_of([records([{"n": 1}, None, {"n": 3}])]))
+    sink.write(batch_of([records([None, None], first=3)]))
+    assert rows_in(tmp_path) == [{"n": 1}, {"n": 3}]
+    assert len(files_in(tmp_path)) == 1
+
+
+def test_records_of_several_schemas_are_in_several_files(tmp_path: Path) -> None:
+    batches = [
+        records([{"a": 1}, {"a": 2}]),
+        records([{"b": "x"}], first=2),
+        records([{"a": 3}], first=3),
+    ]
+    started(tmp_path).write(batch_of(batches))
+    assert len(files_in(tmp_path)) == 2
+    assert sorted(rows_in(tmp_path), key=str) == [{"a": 1}, {"a": 2}, {"a": 3}, {"b": "x"}]
+
+
+def test_directories_by_fields_and_times(tmp_path: Path) -> None:
+    def at(month: int) -> datetime.datetime:
+        return datetime.datetime(2024, month, 1, 12, tzinfo=UTC)
+
+    values = [
+        {"n": 0, "city": "Oslo", "at": at(1)},
+        {"n": 1, "city": "../a/b", "at": at(1)},
+        {"n": 2, "city": None, "at": at(2)},
+        {"n": 3, "city": "Oslo", "at": None},
+        {"n": 4, "city": "Oslo", "at": at(1)},
+    ]
+    started(tmp_path, partition_by="month(at),city").write(batch_of([records(values)]))
+    found = {}
+    for name in files_in(tmp_path):
+        rows = pq.ParquetFile(tmp_path / name).read().to_pylist()
+        assert all(set(row) == {"n", "at"} for row in rows)
+        found[str(Path(name).parent)] = [row["n"] for row in rows]
+    assert found == {
+        "month=2024-01/city=Oslo": [0, 4],
+        "month=2024-01/city=..%2Fa%2Fb": [1],
+        "month=2024-02/city=__HIVE_DEFAULT_PARTITION__": [2],
+        "month=__HIVE_DEFAULT_PARTITION__/city=Oslo": [3],
+    }
+
+
+@pytest.mark.parametrize(
+    ("by", "directory"),
+    [
+        ("year", "year=2023"),
+        ("day", "day=2023-11-14"),
+        ("hour(at)", "hour=2024-01-02T03"),
+        ("day(day)", "day=2024-01-02"),
+        ("month(ms)", "month=1970-01"),
+        ("n", "n=1"),
+        ("ok", "ok=true"),
+    ],
+)
+def test_parts_of_times(tmp_path: Path, by: str, directory: str) -> None:
+    values = [{**EVERY_TYPE[0], "ms": 1000}]
+    started(tmp_path, partition_by=by).write(batch_of([records(values)]))
+    assert [str(Path(name).parent) for name in files_in(tmp_path)] == [directory]
+
+
+@pytest.mark.parametrize(
+    ("by", "values", "why"),
+    [
+        ("town", [{"n": 1}], "do not have; they have n"),
+        ("month(n)", [{"n": "2024"}], "needs a time in 'n'"),
+        ("n", [{"n": 1}], "nothing is left"),
+        ("in", [{"n": 1, "in": {"x": 1}}], "of type struct"),
+        ("t", [{"n": 1, "t": "x" * 300}], "too long"),
+        ("n", [{"n": n, "m": 1} for n in range(600)], "more than 500 files"),
+        ("n", ["text"], "set a converter"),
+    ],
+)
+def test_what_cannot_be_partitioned_is_told_and_leaves_nothing(
+    tmp_path: Path, by: str, values: list[Any], why: str
+) -> None:
+    sink = started(tmp_path, partition_by=by)
+    with pytest.raises(ValueError, match=why):
+        sink.write(batch_of([records(values)]))
+    sink.stop()
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == []
+
+
+def test_files_are_bounded_by_records_and_bytes(tmp_path: Path) -> None:
+    values = [{"n": n} for n in range(10)]
+    started(tmp_path / "a", flush_size="4").write(batch_of([records(values)]))
+    sizes = [
+        pq.ParquetFile(tmp_path / "a" / name).metadata.num_rows for name in files_in(tmp_path / "a")
+    ]
+    assert sizes == [4, 4, 2]
+    assert rows_in(tmp_path / "a") == values
+    batches = [records([{"n": "x" * 2000}], first=n) for n in range(3)]
+    started(tmp_path / "b", roll_bytes="1024", format="json").write(batch_of(batches))
+    assert len(files_in(tmp_path / "b", "json")) == 3
+
+
+# -- each record once ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_record_is_written_once_however_batches_are_cut(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    values = [{"n": n, "city": f"c{n % 3}"} for n in range(200)]
+    committed, claim = 0, 1
+    sink = started(tmp_path, partition_by="city")
+    while committed < len(values):
+        end = min(len(values), committed + chance.randrange(1, 60))
+        middle = chance.randrange(committed, end + 1)
+        parts = [
+            [records(values[a:b], first=a)]
+            for a, b in ((committed, middle), (middle, end))
+            if a < b
+        ]
+        sink.write(batch_of(*parts))
+        what = chance.randrange(4)
+        if what == 0:  # killed before the commit
+            claim += 1
+            sink = started(tmp_path, claim=Term(1, claim), partition_by="city")
+        elif what == 1:  # tried again by the same task
+            sink.write(batch_of(*parts))
+            committed = end
+        else:
+            committed = end
+    assert sorted(row["n"] for row in rows_in(tmp_path)) == list(range(200))
+
+
+def test_a_task_that_was_taken_over_puts_nothing_in_place(tmp_path: Path) -> None:
+    zombie = started(tmp_path, claim=Term(1, 1))
+    zombie.write(batch_of([records([{"n": 1}])]))
+    owner = started(tmp_path, claim=Term(1, 2))
+    owner.write(batch_of([records([{"n": 1}, {"n": 2}])]))
+    before = files_in(tmp_path)
+    for first in (0, 1, 2):
+        with pytest.raises(FailedPreconditionError) as caught:
+            zombie.write(batch_of([records([{"n": 9}], first=first)]))
+        assert caught.value.reason is Reason.STALE_CLAIM
+    zombie.stop()
+    assert files_in(tmp_path) == before
+    owner.write(batch_of([records([{"n": 3}], first=2)]))
+    assert [row["n"] for row in rows_in(tmp_path)] == [1, 2, 3]
+
+
+def test_a_task_that_is_taken_over_while_it_writes_puts_nothing_in_place(tmp_path: Path) -> None:
+    zombie = started(tmp_path, claim=Term(1, 1))
+    owner = started(tmp_path, claim=Term(1, 2))
+
+    class Overtaken(HereRecords):
+        def mapInArrow(self, function: Any, ddl: str) -> Any:
+            rows = super().mapInArrow(function, ddl)
+            owner.write(batch_of([records([{"n": 1}, {"n": 2}])]))
+            return rows
+
+    late: Any = Overtaken([[records([{"n": 1}])]])
+    with pytest.raises(FailedPreconditionError, match="taken over"):
+        zombie.write(SinkBatch(late, [OffsetRange("rows", 0, 0, 1)]))
+    assert [row["n"] for row in rows_in(tmp_path)] == [1, 2]
+
+
+def test_another_task_takes_a_partition_over_in_a_later_generation(tmp_path: Path) -> None:
+    started(tmp_path, claim=Term(1, 9), task=1).write(batch_of([records([{"n": 1}])]))
+    owner = started(tmp_path, claim=Term(2, 1), task=0)
+    owner.write(batch_of([records([{"n": 1}, {"n": 2}])]))
+    with pytest.raises(FailedPreconditionError):
+        started(tmp_path, claim=Term(1, 10), task=1).write(batch_of([records([{"n": 1}])]))
+    assert [row["n"] for row in rows_in(tmp_path)] == [1, 2]
+
+
+def test_only_own_files_are_removed(tmp_path: Path) -> None:
+    started(tmp_path, name="other").write(batch_of([records([{"n": 1}])]))
+    (tmp_path / "rows-0-notes.parquet").touch()
+    started(tmp_path, claim=Term(1, 1)).write(batch_of([records([{"n": 2}])]))
+    started(tmp_path, claim=Term(1, 2)).write(batch_of([records([{"n": 2}])]))
+    (tmp_path / "rows-0-notes.parquet").unlink()
+    assert sorted(row["n"] for row in rows_in(tmp_path)) == [1, 2]
+
+
+def test_committed_files_stay(tmp_path: Path) -> None:
+    started(tmp_path, claim=Term(1, 1)).write(batch_of([records([{"n": 1}, {"n": 2}])]))
+    started(tmp_path, claim=Term(1, 2)).write(batch_of([records([{"n": 3}], first=2)]))
+    assert [row["n"] for row in rows_in(tmp_path)] == [1, 2, 3]
+
+
+def test_a_directory_outside_of_the_roots_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "root"
+    (root / "rows").mkdir(parents=True)
+    (tmp_path / "out").mkdir()
+    (root / "link").symlink_to(tmp_path / "out")
+    (root / "rows" / "city=Oslo").symlink_to(tmp_path / "out")
+    monkeypatch.setenv(ROOTS_VARIABLE, str(root))
+    for path in (tmp_path / "out", root / "link"):
+        violations = parse_config(FilesSink, BASE | {"path": str(path)}).violations
+        assert [each.field for each in violations] == ["path"]
+    values = [{"n": 1, "city": "Oslo"}]
+    with pytest.raises(PermissionError, match="must be below"):
+        started(root / "rows", partition_by="city").write(batch_of([records(values)]))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_file_instead_of_the_directory_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+    with pytest.raises(FileExistsError, match=r"/a"):
+        started(tmp_path / "a")
+
+
+@pytest.mark.parametrize(
+    ("config", "fields"),
+    [
+        ({}, []),
+        ({"partition.by": "city, month(at)"}, []),
+        ({"path": "out"}, ["path"]),
+        ({"format": "avro"}, ["format"]),
+        ({"partition.by": "week(at)"}, ["partition.by"]),
+        ({"partition.by": "a/b"}, ["partition.by"]),
+        ({"partition.by": "city,city"}, ["partition.by"]),
+        ({"topics": "t" * 200}, ["topics"]),
+        ({"flush.size": "0", "roll.bytes": "1"}, ["flush.size", "roll.bytes"]),
+    ],
+)
+def test_faults_of_a_config_are_found(config: Mapping[str, str], fields: list[str]) -> None:
+    raw = {**BASE, "path": "/out", **config}
+    assert [each.field for each in parse_config(FilesSink, raw).violations] == fields
