@@ -24,6 +24,12 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 #: Enough digits for every decimal.
 _EXACT = decimal.Context(prec=1000)
+#: Logical types that are whole numbers in JSON: the Arrow type of their schema, and the number's.
+_WHOLE = {
+    pa.date32().id: (pa.date32(), pa.int32()),
+    pa.time32("ms").id: (pa.time32("ms"), pa.int32()),
+    pa.timestamp("ms").id: (pa.timestamp("ms"), pa.int64()),
+}
 _ESCAPED = r'["\\\x00-\x1f]'
 
 
@@ -59,6 +65,11 @@ def json_column(field: pa.Field, values: Any) -> Any:
         return pc.cast(pc.cast(values, pa.string()), pa.binary())
     if pa.types.is_string(kind) and not _any(pc.match_substring_regex(values, _ESCAPED)):
         return pc.cast(pc.binary_join_element_wise('"', values, '"', ""), pa.binary())
+    whole = _WHOLE.get(kind.id)
+    if whole is not None:
+        # Python's classes do not reach as far as Arrow's
+        exact, number = whole
+        return pc.cast(pc.cast(values.cast(exact).cast(number), pa.string()), pa.binary())
     schema = schema_of(field)
     assert schema is not None
     found = values.to_pylist()
