@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from drover.config.config_def import ConfigDef
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.record import RecordError
 from drover.record.batch import make_batch
 from drover.transform.transform import Transform
@@ -18,6 +18,12 @@ class SaysNoSettings(Transform):
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         return [batch]
+
+
+class SaysTooMuch(SaysNoSettings):
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef(ConfigKey("negate", ConfigType.STRING, default=None))
 
 
 def drop_odd_offsets(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -112,6 +112,8 @@ class FieldMatches(Predicate):
         return matched
 
     def _of_column(self, column: Any) -> Any:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
         kind = column.type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             matched = self._of_values(column, lambda text, _: pa.scalar(text, kind))

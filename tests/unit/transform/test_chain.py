@@ -13,7 +13,7 @@ from drover.transform.chain import build_chain, chain_config_def
 from drover.transform.registry import PREDICATES, TRANSFORMS
 from drover.transform.transform import Transform
 from tests.support.records import only, run, schemaless, side_of, struct, transform, with_schema
-from tests.support.transforms_for_tests import SaysNoSettings
+from tests.support.transforms_for_tests import SaysNoSettings, SaysTooMuch
 
 HIDE = transform("MaskField$Value", fields="a")
 INT = struct(a=Schema(Type.INT32), b=Schema(Type.STRING))
@@ -80,16 +80,19 @@ def test_a_fault_is_where_it_is(config: dict[str, str], field: str, fault: str) 
     assert fault in found[field]
 
 
+@pytest.mark.parametrize(
+    ("plugin", "fault"),
+    [
+        (SaysNoSettings, "does not say its settings: OSError: no disk"),
+        (SaysTooMuch, "has a setting called 'negate', which every transform has"),
+    ],
+)
 def test_a_plugin_that_does_not_say_its_settings_is_a_fault_of_its_type(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, plugin: type[Transform], fault: str
 ) -> None:
-    registry: ClassRegistry[Transform] = ClassRegistry(
-        "transform", "none", lambda: [SaysNoSettings]
-    )
+    registry = ClassRegistry[Transform]("transform", "none", lambda: [plugin])
     monkeypatch.setattr(chain, "TRANSFORMS", registry)
-    assert faults(transform("SaysNoSettings")) == {
-        "transforms.it.type": "does not say its settings: OSError: no disk"
-    }
+    assert faults(transform(plugin.__name__)) == {"transforms.it.type": fault}
 
 
 def test_settings_have_their_defaults_and_docs() -> None:
