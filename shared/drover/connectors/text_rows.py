@@ -19,13 +19,21 @@ import pyarrow.json as pa_json
 
 from drover.connectors.ddl import TIMESTAMP, parse_ddl
 from drover.connectors.line_reader import split_lines
+from drover.connectors.text_types import (
+    converted,
+    field_of,
+    has_decimal,
+    has_time,
+    read_schema,
+    read_type,
+    to_type,
+)
 
 CSV, JSON, TEXT = "csv", "json", "text"
 #: The column of plain text.
 LINE_COLUMN = "line"
 
 _INT32_MAX = 2**31 - 1
-_ZONED = r"\d:\d\d.*(?:[zZ]|[+-]\d\d(?::?\d\d)?)$"
 
 Lines = npt.NDArray[np.int64]
 
@@ -180,12 +188,12 @@ def _parse_csv(records: _Records, options: TextOptions) -> list[tuple[pa.RecordB
         return []
     types = parse_ddl(options.ddl) if options.ddl else pa.schema([])
     wanted = types.names if options.exact else list(options.names)
-    schema = pa.schema([_field_of(types, name) for name in wanted])
+    schema = pa.schema([field_of(types, name) for name in wanted])
     try:
-        table = _read_csv(records, options, _read_schema(schema))
+        table = _read_csv(records, options, read_schema(schema))
         if table is None:
             return _bisected(records, lambda part: _csv_or_fail(part, options, schema))
-        return [(_converted(table, schema), records.lines)]
+        return [(converted(table, schema), records.lines)]
     except pa.ArrowInvalid:
         # some value is of another type: which ones is seen column by column
         texts = pa.schema([(each.name, pa.string()) for each in schema])
@@ -246,10 +254,10 @@ def csv_convert_options(csv: CsvOptions, schema: pa.Schema) -> Any:
 
 
 def _csv_or_fail(records: _Records, options: TextOptions, schema: pa.Schema) -> pa.RecordBatch:
-    table = _read_csv(records, options, _read_schema(schema))
+    table = _read_csv(records, options, read_schema(schema))
     if table is None:
         raise pa.ArrowInvalid("is not one row: does it have a lone carriage return or quote?")
-    return _converted(table, schema)
+    return converted(table, schema)
 
 
 def _converted_or_dropped(
@@ -274,7 +282,7 @@ def _converted_or_dropped(
     kept = pa.array(keep)
     return pa.RecordBatch.from_arrays(
         [
-            _to_type(column.filter(kept), field.type)
+            to_type(column.filter(kept), field.type)
             for column, field in zip(columns, schema, strict=True)
         ],
         schema=schema,
@@ -284,7 +292,7 @@ def _converted_or_dropped(
 def _unconvertible(texts: Any, kind: pa.DataType, first: int) -> list[int]:
     """Which texts are no values of the type."""
     try:
-        _to_type(texts, kind)
+        to_type(texts, kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if len(texts) == 1:
             return [first]
@@ -303,7 +311,7 @@ def _parse_json(records: _Records, options: TextOptions) -> list[tuple[pa.Record
         return []
     types = parse_ddl(options.ddl) if options.ddl else pa.schema([])
 
-    has_decimals = any(_has_decimal(each.type) for each in types)
+    has_decimals = any(has_decimal(each.type) for each in types)
 
     def read(part: _Records) -> pa.RecordBatch:
         if options.exact and has_decimals:
@@ -330,12 +338,12 @@ def _parse_json(records: _Records, options: TextOptions) -> list[tuple[pa.Record
 
 def _read_json(records: _Records, types: pa.Schema, *, exact: bool) -> pa.RecordBatch:
     data = records.data()
-    read_schema = _read_schema(types)
-    table = _pa_read_json(data, read_schema, "ignore" if exact else "infer")
+    known = read_schema(types)
+    table = _pa_read_json(data, known, "ignore" if exact else "infer")
     if not exact:
-        texts = [each for each in table.schema if _has_time(each.type)]
+        texts = [each for each in table.schema if has_time(each.type)]
         if texts:  # what only looks like a time is text, as it is in other files
-            fields = [*read_schema, *(pa.field(each.name, _read_type(each.type)) for each in texts)]
+            fields = [*known, *(pa.field(each.name, read_type(each.type)) for each in texts)]
             table = _pa_read_json(data, pa.schema(fields), "infer")
     if table.num_rows != len(records):
         raise pa.ArrowInvalid("is not one JSON object")
@@ -346,7 +354,7 @@ def _read_json(records: _Records, types: pa.Schema, *, exact: bool) -> pa.Record
         wanted = types.field(index) if index >= 0 else field
         if index < 0 and pa.types.is_null(field.type):
             continue  # its type is not known yet
-        columns.append(_to_type(batch.column(field.name), wanted.type))
+        columns.append(to_type(batch.column(field.name), wanted.type))
         fields.append(wanted.with_nullable(True))
     if not fields:
         return _without_columns(batch.num_rows)
@@ -360,14 +368,14 @@ def _read_json_exactly(records: _Records, types: pa.Schema) -> pa.RecordBatch:
         columns = []
         for field in types:
             values = [_json_value(row.get(field.name), field.type) for row in rows]
-            columns.append(_to_type(pa.array(values, _read_type(field.type)), field.type))
+            columns.append(to_type(pa.array(values, read_type(field.type)), field.type))
     except (AttributeError, TypeError, ValueError) as error:
         raise pa.ArrowInvalid(str(error)) from None
     return pa.RecordBatch.from_arrays(columns, names=types.names)
 
 
 def _json_value(value: Any, kind: pa.DataType) -> Any:
-    """A value of JSON, whose fractions are texts, as ``_read_type(kind)`` takes it."""
+    """A value of JSON, whose fractions are texts, as ``read_type(kind)`` takes it."""
     if value is None:
         return None
     if pa.types.is_decimal(kind) and not isinstance(value, bool):
@@ -425,7 +433,7 @@ def inferred_types(head: bytes, options: TextOptions) -> pa.Schema:
             table = _pa_read_json(text, pa.schema([]), "infer")
         except pa.ArrowInvalid:
             continue
-        fields = [pa.field(each.name, _read_type(each.type)) for each in table.schema]
+        fields = [pa.field(each.name, read_type(each.type)) for each in table.schema]
         return pa.schema([each for each in fields if not _is_open(each.type)])
     return pa.schema([])
 
@@ -461,102 +469,6 @@ def _is_open(kind: pa.DataType) -> bool:
     if pa.types.is_struct(kind) and kind.num_fields == 0:
         return True
     return any(_is_open(kind.field(index).type) for index in range(kind.num_fields))
-
-
-# -- types ---------------------------------------------------------------------------------------
-
-
-def _field_of(types: pa.Schema, name: str) -> pa.Field:
-    index = types.get_field_index(name)
-    return types.field(index).with_nullable(True) if index >= 0 else pa.field(name, pa.string())
-
-
-def _read_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([(each.name, _read_type(each.type)) for each in schema])
-
-
-def _read_type(kind: pa.DataType) -> pa.DataType:
-    """What a type is read as before it is converted: the readers know one form of times only."""
-    if pa.types.is_temporal(kind) or pa.types.is_binary(kind) or pa.types.is_decimal(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        fields = [kind.field(index) for index in range(kind.num_fields)]
-        return pa.struct([(each.name, _read_type(each.type)) for each in fields])
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _read_type(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(_read_type(kind.value_type))
-    return kind
-
-
-def _has_time(kind: pa.DataType) -> bool:
-    if pa.types.is_temporal(kind):
-        return True
-    return any(_has_time(kind.field(index).type) for index in range(kind.num_fields))
-
-
-def _has_decimal(kind: pa.DataType) -> bool:
-    if pa.types.is_decimal(kind):
-        return True
-    return any(_has_decimal(kind.field(index).type) for index in range(kind.num_fields))
-
-
-def _converted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [_to_type(batch.column(each.name), each.type) for each in schema]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _to_type(values: Any, kind: pa.DataType) -> Any:
-    """Values as ``_read_type`` has them, or texts, as the type.
-
-    Raises:
-        ArrowInvalid: one cannot be.
-    """
-    if values.type == kind:
-        return values
-    if pa.types.is_timestamp(kind) and pa.types.is_string(values.type):
-        return to_timestamp(values)
-    if pa.types.is_struct(kind) and pa.types.is_struct(values.type):
-        fields = [kind.field(index) for index in range(kind.num_fields)]
-        children = [_to_type(pc.struct_field(values, each.name), each.type) for each in fields]
-        return pa.StructArray.from_arrays(
-            children, fields=[each.with_nullable(True) for each in fields], mask=values.is_null()
-        )
-    if pa.types.is_list(kind) and pa.types.is_list(values.type):
-        counts = pc.list_value_length(values).fill_null(0).to_numpy(zero_copy_only=False)
-        offsets = pa.array(np.concatenate([[0], np.cumsum(counts)]).astype(np.int32))
-        items = _to_type(values.flatten(), kind.value_type)
-        return pa.ListArray.from_arrays(offsets, items, type=kind, mask=values.is_null())
-    return values.cast(kind)
-
-
-def to_timestamp(texts: Any) -> Any:
-    """Texts in ISO 8601 as timestamps; those without a zone are in UTC.
-
-    Raises:
-        ArrowInvalid: a text is none.
-    """
-    for zone in (None, "UTC"):
-        try:
-            return _parse_times(texts, zone)
-        except pa.ArrowInvalid:
-            continue
-    zoned = pc.match_substring_regex(texts, _ZONED)
-    nothing = pa.scalar(None, pa.string())
-    return pc.coalesce(
-        _parse_times(pc.if_else(zoned, texts, nothing), "UTC"),
-        _parse_times(pc.if_else(zoned, nothing, texts), None),
-    )
-
-
-def _parse_times(texts: Any, zone: str | None) -> Any:
-    try:
-        times = texts.cast(pa.timestamp("us", zone))
-    except pa.ArrowInvalid:
-        times = texts.cast(pa.timestamp("ns", zone))
-    if zone is None:
-        times = pc.assume_timezone(times, "UTC")
-    return times.cast(TIMESTAMP, safe=False)
 
 
 # -- common --------------------------------------------------------------------------------------
