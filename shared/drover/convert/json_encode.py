@@ -106,9 +106,10 @@ class _Writer:
 
     def structs(self, values: Any, schema: Schema, begin: str = "", end: str = "") -> Any:
         """Structs as objects, null for null."""
-        if not schema.fields:
-            return pa.repeat(pa.scalar("{}"), len(values))
         parent = values.is_valid() if values.null_count else None
+        if not schema.fields:
+            empty = pa.repeat(pa.scalar("{}"), len(values))
+            return empty if parent is None else pc.if_else(parent, empty, None)
         parts: list[Any] = []
         before = begin + "{"
         # flatten: a child's nulls are the struct's, too, and its slice is
