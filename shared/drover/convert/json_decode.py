@@ -391,5 +391,6 @@ def _loads_exact(text: str) -> Any:
 
 
 def _no_json(text: str, error: ValueError) -> RecordError:
-    shown = text if len(text) <= 80 else f"{text[:80]}…"
-    return RecordError(f"it is no JSON ({error}): {shown!r}")
+    shown = text.removeprefix(_LINE)
+    shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
+    return RecordError(f"it cannot be read as JSON ({error}): {shown!r}")

@@ -102,6 +102,8 @@ class _Writer:
         temporal = _TEMPORAL.get(schema.name or "")
         if temporal is not None and not pa.types.is_integer(values.type):
             return _temporal(values, schema, temporal).cast(pa.string())
+        if pa.types.is_uint64(values.type):
+            values = values.cast(pa.int64())  # an error for what is larger
         return values.cast(pa.string())
 
     def structs(self, values: Any, schema: Schema, begin: str = "", end: str = "") -> Any:

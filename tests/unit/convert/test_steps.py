@@ -157,11 +157,11 @@ def _rows(batch: Any) -> list[tuple[Any, Any, int]]:
 @pytest.mark.parametrize(
     ("key", "value", "header", "stage", "message"),
     [
-        ("{", None, None, "KEY_CONVERTER", "it is no JSON"),
-        (None, "{", None, "VALUE_CONVERTER", "it is no JSON"),
+        ("{", None, None, "KEY_CONVERTER", "it cannot be read as JSON"),
+        (None, "{", None, "VALUE_CONVERTER", "it cannot be read as JSON"),
         (None, '{"payload":1}', None, "VALUE_CONVERTER", 'the fields "schema" and "payload"'),
         (None, INT8 % 300, None, "VALUE_CONVERTER", "300 does not fit into int8"),
-        (None, None, b"{", "HEADER_CONVERTER", "header 'h': it is no JSON"),
+        (None, None, b"{", "HEADER_CONVERTER", "header 'h': it cannot be read as JSON"),
     ],
 )
 def test_a_failure_names_its_stage(
@@ -212,7 +212,7 @@ def test_a_row_of_50_mb_is_a_row(envelope: bool) -> None:
     else:
         (decoded,) = step(batch.slice(0, 1))
         assert len(decoded.column("value")[0].as_py()) == len(text)
-        with pytest.raises(StageError, match="it is no JSON") as caught:
+        with pytest.raises(StageError, match="it cannot be read as JSON") as caught:
             list(step(raw_batch([text[:-1]])))
         assert len(str(caught.value)) < 500
 
