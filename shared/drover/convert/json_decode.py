@@ -45,8 +45,8 @@ _MAX_BLOCK_BYTES = (1 << 31) - 1
 _SCHEMALESS = arrow_field("value", None)
 
 
-class _NotFastError(Exception):
-    """The texts have to be read one by one."""
+class NotFastError(Exception):
+    """Texts have to be read one by one."""
 
 
 def decode_schemaless(values: Any) -> list[Decoded]:
@@ -227,12 +227,17 @@ def _parse_lines(lines: Any, schema: Schema, replace_null: bool) -> Any:
     if not len(lines):
         return pa.array([], arrow_type(schema))
     try:
-        return _parse_fast(lines, schema, replace_null)
-    except (_NotFastError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return _parse_each(lines, schema, replace_null)
+        return parse_fast(lines, schema, replace_null)
+    except (NotFastError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return parse_each(lines, schema, replace_null)
 
 
-def _parse_each(lines: Any, schema: Schema, replace_null: bool) -> Any:
+def parse_each(lines: Any, schema: Schema, replace_null: bool) -> Any:
+    """The payloads, line by line.
+
+    Raises:
+        RecordError: a line is no JSON, or its payload is not of the schema.
+    """
     read = reader_of(schema, replace_null=replace_null)
     loads = _loads_exact if has_decimal(schema) else _loads
     values = []
@@ -250,7 +255,13 @@ def _array(values: list[Any], kind: pa.DataType) -> Any:
         raise RecordError(f"a value does not fit into {kind}: {error}") from None
 
 
-def _parse_fast(lines: Any, schema: Schema, replace_null: bool) -> Any:
+def parse_fast(lines: Any, schema: Schema, replace_null: bool) -> Any:
+    """The payloads of all lines at once; equal to ``parse_each``, or an error.
+
+    Raises:
+        NotFastError, pa.ArrowInvalid, pa.ArrowNotImplementedError: they have to be read one by one.
+        RecordError: bytes or a decimal are none.
+    """
     table = _read_lines(lines, pa.schema([("payload", _wire_type(schema))]))
     column = table.column("payload").combine_chunks()
     return _from_wire(column, schema, replace_null, None)
@@ -261,7 +272,7 @@ def _read_lines(lines: Any, explicit: pa.Schema) -> Any:
 
     Raises:
         pa.ArrowInvalid: they are not of this schema.
-        _NotFastError: a line is not one row.
+        NotFastError: a line is not one row.
     """
     longest = pc.max(pc.binary_length(lines)).as_py()
     table = pj.read_json(
@@ -273,7 +284,7 @@ def _read_lines(lines: Any, explicit: pa.Schema) -> Any:
         parse_options=pj.ParseOptions(explicit_schema=explicit, unexpected_field_behavior="error"),
     )
     if table.num_rows != len(lines):
-        raise _NotFastError
+        raise NotFastError
     return table
 
 
@@ -286,7 +297,7 @@ def _wire_type(schema: Schema) -> pa.DataType:
             assert schema.value_schema is not None
             return pa.list_(_wire_type(schema.value_schema))
         case Type.MAP:
-            raise _NotFastError
+            raise NotFastError
         case Type.BYTES:
             return pa.string()
     if schema.name in (schemas.DATE, schemas.TIME, schemas.TIMESTAMP):
@@ -320,7 +331,7 @@ def _from_wire(column: Any, schema: Schema, replace_null: bool, parent: Any) -> 
             )
         case Type.FLOAT32 | Type.FLOAT64:
             if not pc.all(pc.is_finite(column)).as_py() and len(column) > column.null_count:
-                raise _NotFastError  # the reader takes NaN without quotes, which is no JSON
+                raise NotFastError  # the reader takes NaN without quotes, which is no JSON
     if schema.name == schemas.TIME and len(column) > column.null_count:
         bounds = pc.min_max(column)
         check_time(bounds["min"].as_py())
@@ -335,7 +346,7 @@ def _struct_from_wire(column: Any, schema: Schema, kind: pa.DataType, replace_nu
         for each, child in zip(schema.fields, column.flatten(), strict=True)
     ]
     if not children:
-        return column.cast(kind)
+        raise NotFastError  # from_arrays and cast lose which of them are null
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=_null_mask(column))
 
 
@@ -346,7 +357,7 @@ def _null_mask(column: Any) -> Any:
 def _replaced(column: Any, schema: Schema, replace_null: bool, parent: Any) -> Any:
     if replace_null and schema.default is not None:
         if pa.types.is_nested(column.type):
-            raise _NotFastError
+            raise NotFastError
         default = json.loads(schema.default)
         if pa.types.is_floating(column.type):
             default = float(default)  # "NaN" is text
@@ -354,7 +365,7 @@ def _replaced(column: Any, schema: Schema, replace_null: bool, parent: Any) -> A
     if not schema.optional:
         absent = column.is_null() if parent is None else pc.and_(column.is_null(), parent)
         if pc.any(absent).as_py():
-            raise _NotFastError  # row by row gives the message
+            raise NotFastError  # row by row gives the message
     return column
 
 
@@ -380,5 +391,6 @@ def _loads_exact(text: str) -> Any:
 
 
 def _no_json(text: str, error: ValueError) -> RecordError:
-    shown = text if len(text) <= 80 else f"{text[:80]}…"
-    return RecordError(f"it is no JSON ({error}): {shown!r}")
+    shown = text.removeprefix(_LINE)
+    shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
+    return RecordError(f"it cannot be read as JSON ({error}): {shown!r}")

@@ -102,13 +102,16 @@ class _Writer:
         temporal = _TEMPORAL.get(schema.name or "")
         if temporal is not None and not pa.types.is_integer(values.type):
             return _temporal(values, schema, temporal).cast(pa.string())
+        if pa.types.is_uint64(values.type):
+            values = values.cast(pa.int64())  # an error for what is larger
         return values.cast(pa.string())
 
     def structs(self, values: Any, schema: Schema, begin: str = "", end: str = "") -> Any:
         """Structs as objects, null for null."""
-        if not schema.fields:
-            return pa.repeat(pa.scalar("{}"), len(values))
         parent = values.is_valid() if values.null_count else None
+        if not schema.fields:
+            empty = pa.repeat(pa.scalar("{}"), len(values))
+            return empty if parent is None else pc.if_else(parent, empty, None)
         parts: list[Any] = []
         before = begin + "{"
         # flatten: a child's nulls are the struct's, too, and its slice is

@@ -36,8 +36,10 @@ class _FixedWidthConverter(Converter):
         schema = schema_of(field)
         if schema is None:
             values = self._schemaless(values)
-        elif schema.type is not self.type or not values.type.equals(arrow_type(schema)):
-            raise RecordError(f"{self._name} writes values of type {self.type}, not {schema.type}")
+        elif schema.type is not self.type or pa.types.is_temporal(values.type):
+            raise RecordError(f"{self._name} writes values of type {self.type}, not {values.type}")
+        else:
+            values = values.cast(arrow_type(schema))
         width = np.dtype(self.dtype).itemsize
         numbers = self._numbers(values)
         fixed = pa.FixedSizeBinaryArray.from_buffers(
