@@ -24,6 +24,8 @@ def _transforms() -> Sequence[type[Transform]]:
     from drover.transform.mask_field import MaskFieldKey, MaskFieldValue
     from drover.transform.replace_field import ReplaceFieldKey, ReplaceFieldValue
     from drover.transform.set_schema_metadata import SetSchemaMetadataKey, SetSchemaMetadataValue
+    from drover.transform.timestamp_converter import TimestampConverterKey, TimestampConverterValue
+    from drover.transform.timestamp_router import TimestampRouter
     from drover.transform.value_to_key import ValueToKey
 
     return (
@@ -31,7 +33,7 @@ def _transforms() -> Sequence[type[Transform]]:
         FlattenKey, FlattenValue, HeaderFromKey, HeaderFromValue, HoistFieldKey, HoistFieldValue,
         InsertFieldKey, InsertFieldValue, InsertHeader, MaskFieldKey, MaskFieldValue,
         ReplaceFieldKey, ReplaceFieldValue, SetSchemaMetadataKey, SetSchemaMetadataValue,
-        ValueToKey,
+        TimestampConverterKey, TimestampConverterValue, TimestampRouter, ValueToKey,
     )  # fmt: skip
 
 
