@@ -11,6 +11,8 @@ from drover.transform.java_dates import DateFormat
 
 #: The letters, and how many of each, whose digits are always at the same places.
 _WIDTHS = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
+#: What is written for UTC; texts of other zones are read one by one.
+_UTC = {"X": "Z", "Z": "+0000"}
 _UNIT_MS = {"H": 3_600_000, "m": 60_000, "s": 1000, "S": 1}
 _ZERO = ord("0")
 #: 10000-01-01: from there years have five digits.
@@ -66,18 +68,18 @@ class DateColumns:
         """Where digits and other characters are; False where that depends on the text."""
         previous = ""
         for part in self.dates.parts:
-            if part.letter:
+            zone = _UTC.get(part.letter, "")
+            if part.letter and not zone:
                 if _WIDTHS.get(part.letter) != part.count or part.letter in self._places:
                     return False
                 self._places[part.letter] = self._width
                 self._width += part.count
-            elif not part.text.isascii() or (previous and part.text[0].isdigit()):
-                return False
             else:
-                self._literals += [
-                    (self._width + at, ord(char)) for at, char in enumerate(part.text)
-                ]
-                self._width += len(part.text)
+                text = part.text or zone
+                if not text.isascii() or (previous and text[0].isdigit()):
+                    return False
+                self._literals += [(self._width + at, ord(char)) for at, char in enumerate(text)]
+                self._width += len(text)
             previous = part.letter
         return bool(self._places)
 

@@ -22,6 +22,7 @@ def _transforms() -> Sequence[type[Transform]]:
     from drover.transform.hoist_field import HoistFieldKey, HoistFieldValue
     from drover.transform.insert_field import InsertFieldKey, InsertFieldValue
     from drover.transform.mask_field import MaskFieldKey, MaskFieldValue
+    from drover.transform.regex_router import RegexRouter
     from drover.transform.replace_field import ReplaceFieldKey, ReplaceFieldValue
     from drover.transform.set_schema_metadata import SetSchemaMetadataKey, SetSchemaMetadataValue
     from drover.transform.timestamp_converter import TimestampConverterKey, TimestampConverterValue
@@ -31,7 +32,7 @@ def _transforms() -> Sequence[type[Transform]]:
     return (
         ArrowFunction, CastKey, CastValue, DropHeaders, ExtractFieldKey, ExtractFieldValue, Filter,
         FlattenKey, FlattenValue, HeaderFromKey, HeaderFromValue, HoistFieldKey, HoistFieldValue,
-        InsertFieldKey, InsertFieldValue, InsertHeader, MaskFieldKey, MaskFieldValue,
+        InsertFieldKey, InsertFieldValue, InsertHeader, MaskFieldKey, MaskFieldValue, RegexRouter,
         ReplaceFieldKey, ReplaceFieldValue, SetSchemaMetadataKey, SetSchemaMetadataValue,
         TimestampConverterKey, TimestampConverterValue, TimestampRouter, ValueToKey,
     )  # fmt: skip
@@ -40,8 +41,9 @@ def _transforms() -> Sequence[type[Transform]]:
 def _predicates() -> Sequence[type[Predicate]]:
     from drover.transform.field_matches import FieldMatches, FieldMatchesKey
     from drover.transform.predicates import HasHeaderKey, RecordIsTombstone
+    from drover.transform.predicates_topic import TopicNameMatches
 
-    return FieldMatches, FieldMatchesKey, HasHeaderKey, RecordIsTombstone
+    return FieldMatches, FieldMatchesKey, HasHeaderKey, RecordIsTombstone, TopicNameMatches
 
 
 TRANSFORMS: ClassRegistry[Transform] = ClassRegistry("transform", "drover.transforms", _transforms)
