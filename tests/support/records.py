@@ -60,9 +60,13 @@ def transform(kind: str, **settings: str) -> dict[str, str]:
     return {"transforms": "it", "transforms.it.type": kind} | own
 
 
-def only(kind: str, *, negate: bool = False, **settings: str) -> dict[str, str]:
+def only(
+    kind: str, conditions: Mapping[str, str] | None = None, *, negate: bool = False, **settings: str
+) -> dict[str, str]:
     """What a config needs besides for its transform to apply to what a predicate matches."""
-    own = {f"predicates.p.{name.replace('__', '.')}": text for name, text in settings.items()}
+    own = {
+        f"predicates.p.{name}": text for name, text in (settings | dict(conditions or {})).items()
+    }
     found = {"transforms.it.predicate": "p", "predicates": "p", "predicates.p.type": kind} | own
     return found | {"transforms.it.negate": "true"} if negate else found
 
@@ -87,12 +91,3 @@ def side_of(batches: Sequence[pa.RecordBatch], side: str = "value") -> list[Any]
             values = [None if each is None else loads(each) for each in values]
         found += values
     return found
-
-
-def rows_of(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
-    """All rows of batches, each with the schemas of its key and value."""
-    rows = []
-    for batch in batches:
-        kinds = {f"{side} type": str(batch.schema.field(side)) for side in ("key", "value")}
-        rows += [row | kinds for row in batch.to_pylist()]
-    return rows

@@ -21,6 +21,15 @@ NO_SCHEMA = "null"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _EPOCH_DAY = _EPOCH.date()
 _MILLISECOND = datetime.timedelta(milliseconds=1)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+#: Enough digits for every decimal.
+_EXACT = decimal.Context(prec=1000)
+#: Logical types that are whole numbers in JSON: the Arrow type of their schema, and the number's.
+_WHOLE = {
+    pa.date32().id: (pa.date32(), pa.int32()),
+    pa.time32("ms").id: (pa.time32("ms"), pa.int32()),
+    pa.timestamp("ms").id: (pa.timestamp("ms"), pa.int64()),
+}
 _ESCAPED = r'["\\\x00-\x1f]'
 
 
@@ -28,7 +37,7 @@ def schema_json(schema: Schema | None) -> str:
     """The schema as text; None is NO_SCHEMA."""
     if schema is None:
         return NO_SCHEMA
-    return json.dumps(_schema(schema), ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(_schema(schema))
 
 
 def from_json(schema: Schema, found: Any) -> Any:
@@ -56,15 +65,21 @@ def json_column(field: pa.Field, values: Any) -> Any:
         return pc.cast(pc.cast(values, pa.string()), pa.binary())
     if pa.types.is_string(kind) and not _any(pc.match_substring_regex(values, _ESCAPED)):
         return pc.cast(pc.binary_join_element_wise('"', values, '"', ""), pa.binary())
+    whole = _WHOLE.get(kind.id)
+    if whole is not None:
+        # Python's classes do not reach as far as Arrow's
+        exact, number = whole
+        return pc.cast(pc.cast(values.cast(exact).cast(number), pa.string()), pa.binary())
     schema = schema_of(field)
     assert schema is not None
-    texts = [
-        None
-        if value is None
-        else json.dumps(_to_json(schema, value), ensure_ascii=False, separators=(",", ":")).encode()
-        for value in values.to_pylist()
-    ]
+    found = values.to_pylist()
+    texts = [None if value is None else value_json(schema, value) for value in found]
     return pa.array(texts, pa.binary())
+
+
+def value_json(schema: Schema, value: Any) -> bytes:
+    """The JSON of a value, which is as pyarrow has it for Python."""
+    return _ENCODER.encode(_to_json(schema, value)).encode()
 
 
 def _any(mask: Any) -> bool:
@@ -121,7 +136,7 @@ def _from_json(schema: Schema, found: Any) -> Any:
 def _read_decimal(schema: Schema, found: Any) -> decimal.Decimal:
     if isinstance(found, str):
         unscaled = int.from_bytes(base64.b64decode(found, validate=True), "big", signed=True)
-        return decimal.Decimal(unscaled).scaleb(-int(schema.parameters[schemas.SCALE]))
+        return decimal.Decimal(unscaled).scaleb(-int(schema.parameters[schemas.SCALE]), _EXACT)
     return decimal.Decimal(str(found))
 
 
@@ -138,7 +153,7 @@ def _to_json(schema: Schema, value: Any) -> Any:
         return None
     match value:
         case decimal.Decimal():
-            unscaled = int(value.scaleb(int(schema.parameters[schemas.SCALE])))
+            unscaled = int(value.scaleb(int(schema.parameters[schemas.SCALE]), _EXACT))
             # two's complement, in as many bytes as it needs
             bits = (unscaled if unscaled >= 0 else ~unscaled).bit_length()
             return base64.b64encode(unscaled.to_bytes(bits // 8 + 1, "big", signed=True)).decode()

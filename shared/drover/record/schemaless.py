@@ -24,7 +24,7 @@ def dumps(value: object) -> str:
         TypeError: something else is in it.
         ValueError: a number is not finite.
     """
-    return json.dumps(value, default=_tagged, ensure_ascii=False, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def loads(text: str) -> Any:
@@ -51,6 +51,10 @@ def _tagged(value: object) -> dict[str, list[str]]:
     if isinstance(value, datetime.time):
         return {TAG: ["time", value.isoformat()]}
     raise TypeError(f"a {type(value).__name__} cannot be part of a value without a schema")
+
+
+#: json.dumps would make one for each value.
+_ENCODER = json.JSONEncoder(default=_tagged, ensure_ascii=False, separators=(",", ":"))
 
 
 def _untagged(found: dict[str, Any]) -> Any:

@@ -132,12 +132,16 @@ def _plugin_settings(
         try:
             found = registry.find(given)
             own = list(found.config_def())
+            fault = _reserved_fault(own)
         except ValueError as error:
             fault = str(error)
         except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
             fault = f"does not say its settings: {type(error).__name__}: {error}"
-    faults = {} if fault is None else {_TYPE: fault}
-    if found is not None and fault is None:
+    faults: dict[str, str] = {}
+    if fault is not None:
+        faults[_TYPE] = fault
+        own = []
+    elif found is not None:
         faults = dict(_contradictions(raw, prefix, found, own))
     type_key = ConfigKey(_TYPE, ConfigType.CLASS, documentation="Its class.")
     return ConfigDef(
@@ -146,6 +150,11 @@ def _plugin_settings(
             for key in (type_key, *own)
         )
     )
+
+
+def _reserved_fault(own: Iterable[ConfigKey]) -> str | None:
+    taken = [key.name for key in own if key.name in (_TYPE, _PREDICATE, _NEGATE)]
+    return f"has a setting called {taken[0]!r}, which every transform has" if taken else None
 
 
 def _contradictions(
@@ -161,7 +170,10 @@ def _contradictions(
     try:
         plugin({key.name: parsed.values[key.name] for key in own})
     except SettingError as error:
-        yield error.setting, error.fault
+        if any(key.name == error.setting for key in own):
+            yield error.setting, error.fault
+        else:
+            yield _TYPE, str(error)
     except Exception as error:  # noqa: BLE001 - a plugin's code may raise anything
         yield _TYPE, f"refuses its settings: {type(error).__name__}: {error}"
 

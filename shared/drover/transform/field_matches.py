@@ -112,6 +112,8 @@ class FieldMatches(Predicate):
         return matched
 
     def _of_column(self, column: Any) -> Any:
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
         kind = column.type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             matched = self._of_values(column, lambda text, _: pa.scalar(text, kind))
@@ -218,9 +220,9 @@ def _number(text: str, sign: str, kind: pa.DataType) -> Any:
     if sign == "=" and rounded != number:
         return None
     if rounded >= bound:
-        rounded = bound - step
+        rounded = _EXACT.subtract(bound, step)
     elif rounded <= -bound and kind != pa.int64():
-        rounded = step - bound
+        rounded = _EXACT.subtract(step, bound)
     return pa.scalar(int(rounded) if kind == pa.int64() else rounded, kind)
 
 

@@ -32,12 +32,13 @@ def find_column(
     field: pa.Field, values: Any, path: tuple[str, ...], *, replace_nulls: bool
 ) -> tuple[pa.Field, Any] | None:
     """The field at a path in structs, null where anything on the way to it is; None when the schema
-    has no such field. ``replace_nulls`` gives null fields the default of their schema.
+    has no such field. ``replace_nulls`` gives nulls of the field the default of its schema; structs
+    on the way always have theirs.
 
     Raises:
         RecordError: the path leads through something that is no struct.
     """
-    for name in path:
+    for depth, name in enumerate(path, 1):
         if not pa.types.is_struct(field.type):
             raise RecordError(f"field {name!r} is looked for in {field.type}, which is no struct")
         index = field.type.get_field_index(name)
@@ -45,7 +46,7 @@ def find_column(
             return None
         there = pc.is_valid(values)
         field, values = field.type.field(index), pc.struct_field(values, [index])
-        if replace_nulls:
+        if replace_nulls or depth < len(path):
             values = with_defaults(field, values, there)
     return field, values
 

@@ -62,8 +62,8 @@ class Flatten(FieldTransform):
             else:
                 field_default = _default(field)
             may_miss = optional or field.nullable
-            column = with_defaults(field, column, there)
             if pa.types.is_struct(field.type):
+                # a struct that is null does not get its default: only its fields' schemas do
                 yield from self._columns(
                     column,
                     f"{name}{self._delimiter}",
@@ -74,7 +74,10 @@ class Flatten(FieldTransform):
                 raise RecordError(f"flattening does not know maps within a schema: field {name!r}")
             else:
                 text = None if field_default in (None, {}) else json.dumps(field_default)
-                yield with_default(field, text).with_name(name).with_nullable(may_miss), column
+                yield (
+                    with_default(field, text).with_name(name).with_nullable(may_miss),
+                    (with_defaults(field, column, there)),
+                )
 
     def _entries(self, found: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
         for key, value in found.items():

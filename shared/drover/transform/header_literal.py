@@ -6,11 +6,9 @@ import json
 import re
 from typing import Any
 
-import pyarrow as pa
-
 from drover.record import schema as schemas
-from drover.record.json_form import json_column, schema_json
-from drover.record.schema import Schema, Type, arrow_field, arrow_type
+from drover.record.json_form import schema_json, value_json
+from drover.record.schema import Schema, Type
 
 _INTEGERS = ((Type.INT8, 8), (Type.INT16, 16), (Type.INT32, 32), (Type.INT64, 64))
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
@@ -36,8 +34,7 @@ def parse_literal(text: str) -> tuple[Schema, Any]:
 
 def header_form(schema: Schema, value: Any) -> tuple[str, bytes]:
     """Type and value as the headers of record batches have them."""
-    column = json_column(arrow_field("header", schema), pa.array([value], arrow_type(schema)))
-    return schema_json(schema), column[0].as_py()
+    return schema_json(schema), value_json(schema, value)
 
 
 def _number(text: str) -> tuple[Schema, Any] | None:
@@ -49,10 +46,13 @@ def _number(text: str) -> tuple[Schema, Any] | None:
         for kind, bits in _INTEGERS:
             if -(1 << (bits - 1)) <= whole < 1 << (bits - 1):
                 return Schema(kind), whole
-    as_float = float(number)
-    if abs(as_float) <= _FLOAT32_MAX:
-        return Schema(Type.FLOAT32), as_float
-    return (Schema(Type.FLOAT64), as_float) if abs(as_float) < float("inf") else None
+    scale = -int(number.as_tuple().exponent)
+    as_float = abs(float(number))
+    if scale != 0 and as_float < float("inf"):
+        kind = Type.FLOAT32 if as_float <= _FLOAT32_MAX else Type.FLOAT64
+        return Schema(kind), float(number)
+    parameters = {schemas.SCALE: str(scale)}
+    return Schema(Type.BYTES, name=schemas.DECIMAL, version=1, parameters=parameters), number
 
 
 def _moment(text: str) -> tuple[Schema, Any] | None:

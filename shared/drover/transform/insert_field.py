@@ -105,7 +105,11 @@ class InsertField(FieldTransform):
     ) -> pa.RecordBatch:
         """See FieldTransform."""
         for each in self._insertions:
-            inserted = self._values(batch, each).to_pylist()
+            inserted = self._values(batch, each)
+            if each.what == TIMESTAMP:
+                # in milliseconds, as Kafka Connect has it
+                inserted = pc.cast(inserted, pa.int64())
+            inserted = inserted.to_pylist()
             for found, value in zip(maps, inserted, strict=True):
                 if found is not None and value is not None:
                     found[each.name] = value

@@ -21,7 +21,7 @@ from drover.transform.key_or_value import (
     list_key,
     text_key,
 )
-from drover.transform.structs import columns_of, struct_of
+from drover.transform.structs import Column, columns_of, struct_of
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 #: The numbers that Java's BigDecimal reads.
@@ -61,10 +61,11 @@ class MaskField(FieldTransform):
     def change_structs(self, batch: pa.RecordBatch, field: pa.Field, values: Any) -> pa.RecordBatch:
         """See FieldTransform."""
         columns = [
-            (child, self._masked(child, column) if child.name in self._fields else column)
+            self._masked(child, column) if child.name in self._fields else (child, column)
             for child, column in columns_of(values, replace_nulls=self._replace_nulls)
         ]
-        return with_column(batch, field, struct_of(columns, values))
+        masked = struct_of(columns, values)
+        return with_column(batch, field.with_type(masked.type), masked)
 
     def change_maps(
         self, batch: pa.RecordBatch, maps: list[dict[str, Any] | None]
@@ -75,20 +76,26 @@ class MaskField(FieldTransform):
                 each |= {name: self._masked_value(each.get(name)) for name in self._fields}
         return self.with_maps(batch, maps)
 
-    def _masked(self, field: pa.Field, column: Any) -> Any:
+    def _masked(self, field: pa.Field, column: Any) -> Column:
+        if pa.types.is_dictionary(field.type):
+            field = field.with_type(field.type.value_type)
+            column = column.cast(field.type)
         if column.null_count == len(column):
-            return column
-        mask = self._scalar(field)
+            return field, column
+        try:
+            mask = self._scalar(field)
+        except (pa.ArrowException, TypeError) as error:
+            raise RecordError(f"field {field.name!r}: {field.type} cannot be masked") from error
         if not column.null_count:
-            return pa.repeat(mask, len(column))
-        return pc.if_else(pc.is_valid(column), mask, column)
+            return field, pa.repeat(mask, len(column))
+        return field, pc.if_else(pc.is_valid(column), mask, column)
 
     def _scalar(self, field: pa.Field) -> Any:
         kind, text = field.type, self._replacement
         if text is None:
             if pa.types.is_struct(kind) or _is_bytes(kind):
                 raise RecordError(f"field {field.name!r}: {kind} cannot be masked")
-            if pa.types.is_list(kind) or pa.types.is_map(kind):
+            if pa.types.is_nested(kind):
                 return pa.scalar([], kind)
             if pa.types.is_string(kind) or pa.types.is_large_string(kind):
                 return pa.scalar("", kind)

@@ -1,5 +1,6 @@
 """Transforms of headers, and the predicate on them."""
 
+import base64
 import json
 from typing import Any
 
@@ -139,3 +140,22 @@ def test_records_with_a_header_key_are_chosen(negate: bool) -> None:
     left = [row for each in run(config, batch) for row in each.column("value").to_pylist()]
     rows = [1, 2] if not negate else [0, 3]
     assert left == [f'{{"row":{row}}}' for row in rows]
+
+
+def test_moments_beyond_pythons_calendar_become_headers() -> None:
+    at = pa.array([10**15], pa.timestamp("ms", tz="UTC"))
+    values = pa.StructArray.from_arrays([at], fields=[pa.field("at", at.type)])
+    batch = with_column(schemaless({}), pa.field("value", values.type), values)
+    config = transform("HeaderFrom$Value", fields="at", headers="h", operation="move")
+    assert headers_of(run(config, batch))[0][0][1] == b"1000000000000000"
+
+
+def test_long_decimals_keep_their_digits() -> None:
+    unscaled = 12345678901234567890123456789012345678
+    default = base64.b64encode(unscaled.to_bytes(16, "big")).decode()
+    schema = optional(
+        Type.BYTES, name=schemas.DECIMAL, parameters={"scale": "4"}, default=json.dumps(default)
+    )
+    config = transform("HeaderFrom$Value", fields="it", headers="h", operation="copy")
+    (row,) = headers_of(run(config, with_schema(struct(it=schema), {"it": None})))
+    assert int.from_bytes(base64.b64decode(json.loads(row[0][1])), "big") == unscaled

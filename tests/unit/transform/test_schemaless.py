@@ -10,6 +10,7 @@ from drover.record import RecordError
 from tests.support.records import AT, run, schemaless, side_of, transform
 
 FULL = {"a": 1, "in": {"b": 2.5, "none": None, "empty": {}}, "list": [{"x": 1}], "s": "t"}
+AT_MS = int(AT.timestamp() * 1000)
 NESTED = {"field__syntax__version": "V2"}
 
 CASES: list[tuple[str, dict[str, str], Any]] = [
@@ -33,7 +34,7 @@ CASES: list[tuple[str, dict[str, str], Any]] = [
             "topic__field": "a!", "partition__field": "p", "offset__field": "o",
             "timestamp__field": "at", "static__field": "z", "static__value": "x",
         },
-        FULL | {"a": "t", "p": 3, "o": 40, "at": AT, "z": "x"},
+        FULL | {"a": "t", "p": 3, "o": 40, "at": AT_MS, "z": "x"},
     ),
 ]  # fmt: skip
 

@@ -5,10 +5,12 @@ import decimal
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from drover.record import Field, RecordError, Schema, Type, column_schema
 from drover.record import schema as schemas
+from drover.record.batch import with_column
 from tests.support.records import AT, optional, run, side_of, struct, transform, with_schema
 
 INNER = replace(struct(v=Schema(Type.INT32), w=optional(Type.INT32, default="9")), optional=True)
@@ -129,12 +131,52 @@ def test_flattened_fields_take_optionality_and_defaults_of_what_they_were_in() -
     outer = struct(a=replace(INNER, default='{"v":8,"w":null}'), b=replace(INNER, optional=False))
     row = {"a": None, "b": {"v": 1, "w": 2}}
     found = schema_after("Flatten$Value", outer, row)
+    assert side_of(run(transform("Flatten$Value"), with_schema(outer, row))) == [
+        {"a.v": None, "a.w": None, "b.v": 1, "b.w": 2}
+    ]
     assert found.fields == (
         Field("a.v", optional(Type.INT32, default="8")),
         Field("a.w", optional(Type.INT32, default="9")),
         Field("b.v", Schema(Type.INT32)),
         Field("b.w", optional(Type.INT32, default="9")),
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "replace_nulls", "expected"),
+    [("a", "true", {"v": 8, "w": None}), ("a", "false", None), ("a.v", "true", 8),
+     ("a.v", "false", 8), ("a.w", "true", 9), ("a.w", "false", None)],
+)  # fmt: skip
+def test_a_path_leads_through_the_defaults_of_structs(
+    path: str, replace_nulls: str, expected: Any
+) -> None:
+    outer = struct(a=replace(INNER, default='{"v":8,"w":null}'))
+    config = transform("ExtractField$Value", field=path, field__syntax__version="V2")
+    config["transforms.it.replace.null.with.default"] = replace_nulls
+    assert side_of(run(config, with_schema(outer, {"a": None}))) == [expected]
+
+
+def test_columns_of_a_connectors_own_types_are_masked() -> None:
+    columns = {
+        "text": pa.array(["a", None]).dictionary_encode(),
+        "small": pa.array([1, 2], pa.uint8()),
+        "large": pa.array([["a"], None], pa.large_list(pa.string())),
+        "wide": pa.array(["a", "b"], pa.large_string()),
+        "day": pa.array([86_400_000, None], pa.date64()),
+        "time": pa.array([7, None], pa.time64("us")),
+    }
+    values = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+    batch = with_values(with_schema(SCHEMA, FULL, FULL), values)
+    found = side_of(run(transform("MaskField$Value", fields=",".join(columns)), batch))
+    epoch = {"day": datetime.date(1970, 1, 1), "time": datetime.time(0)}
+    assert found[0] == {"text": "", "small": 0, "large": [], "wide": ""} | epoch
+    assert found[1] == {
+        "text": None, "small": 0, "large": None, "wide": "", "day": None, "time": None,
+    }  # fmt: skip
+
+
+def with_values(batch: pa.RecordBatch, values: Any) -> pa.RecordBatch:
+    return with_column(batch, pa.field("value", values.type), values)
 
 
 def test_metadata_is_set() -> None:
