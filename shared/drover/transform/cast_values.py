@@ -159,16 +159,24 @@ def _from_texts(texts: Any, target: Type) -> Any:
         return pc.equal(pc.ascii_lower(texts), "true")
     is_real = target not in _BITS
     plain = pc.match_substring_regex(texts, _PLAIN_REAL if is_real else _PLAIN_INTEGER)
-    if pc.all(plain).as_py():
-        try:
-            return texts.cast(arrow)
-        except pa.ArrowInvalid:
-            pass  # too large a number: read text by text, it is named
-    if not is_real:
+    others = pc.invert(pc.fill_null(plain, True))
+    has_others = pc.any(others).as_py()
+    try:
+        found = (pc.if_else(plain, texts, None) if has_others else texts).cast(arrow)
+    except pa.ArrowInvalid:
+        # too large a number: read text by text, it is named
+        found, others, has_others = pa.nulls(len(texts), arrow), pc.is_valid(texts), True
+    if not has_others:
+        return found
+    read = _text_reader(target)
+    return pc.replace_with_mask(found, others, _by_row(texts.filter(others), read, arrow))
+
+
+def _text_reader(target: Type) -> Callable[[str], Any]:
+    if target in _BITS:
         bits = _BITS[target]
-        return _by_row(texts, lambda each: java.parse_integer(each, bits), arrow)
-    read = java.parse_float if target is Type.FLOAT32 else java.parse_double
-    return _by_row(texts, read, arrow)
+        return lambda text: java.parse_integer(text, bits)
+    return java.parse_float if target is Type.FLOAT32 else java.parse_double
 
 
 def _from_decimals(values: Any, target: Type) -> Any:

@@ -22,24 +22,28 @@ def _transforms() -> Sequence[type[Transform]]:
     from drover.transform.hoist_field import HoistFieldKey, HoistFieldValue
     from drover.transform.insert_field import InsertFieldKey, InsertFieldValue
     from drover.transform.mask_field import MaskFieldKey, MaskFieldValue
+    from drover.transform.regex_router import RegexRouter
     from drover.transform.replace_field import ReplaceFieldKey, ReplaceFieldValue
     from drover.transform.set_schema_metadata import SetSchemaMetadataKey, SetSchemaMetadataValue
+    from drover.transform.timestamp_converter import TimestampConverterKey, TimestampConverterValue
+    from drover.transform.timestamp_router import TimestampRouter
     from drover.transform.value_to_key import ValueToKey
 
     return (
         ArrowFunction, CastKey, CastValue, DropHeaders, ExtractFieldKey, ExtractFieldValue, Filter,
         FlattenKey, FlattenValue, HeaderFromKey, HeaderFromValue, HoistFieldKey, HoistFieldValue,
-        InsertFieldKey, InsertFieldValue, InsertHeader, MaskFieldKey, MaskFieldValue,
+        InsertFieldKey, InsertFieldValue, InsertHeader, MaskFieldKey, MaskFieldValue, RegexRouter,
         ReplaceFieldKey, ReplaceFieldValue, SetSchemaMetadataKey, SetSchemaMetadataValue,
-        ValueToKey,
+        TimestampConverterKey, TimestampConverterValue, TimestampRouter, ValueToKey,
     )  # fmt: skip
 
 
 def _predicates() -> Sequence[type[Predicate]]:
     from drover.transform.field_matches import FieldMatches, FieldMatchesKey
     from drover.transform.predicates import HasHeaderKey, RecordIsTombstone
+    from drover.transform.predicates_topic import TopicNameMatches
 
-    return FieldMatches, FieldMatchesKey, HasHeaderKey, RecordIsTombstone
+    return FieldMatches, FieldMatchesKey, HasHeaderKey, RecordIsTombstone, TopicNameMatches
 
 
 TRANSFORMS: ClassRegistry[Transform] = ClassRegistry("transform", "drover.transforms", _transforms)

@@ -39,6 +39,9 @@ CONFIG_ERROR, RECORD_ERROR = "the config is refused", "the record is refused"
 UNFIT = "unfit"
 #: The type of a header's value without schema.
 _NO_SCHEMA = "null"
+#: Settings that fail in Kafka Connect with some records, and not with that of the case; they are
+#: refused at once.
+_REFUSED_BEFORE = {"RegexRouter: config {'regex': 'o+', 'replacement': '$x'}"}
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -145,6 +148,8 @@ def _case(file: str, line: Json) -> Case:
     else:
         expected = line["record"] | line["expected"]
     name = f"{file}: {line['name']}"
+    if name in _REFUSED_BEFORE:
+        told, expected = "settings that would fail with other records", CONFIG_ERROR
     return Case(name, line["class"], line["config"], line["record"], expected, told)
 
 

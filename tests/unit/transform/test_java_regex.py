@@ -1,0 +1,29 @@
+"""Regular expressions match and replace as Java's do; the JVM was asked (tests/golden)."""
+
+from typing import Any
+
+import pytest
+
+from drover.transform.java_regex import JavaRegex
+from tests.support.transform_corpus.harness import java_answers
+
+_ANSWERS = [each for each in java_answers() if each.function == "String.replaceFirst"]
+#: Patterns that Java has and Python's re cannot say.
+_REFUSED = {r"\p{IsLatin}+", r"\p{InGreek}+", r"(?U)\w+", "(?iu)É", r"\X", r"\G.", "(?d)."}
+
+
+@pytest.mark.parametrize("asked", _ANSWERS, ids=lambda each: each.id)
+def test_the_jvm_says_the_same(asked: Any) -> None:
+    pattern, replacement, text = asked.arguments
+    if asked.fails or pattern in _REFUSED:
+        with pytest.raises(ValueError):
+            JavaRegex(pattern).replacement(replacement)
+        return
+    regex = JavaRegex(pattern)
+    found = regex.replacement(replacement)
+    assert (regex.replace_first(found, text) if regex.matches(text) else None) == asked.answer
+
+
+def test_what_cannot_be_used_is_named_with_its_place() -> None:
+    with pytest.raises(ValueError, match=r"no property 'IsLatin' in Drover \(character 12\)"):
+        JavaRegex(r"\p{IsLatin}+")
