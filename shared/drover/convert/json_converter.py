@@ -47,8 +47,8 @@ class JsonConverter(Converter):
         self._schemas_enabled: bool = config[_SCHEMAS_ENABLE]
         self._numeric = config[_DECIMAL_FORMAT].upper() == _NUMERIC
         self._replace_null: bool = config[_REPLACE_NULL]
-        content = config[_SCHEMA_CONTENT]
-        self._fixed_schema = parse_schema(content) if self._schemas_enabled and content else None
+        # the text, for schemas are not pickled; parsing it again finds it in a cache
+        self._fixed_schema: str | None = config[_SCHEMA_CONTENT]
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -117,6 +117,7 @@ class JsonConverter(Converter):
         """See Converter. Null bytes are a null without a schema."""
         if not self._schemas_enabled:
             return decode_schemaless(values)
-        if self._fixed_schema is not None:
-            return decode_payloads(values, self._fixed_schema, replace_null=self._replace_null)
+        fixed = parse_schema(self._fixed_schema) if self._fixed_schema else None
+        if fixed is not None:
+            return decode_payloads(values, fixed, replace_null=self._replace_null)
         return decode_envelopes(values, replace_null=self._replace_null)

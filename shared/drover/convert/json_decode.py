@@ -72,9 +72,7 @@ def decode_payloads(values: Any, schema: Schema, *, replace_null: bool) -> list[
         RecordError: a text is no JSON, or not of the schema.
     """
     tombstones = values.is_null()
-    texts = _utf8(values).drop_null()
-    lines = pc.binary_join_element_wise(pa.scalar(_LINE), texts, pa.scalar("}"), pa.scalar(""))
-    column = _parse_lines(lines, schema, replace_null)
+    column = parse_payloads(values.drop_null(), schema, replace_null=replace_null)
     rows = _rows(pc.invert(tombstones)) if values.null_count else None
     found = [Decoded(rows, arrow_field("value", schema), column)] if len(column) else []
     return [*found, *_tombstones(tombstones)]
@@ -170,12 +168,9 @@ def _decode_prefixed(texts: Any, prefix: str, rows: Any, replace_null: bool) -> 
 
 
 def _payload_text(line: str) -> str | None:
-    found = _loads(line)
-    _check_envelope(found, {"payload"})
-    if found["payload"] is None:
-        return None
     # as it was written: reading and writing it would change numbers
-    return line[line.index(":") + 1 : line.rindex("}")].strip()
+    text = line[len(_LINE) : -1].strip()
+    return None if _loads(text) is None else text
 
 
 def _check_envelope(found: Any, fields: set[str]) -> None:
@@ -201,7 +196,7 @@ def _decode_each(texts: Any, rows: Any, replace_null: bool) -> Iterator[Decoded]
             payloads.append(None if payload is None else _compact(payload))
             continue
         if has_decimal(schema):
-            found = exact_json(text)
+            found = _loads_exact(text)
         payloads.append(_reader(said, replace_null)(found["payload"]))
     for said, indices in groups.items():
         schema = parse_schema(said)

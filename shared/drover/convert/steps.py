@@ -21,6 +21,9 @@ _BINARY = {KEY: pa.field(KEY, pa.binary()), VALUE: pa.field(VALUE, pa.binary())}
 class EncodeRecords:
     """Keys and values become bytes, headers raw. See drover.pipeline.Step.
 
+    A null key or value stays null, whatever its schema says: in a batch it is a missing key or a
+    tombstone, not a value. (Converters by themselves write it as Kafka Connect does.)
+
     Errors are StageErrors of KEY_CONVERTER, VALUE_CONVERTER or HEADER_CONVERTER.
     """
 
@@ -125,8 +128,15 @@ def _runs(keys: Any, values: Any) -> Iterator[tuple[int, int]]:
 
 
 def _encoded(batch: pa.RecordBatch, name: str, converter: Converter) -> pa.RecordBatch:
-    field = batch.schema.field(name)
-    encoded = converter.encode(field, batch.column(name), batch.column(TOPIC))
+    field, values, topics = batch.schema.field(name), batch.column(name), batch.column(TOPIC)
+    if not values.null_count:
+        return with_column(batch, _BINARY[name], converter.encode(field, values, topics))
+    present = np.flatnonzero(np.asarray(values.is_valid()))
+    rows = pa.array(present, pa.int64())
+    encoded = converter.encode(field, values.take(rows), topics.take(rows))
+    places = np.full(len(values), -1)
+    places[present] = np.arange(len(present))
+    encoded = encoded.take(pa.array(places, pa.int64(), mask=places < 0))
     return with_column(batch, _BINARY[name], encoded)
 
 

@@ -120,6 +120,25 @@ def test_only_tombstones_have_no_schema() -> None:
     assert encoded.column("value").null_count == 2
 
 
+def test_tombstones_come_back_as_tombstones() -> None:
+    batch = raw_batch([INT8 % 1, None, INT8 % 2], [None, INT8 % 3, None])
+    (decoded,) = DecodeRecords(JSON, JSON)(batch)
+    (encoded,) = EncodeRecords(JSON, JSON, SIMPLE)(decoded)
+    assert [each and b'"payload":' in each for each in encoded.column("value").to_pylist()] == [
+        True,
+        None,
+        True,
+    ]
+    assert encoded.column("key").is_null().to_pylist() == [True, False, True]
+
+
+def test_a_key_that_is_left_out_stays_null() -> None:
+    field = arrow_field("value", ORDER)
+    batch = make_batch(1, value=(field, pa.array([{"id": 1, "city": None}], field.type)))
+    (encoded,) = EncodeRecords(JSON, JSON, SIMPLE)(batch)
+    assert encoded.column("key").to_pylist() == [None]
+
+
 def test_a_batch_without_records_gives_none() -> None:
     assert list(DecodeRecords(STRING, JSON)(raw_batch([]))) == []
 
@@ -189,11 +208,13 @@ def test_a_failure_to_write_names_its_stage() -> None:
 
 
 def test_steps_are_pickled() -> None:
-    steps = (EncodeRecords(STRING, JSON, SIMPLE), DecodeRecords(STRING, JSON))
+    fixed = converter("Json", schema_content='{"type":"int8"}')
+    steps = (EncodeRecords(STRING, JSON, SIMPLE), DecodeRecords(fixed, JSON))
     encode, decode = pickle.loads(pickle.dumps(steps))
     assert (encode.name, decode.name) == ("encode", "decode")
-    (decoded,) = decode(raw_batch([INT8 % 1]))
+    (decoded,) = decode(raw_batch([INT8 % 1], ["2"]))
     assert decoded.column("value").to_pylist() == [1]
+    assert decoded.column("key").to_pylist() == [2]
 
 
 @pytest.mark.parametrize("envelope", [True, False])
