@@ -9,8 +9,6 @@ from pyspark.sql import SparkSession
 from drover.connector import (
     Connector,
     ConnectorContext,
-    OffsetRange,
-    SinkBatch,
     SinkConnector,
     SinkTask,
     SinkTaskContext,
@@ -24,17 +22,26 @@ from drover.connector.settings import parse_config, task_config
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import Destination, OutgoingBatch, Receipt
 from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, TaskOffsets
-from drover.pipeline import sink_pipeline, source_pipeline
+from drover_worker.engine.record_path import RecordPath, dead_letter_destination
 
 
 class RunningSource:
     """One source task under a claim."""
 
-    def __init__(self, pipeline: "Pipeline", task: TaskId, claim: Term, source: SourceTask) -> None:
+    def __init__(
+        self,
+        pipeline: "Pipeline",
+        task: TaskId,
+        claim: Term,
+        source: SourceTask,
+        path: RecordPath,
+    ) -> None:
         self.claim = claim
+        self._path = path
         self.source = source
         self.partition_count = 1
         self.spread_keyless = False
@@ -47,11 +54,14 @@ class RunningSource:
             return None
         destination = Destination(
             topic=batch.topic,
-            partition_count=self.partition_count,
+            creation=TopicCreation(TopicRule(self.partition_count)),
             spread_keyless=self.spread_keyless,
         )
-        outgoing = OutgoingBatch(batch.frame, source_pipeline(), destination)
-        return self._writer.write(outgoing, source_offsets(batch.offsets))
+        self._path.begin_pass()
+        outgoing = OutgoingBatch(*self._path.source_batch(batch), destination)
+        receipt = self._writer.write(outgoing, source_offsets(batch.offsets))
+        self.report = self._path.report(read_count=receipt.record_count)
+        return receipt
 
     def run_until_idle(self, max_steps: int = 1000) -> int:
         """Move batches until there are none; returns the records moved."""
@@ -73,12 +83,14 @@ class RunningSink:
         task: TaskId,
         claim: Term,
         sink: SinkTask,
+        path: RecordPath,
         starts: dict[tuple[str, int], int],
     ) -> None:
         self._pipeline = pipeline
         self._task = task
         self.claim = claim
         self.sink = sink
+        self._path = path
         self._starts: Mapping[tuple[str, int], int] = starts
 
     def plan(self, max_records: int = 500_000) -> ReadPlan:
@@ -86,13 +98,15 @@ class RunningSink:
 
     def write(self, plan: ReadPlan) -> str:
         """Write a plan's records without committing them."""
-        ranges: dict[tuple[str, int], OffsetRange] = {}
-        for each in plan.ranges:
-            key = (each.topic, each.partition)
-            start = ranges[key].start_offset if key in ranges else each.start_offset
-            ranges[key] = OffsetRange(each.topic, each.partition, start, each.end_offset)
-        rows = self._pipeline.plane.rows(self._pipeline.spark, plan).through(sink_pipeline())
-        return self.sink.write(SinkBatch(rows, list(ranges.values())))
+        dead_letters = self._pipeline.plane.dead_letters(
+            self._task, self.claim, dead_letter_destination(self._path.errors)
+        )
+        self._path.begin_pass()
+        batch = self._path.sink_batch(self._pipeline.plane, plan, dead_letters)
+        metadata = self.sink.write(batch)
+        self.report = self._path.report(read_count=plan.record_count)
+        dead_letters.publish(self.report.dead_letter_rows)
+        return metadata
 
     def commit(self, plan: ReadPlan, metadata: str) -> CommitOutcome:
         touched = {(each.topic, each.partition) for each in plan.ranges}
@@ -149,7 +163,8 @@ class Pipeline:
         )
         source.start(context)
         self._stops.append(source)
-        return RunningSource(self, task, claim, source)
+        path = RecordPath(connector_class, context.config, task, self.spark)
+        return RunningSource(self, task, claim, source, path)
 
     def start_sink(
         self, connector_class: type[SinkConnector], raw: Mapping[str, str]
@@ -170,7 +185,8 @@ class Pipeline:
             for partition in self.store.end_offsets(topic):
                 known = committed.get(TopicPartition(topic, partition))
                 starts[topic, partition] = known.offset if known is not None else 0
-        return RunningSink(self, task, claim, sink, starts)
+        path = RecordPath(connector_class, parsed, task, self.spark)
+        return RunningSink(self, task, claim, sink, path, starts)
 
     def claim(self, task: TaskId) -> Term:
         return self.store.claim_task(

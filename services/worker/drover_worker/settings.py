@@ -47,6 +47,9 @@ class WorkerSettings(ServiceSettings):
             between. By default any while the worker listens on loopback only, else none.
         spark_master: As spark.master.
         spark_conf: More Spark settings, as a JSON object.
+        converters: The converters of connectors that name none, with their settings, as a JSON
+            object of what a connector's config would say: ``{"value.converter": "JsonConverter",
+            "value.converter.schemas.enable": "false"}``.
     """
 
     worker_listen: ListenAddress = "127.0.0.1:7411"
@@ -65,6 +68,7 @@ class WorkerSettings(ServiceSettings):
     file_roots: str | None = None
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
+    converters: JsonTexts = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _beats_within_session(self) -> "WorkerSettings":
@@ -73,6 +77,13 @@ class WorkerSettings(ServiceSettings):
                 "DROVER_HEARTBEAT_INTERVAL_MS must be below DROVER_SESSION_TIMEOUT_MS "
                 f"({self.heartbeat_interval_ms} is not below {self.session_timeout_ms})"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _only_converters(self) -> "WorkerSettings":
+        for name in self.converters:
+            if not name.startswith(("key.converter", "value.converter", "header.converter")):
+                raise ValueError(f"DROVER_CONVERTERS: {name} is no setting of a converter")
         return self
 
     @model_validator(mode="after")
@@ -131,6 +142,7 @@ class WorkerSettings(ServiceSettings):
             spark_master=self.spark_master,
             spark_conf=self.spark_conf,
             file_roots=default_roots if self.file_roots is None else self.file_roots,
+            converters=self.converters,
             log_level=self.log_level,
             log_format=self.log_format,
             limits=EngineLimits(

@@ -22,7 +22,7 @@ from drover.connector.sink import (
     SinkTaskContext,
 )
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
-from drover.connector.task import TaskContext
+from drover.connector.task import RetriableError, TaskContext
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
 from drover.errors import Violation
 
@@ -46,6 +46,7 @@ __all__ = [
     "OneOf",
     "ParsedConfig",
     "Password",
+    "RetriableError",
     "SinkBatch",
     "SinkConnector",
     "SinkOffset",

@@ -42,6 +42,12 @@ class Connector(ABC):
     version: ClassVar[str] = "unknown"
     #: Short names that ``connector.class`` may use as well as the full one.
     aliases: ClassVar[Sequence[str]] = ()
+    #: Whether records are rows with columns. Then JsonConverter with schemas is the converter where
+    #: config and worker name none, and a sink gets values as they are structured. Else records are
+    #: bytes: without a converter they pass as they are, and a sink gets bytes in any case.
+    structured: ClassVar[bool] = False
+    #: Whether a source's bytes are text, for converters and transforms.
+    text: ClassVar[bool] = False
 
     @classmethod
     @abstractmethod

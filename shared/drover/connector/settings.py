@@ -11,19 +11,23 @@ from drover.config.config_def import (
     ConfigValue,
     Importance,
     ParsedConfig,
-    quote,
 )
 from drover.config.validators import All, Check, InRange, NonEmpty, OneOf
 from drover.connector.connector import Connector
+from drover.connector.error_settings import DEAD_LETTER_TOPIC, ERROR_SETTINGS, error_faults
+from drover.connector.record_settings import record_config_def
 from drover.connector.sink import SinkConnector
+from drover.connector.topic_settings import TOPIC_PARTITIONS, topic_creation_config_def
 from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
+from drover.errors import Violation
 from drover.model.names import connector_name_violations
+from drover.transform.java_regex import JavaRegex
 
 NAME = "name"
 CONNECTOR_CLASS = "connector.class"
 TASKS_MAX = "tasks.max"
 TOPICS = "topics"
-TOPIC_PARTITIONS = "topic.partitions"
+TOPICS_REGEX = "topics.regex"
 BATCH_MAX_RECORDS = "batch.max.records"
 BATCH_MAX_BYTES = "batch.max.bytes"
 POLL_INTERVAL_MS = "poll.interval.ms"
@@ -41,45 +45,19 @@ def _topic_fault(topic: str) -> str | None:
     return name_fault(topic) or None
 
 
+def _pattern_fault(text: str) -> str | None:
+    try:
+        JavaRegex(text)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
 def _topics_fault(topics: list[str]) -> str | None:
     faults = [fault for topic in topics if topic for fault in [name_fault(topic)] if fault]
     if len(set(topics)) < len(topics):
         faults.append("must not name a topic twice")
     return "; ".join(faults) or None
-
-
-#: Converters that leave bytes as they are, and where Kafka Connect has them.
-_RAW_CONVERTERS = {
-    "StringConverter": "org.apache.kafka.connect.storage",
-    "ByteArrayConverter": "org.apache.kafka.connect.converters",
-}
-#: Kafka Connect's default for headers, whose values are bytes here.
-_HEADER_CONVERTERS = {"SimpleHeaderConverter": "org.apache.kafka.connect.storage"}
-
-
-def _converter_check(packages: Mapping[str, str]) -> Check:
-    """Refuses a converter that is not known, for it would make other bytes."""
-    allowed = {
-        name
-        for simple_name, package in packages.items()
-        for name in (simple_name, simple_name.removesuffix("Converter"), f"{package}.{simple_name}")
-    }
-
-    def fault(converter: str) -> str | None:
-        if converter.strip() in allowed:
-            return None
-        return (
-            f"must be {' or '.join(packages)} or left out, not {quote(converter)}: records are "
-            "written and read as the bytes that they are"
-        )
-
-    return Check(fault)
-
-
-def _no_changes_fault(names: list[str]) -> str | None:
-    if not any(names):
-        return None
-    return f"must be empty, as records are not changed on their way here, not {','.join(names)}"
 
 
 #: For a setting of your own that names a topic.
@@ -139,38 +117,6 @@ _COMMON = ConfigDef(
     ),
 )
 
-_CONVERSION = ConfigDef(
-    *(
-        ConfigKey(
-            name,
-            ConfigType.STRING,
-            default=None,
-            importance=Importance.LOW,
-            group="Kafka Connect",
-            documentation="As configs of Kafka Connect have it: StringConverter and "
-            "ByteArrayConverter mean the bytes as they are, as does no converter.",
-            validator=_converter_check(packages),
-        )
-        for name, packages in (
-            ("key.converter", _RAW_CONVERTERS),
-            ("value.converter", _RAW_CONVERTERS),
-            ("header.converter", _RAW_CONVERTERS | _HEADER_CONVERTERS),
-        )
-    ),
-    *(
-        ConfigKey(
-            name,
-            ConfigType.LIST,
-            default=None,
-            importance=Importance.LOW,
-            group="Kafka Connect",
-            documentation="As configs of Kafka Connect have it, where it is empty.",
-            validator=Check(_no_changes_fault),
-        )
-        for name in ("transforms", "predicates")
-    ),
-)
-
 _SOURCE = ConfigDef(
     ConfigKey(
         TOPIC_PARTITIONS,
@@ -195,27 +141,75 @@ _SINK = ConfigDef(
     ConfigKey(
         TOPICS,
         ConfigType.LIST,
+        default=None,
         importance=Importance.HIGH,
         group="Topic",
-        documentation="The topics to read, separated by commas.",
+        documentation="The topics to read, separated by commas; either this or topics.regex.",
         validator=All(NonEmpty(), Check(_topics_fault)),
+    ),
+    ConfigKey(
+        TOPICS_REGEX,
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.HIGH,
+        group="Topic",
+        documentation="The topics to read, as a regular expression (Java's syntax) that matches "
+        "their whole names; new ones are followed.",
+        validator=All(NonEmpty(), Check(_pattern_fault)),
     ),
 )
 
 
-def full_config_def(connector_class: type[Connector]) -> ConfigDef:
-    """A connector's own settings and those that every connector of its kind has.
+def _which_topics(connector_class: type[Connector], config: Mapping[str, Any]) -> list[Violation]:
+    """A sink reads topics by name or by pattern."""
+    if not issubclass(connector_class, SinkConnector):
+        return []
+    if TOPICS not in config or TOPICS_REGEX not in config:
+        return []  # one of them has a fault of its own
+    named, pattern = config[TOPICS], config[TOPICS_REGEX]
+    if named is None and pattern is None:
+        return [Violation(TOPICS, "is required, or topics.regex")]
+    if named is not None and pattern is not None:
+        return [Violation(TOPICS_REGEX, "must be left out beside topics: a sink has one of them")]
+    dead_letters = config.get(DEAD_LETTER_TOPIC)
+    if pattern is not None and dead_letters and JavaRegex(pattern).matches(dead_letters):
+        return [
+            Violation(DEAD_LETTER_TOPIC, f"must not match topics.regex, as {dead_letters} does")
+        ]
+    return []
+
+
+def full_config_def(
+    connector_class: type[Connector], raw: Mapping[str, str | None] | None = None
+) -> ConfigDef:
+    """A connector's own settings, those that every connector of its kind has, and those of the
+    converters and transforms that the config ``raw`` names.
 
     A connector that defines a common setting itself replaces it (to forbid several tasks, say).
     """
-    kind = _SINK if issubclass(connector_class, SinkConnector) else _SOURCE
-    return _COMMON | _CONVERSION | kind | connector_class.config_def()
+    if issubclass(connector_class, SinkConnector):
+        kind = _SINK
+    else:
+        kind = _SOURCE | topic_creation_config_def(raw or {})
+    common = _COMMON | record_config_def(raw or {}) | ERROR_SETTINGS
+    return common | kind | connector_class.config_def()
+
+
+def _faults_together(
+    connector_class: type[Connector], config: Mapping[str, Any]
+) -> tuple[Violation, ...]:
+    """Faults that several settings of a parsed config show together."""
+    return (
+        *error_faults(config),
+        *_which_topics(connector_class, config),
+        *connector_class.validate(config),
+    )
 
 
 def parse_config(connector_class: type[Connector], raw: Mapping[str, str | None]) -> ParsedConfig:
     """The values and every fault, those across settings included."""
-    parsed = full_config_def(connector_class).parse(raw)
-    faults = tuple(connector_class.validate(parsed.values))
+    parsed = full_config_def(connector_class, raw).parse(raw)
+    faults = _faults_together(connector_class, parsed.values)
     return ParsedConfig(parsed.values, parsed.violations + faults)
 
 
@@ -223,9 +217,10 @@ def validate_config(
     connector_class: type[Connector], raw: Mapping[str, str | None]
 ) -> list[ConfigValue]:
     """Every setting with its faults, those across settings included; unknown settings last."""
-    definition = full_config_def(connector_class)
+    definition = full_config_def(connector_class, raw)
     faults: dict[str, list[str]] = {}
-    for violation in connector_class.validate(definition.parse(raw).values):
+    parsed = definition.parse(raw).values
+    for violation in _faults_together(connector_class, parsed):
         faults.setdefault(violation.field, []).append(violation.description)
     values = [
         replace(each, errors=each.errors + tuple(faults.pop(each.key.name, ())))
@@ -248,7 +243,8 @@ def task_config(
         InvalidArgumentError: INVALID_CONFIG with every fault.
     """
     merged = dict(connector_config) | dict(own_config)
-    return full_config_def(connector_class).parse(merged).require_valid(merged.get(NAME, ""))
+    definition = full_config_def(connector_class, merged)
+    return definition.parse(merged).require_valid(merged.get(NAME, ""))
 
 
 __all__ = [
@@ -260,6 +256,7 @@ __all__ = [
     "POLL_INTERVAL_MS",
     "TASKS_MAX",
     "TOPICS",
+    "TOPICS_REGEX",
     "TOPIC_NAME",
     "TOPIC_PARTITIONS",
     "connector_name_fault",

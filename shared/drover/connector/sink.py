@@ -10,12 +10,10 @@ Example:
                 self._root = context.config["directory"]
 
             def write(self, batch: SinkBatch) -> str:
-                for each in batch.ranges:
+                for part in batch.parts(by="partition"):
+                    (each,) = part.ranges
                     path = f"{self._root}/{each.topic}-{each.partition}-{each.start_offset}"
-                    rows = batch.frame.where(
-                        f"topic = '{each.topic}' AND partition = {each.partition}"
-                    )
-                    rows.write.mode("overwrite").parquet(path)
+                    part.frame.write.mode("overwrite").parquet(path)
                 return ""
 
 
@@ -32,9 +30,9 @@ Example:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from drover.connector.connector import Connector
 from drover.connector.offsets import SinkOffset, TopicPartition
@@ -71,22 +69,39 @@ class SinkBatch:
     """Records of topics.
 
     ``ranges`` says which offsets it holds, one range for each topic partition, in the order of the
-    records; it is never empty. ``records`` is for the engine: take ``frame`` or ``map_in_arrow``.
+    records; it is never empty, but transforms may have dropped any of the records. ``records`` and
+    ``cut`` are for the engine: take ``frame``, ``map_in_arrow`` and ``parts``.
     """
 
     records: "DataFrame | ArrowRows"
     ranges: Sequence[OffsetRange]
+    cut: "Callable[[str], Sequence[SinkBatch]] | None" = None
 
     @property
     def frame(self) -> "DataFrame":
         """The records as a frame with the columns topic, partition, offset, key, value, headers and
         timestamp, in the order of topic, partition and offset (Spark partition, then row).
+
+        Keys and values are bytes; in a structured sink they are what the converters make of them,
+        and finding their columns runs the batch once.
+
+        Raises:
+            MixedSchemasError: the records have not all the same columns.
         """
         return self.records.frame() if isinstance(self.records, ArrowRows) else self.records
+
+    def parts(self, by: Literal["topic", "partition"]) -> "Sequence[SinkBatch]":
+        """This batch cut by topic or by topic partition, in order; each reads only its own records,
+        so all together cost as much as the whole.
+        """
+        return [self] if self.cut is None else self.cut(by)
 
     def map_in_arrow(self, function: ArrowFunction, ddl: str) -> "DataFrame":
         """What ``frame.mapInArrow(function, ddl)`` gives, but faster when the records come straight
         from their topic: they do not pass through the JVM.
+
+        In a structured sink each Arrow batch has its own schema (see drover.record), so records of
+        several topics and schemas may come in one call.
         """
         if isinstance(self.records, ArrowRows):
             return self.records.map_in_arrow(function, ddl)

@@ -37,11 +37,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import pyarrow as pa
+
 from drover.connector.connector import Connector
 from drover.connector.offsets import offset_key, parse_offsets
 from drover.connector.task import TaskContext
 from drover.dataplane.arrow_rows import ArrowRows
 from drover.model.offsets import CommittedOffset
+from drover.pipeline.layouts import TableRows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,11 +77,12 @@ class SourceTaskContext(TaskContext):
 class SourceBatch:
     """Records for topics, and how far they bring the source.
 
-    ``frame`` has a column ``value`` (binary or string) and may have ``topic`` (string),
-    ``partition`` (int), ``key`` (binary or string), ``headers``
+    Rows with columns are best given by ``table``. Else ``frame`` has a column ``value`` and may
+    have ``topic`` (string), ``partition`` (int), ``key``, ``headers``
     (array<struct<key:string,value:binary>>) and ``timestamp`` (timestamp, or milliseconds as an
-    integer). ``topic`` here counts for a frame without that column. A partition that is given wins;
-    else the key decides as in Kafka; records without both go to partition 0 unless
+    integer). Keys and values are binary or string, or of any type when a converter is set that
+    writes it. ``topic`` here counts for a frame without that column. A partition that is given
+    wins; else the key decides as in Kafka; records without both go to partition 0 unless
     ``partitioner.keyless`` says otherwise. The order of records is the frame's: Spark partition,
     then row.
 
@@ -90,22 +94,35 @@ class SourceBatch:
     records are durable: after a crash in between the batch comes again.
     """
 
-    frame: "DataFrame | ArrowRows"
+    frame: "DataFrame | ArrowRows | pa.Table"
     offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
     topic: str | None = None
+    #: The frame's rows are a table's; see ``table``.
+    layout: TableRows | None = None
 
     @classmethod
     def table(
         cls,
-        rows: "DataFrame | ArrowRows",
+        rows: "DataFrame | ArrowRows | pa.Table | Sequence[Mapping[str, Any]]",
         offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]],
         *,
         topic: str | None = None,
         key: str | Sequence[str] | None = None,
     ) -> "SourceBatch":
-        """Rows whose columns are the fields of the records' values."""
-        del key
-        return cls(rows, offsets, topic)
+        """Rows whose columns are the fields of the records' values.
+
+        Args:
+            rows: a frame, rows that executors make, or some that are at hand. Columns of
+                ``drover.record.batch`` (TOPIC_COLUMN, TIMESTAMP_COLUMN, ORIGIN_COLUMN,
+                ERROR_COLUMN, RAW_COLUMN) say what they say of the record and are no fields.
+            offsets: see the class.
+            topic: where the records go that do not say it themselves.
+            key: the column whose values are the keys, or several that are fields of the keys.
+        """
+        names = key if isinstance(key, str) or key is None else tuple(key)
+        if isinstance(rows, Sequence):
+            rows = pa.Table.from_pylist([dict(each) for each in rows])
+        return cls(rows, offsets, topic, TableRows(names))
 
 
 class SourceTask(ABC):
@@ -134,3 +151,6 @@ class SourceConnector(Connector):
     """A connector from the outside world into topics; name its tasks' class in ``task_class``."""
 
     task_class: ClassVar[type[SourceTask]]
+    #: Whether a poll changes the source, as one that takes messages off a queue does: then it is
+    #: not polled for previews.
+    poll_has_effects: ClassVar[bool] = False

@@ -14,6 +14,12 @@ def _never() -> bool:
     return False
 
 
+class RetriableError(Exception):
+    """Raise it from ``poll`` or ``write`` when the same call may succeed later: within
+    ``errors.retry.timeout`` it is called again, for the same batch, instead of failing the task.
+    """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
     """Where a task runs.

@@ -51,7 +51,8 @@ class FileStreamSinkTask(SinkTask):
         self._file = OutputFile(
             context.config[FILE], connector=context.task.connector, term=context.claim
         )
-        length = committed_length(context.committed, context.config["topics"])
+        topics = context.config["topics"] or {key.topic for key in context.committed}
+        length = committed_length(context.committed, topics)
         if length is None:
             length = self._file.open_at_end(described(context.committed))
         else:

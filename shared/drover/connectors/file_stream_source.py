@@ -133,6 +133,7 @@ class FileStreamSource(SourceConnector):
         "FileStreamSourceConnector",
         kafka_connect.FILE_STREAM_SOURCE,
     )
+    text = True
     task_class = FileStreamSourceTask
 
     def __init__(self) -> None:

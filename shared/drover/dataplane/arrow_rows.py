@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
@@ -24,7 +26,8 @@ class ArrowRows:
     """Rows by Spark partition.
 
     ``read(n)`` gives the record batches of Spark partition n, in order; it is pickled and runs on
-    executors. ``ddl`` names the columns and their types, as for mapInArrow.
+    executors. ``ddl`` names the columns and their types, as for mapInArrow; None when only the rows
+    say them.
 
     Example:
         >>> def squares(number):
@@ -38,8 +41,27 @@ class ArrowRows:
     ddl: str | None
 
     def frame(self) -> "DataFrame":
-        """The rows as a frame; nothing runs before it is used."""
-        return self._numbers().mapInArrow(_Pass(self.read, None), self.ddl or "value binary")
+        """The rows as a frame; nothing runs before it is used.
+
+        Without ``ddl`` the rows are run once now, to find their columns.
+
+        Raises:
+            MixedSchemasError: They have not all the same.
+        """
+        if self.ddl is not None:
+            return self._numbers().mapInArrow(_Pass(self.read, None), self.ddl)
+        found = self.map_in_arrow(_distinct_schemas, "schema binary").collect()
+        schemas = list(dict.fromkeys(bytes(row["schema"]) for row in found))
+        if len(schemas) > 1:
+            raise MixedSchemasError(
+                "the batch has records of several schemas, and a frame has one: take "
+                "map_in_arrow, whose batches have one schema each, or parts(by='topic'). The "
+                f"schemas: {'; '.join(_described(each) for each in schemas[:3])}"
+            )
+        # an empty table is the shortest way to Spark's types
+        schema = pa.ipc.read_schema(pa.py_buffer(schemas[0])) if schemas else _NO_ROWS
+        ddl = self.spark.createDataFrame(schema.empty_table()).schema
+        return self._numbers().mapInArrow(_Pass(self.read, CastTo(schema)), ddl)
 
     def map_in_arrow(
         self, function: ArrowFunction, ddl: str, *, at_once: bool = False
@@ -57,6 +79,23 @@ class ArrowRows:
     def _numbers(self, at_once: bool = False) -> "DataFrame":
         spark_partitions = 1 if at_once else max(1, self.partition_count)
         return self.spark.range(0, self.partition_count, 1, spark_partitions)
+
+
+@dataclass(frozen=True)
+class _Slices:
+    """The batches of a table; ``partition_count`` is 1."""
+
+    table: "pa.Table"
+
+    def __call__(self, number: int) -> "list[pa.RecordBatch]":
+        del number
+        batches: list[pa.RecordBatch] = self.table.to_batches()
+        return batches
+
+
+def rows_of_table(spark: "SparkSession", table: "pa.Table") -> ArrowRows:
+    """Rows that the driver has at hand: few, as they travel with the job."""
+    return ArrowRows(spark, _Slices(table), 1, "value binary")
 
 
 @dataclass(frozen=True)
@@ -84,6 +123,60 @@ class Composed:
     def __call__(self, argument: Any) -> Iterator[Any]:
         """Lazy, as far as the functions are."""
         return self.second(iter(self.first(argument)))
+
+
+class MixedSchemasError(ValueError):
+    """Rows of several schemas where one is wanted."""
+
+
+#: What a frame without rows looks like.
+_NO_ROWS = pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+
+
+def _distinct_schemas(batches: Iterator[Any]) -> Iterator[Any]:
+    found = dict.fromkeys(frame_schema(batch.schema).serialize().to_pybytes() for batch in batches)
+    yield pa.RecordBatch.from_pydict({"schema": list(found)}, schema=_SCHEMA_ROWS)
+
+
+_SCHEMA_ROWS = pa.schema([("schema", pa.binary())])
+
+
+@dataclass(frozen=True)
+class CastTo:
+    """Gives batches the columns and types of ``schema``; a function for mapInArrow."""
+
+    schema: Any
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """Lazy."""
+        for batch in batches:
+            yield batch.cast(self.schema)
+
+
+def frame_schema(schema: Any) -> Any:
+    """The schema with types that Spark's frames have, everything nullable, without metadata."""
+    return pa.schema([pa.field(each.name, _frame_type(each.type)) for each in schema])
+
+
+def _frame_type(kind: Any) -> Any:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", tz=kind.tz)
+    if pa.types.is_time(kind):
+        return pa.time64("ns")
+    if pa.types.is_struct(kind):
+        return pa.struct(
+            [(kind.field(n).name, _frame_type(kind.field(n).type)) for n in range(kind.num_fields)]
+        )
+    if pa.types.is_map(kind):
+        return pa.map_(_frame_type(kind.key_type), _frame_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_frame_type(kind.value_type))
+    return kind
+
+
+def _described(serialized: bytes) -> str:
+    schema = pa.ipc.read_schema(pa.py_buffer(serialized))
+    return ", ".join(f"{each.name} {each.type}" for each in schema if each.name in ("key", "value"))
 
 
 def balanced_groups(

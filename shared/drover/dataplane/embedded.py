@@ -3,13 +3,15 @@
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import (
     BATCH_TOPICS_MAX,
     AbandonedError,
+    DeadLetterWriter,
+    Destination,
     NotPublishedError,
     OutgoingBatch,
     PartitionKey,
@@ -51,14 +53,7 @@ class EmbeddedWriter:
         if self._unpublished is not None and self._unpublished[0] is batch:
             blobs = self._unpublished[1]
         else:
-            stager = Stager(
-                self._store.path,
-                self._task,
-                self._claim,
-                topic=batch.destination.topic,
-                partition_count=batch.destination.partition_count,
-                spread_keyless=batch.destination.spread_keyless,
-            )
+            stager = _stager(self._store, self._task, self._claim, batch.destination)
             blobs = staged_blobs(run_pass(batch, stager, STAGED_DDL))
             self._unpublished = (batch, blobs)
         if self._abandoned():
@@ -73,6 +68,17 @@ class EmbeddedWriter:
             record_count=published.record_count,
             topics=tuple(itertools.islice(names, BATCH_TOPICS_MAX)),
         )
+
+
+def _stager(store: EmbeddedStore, task: TaskId, claim: Term, destination: Destination) -> Stager:
+    return Stager(
+        store.path,
+        task,
+        claim,
+        topic=destination.topic,
+        creation=destination.creation,
+        spread_keyless=destination.spread_keyless,
+    )
 
 
 class EmbeddedPlane:
@@ -98,6 +104,18 @@ class EmbeddedPlane:
             counts[topic] = next(n for n in itertools.count() if (topic, n) not in bounds)
         return {topic: count for topic, count in counts.items() if count}
 
+    def topics(self) -> Collection[str]:
+        """See DataPlane."""
+        return {topic for topic, _ in self.store.bounds()}
+
+    @property
+    def record_bytes_max(self) -> None:
+        """See DataPlane."""
+
+    def reserved_topics(self) -> Collection[str]:
+        """See DataPlane: the cluster's own logs are no topics here."""
+        return ()
+
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """See DataPlane."""
         bounds = self.store.bounds()
@@ -122,6 +140,14 @@ class EmbeddedPlane:
     def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> EmbeddedWriter:
         """See DataPlane."""
         return EmbeddedWriter(self.store, task, claim, abandoned)
+
+    def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:
+        """See DataPlane: staged on executors, published by the driver."""
+
+        def publish(rows: Sequence[Mapping[str, Any]]) -> None:
+            self.store.publish(task, claim, staged_blobs(rows))
+
+        return DeadLetterWriter(_stager(self.store, task, claim, destination), publish)
 
     def current_claim(self, task: TaskId) -> Term | None:
         """See DataPlane."""

@@ -5,6 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from drover.pipeline.layouts import without_header_types
+from drover.record.batch import HEADERS_TYPE as TYPED_HEADERS_TYPE
+
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 #: What a blob holds; topic, partition and offsets are in the row that points to it.
@@ -110,6 +113,8 @@ def _headers(batch: Any) -> Any:
         return pa.nulls(batch.num_rows, HEADERS_TYPE)
     if values.type == HEADERS_TYPE:
         return values
+    if values.type == TYPED_HEADERS_TYPE:
+        return without_header_types(values)
     try:
         return values.cast(HEADERS_TYPE)
     except pa.ArrowException as error:

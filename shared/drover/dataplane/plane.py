@@ -5,14 +5,14 @@ Rows never pass through here: a plan names ranges, executors read and write them
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from drover.dataplane.arrow_rows import ArrowRows
+from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows
+from drover.dataplane.topic_creation import SINGLE_PARTITION, TopicCreation
 from drover.dataplane.values import ReadPlan
 from drover.errors import DataLossError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,13 +27,13 @@ BATCH_TOPICS_MAX = 1_000
 class Destination:
     """Where the records of a batch go.
 
-    ``topic`` counts for rows without a column of that name. ``partition_count`` is for topics that
-    do not exist yet. With ``spread_keyless`` records without key and partition are spread evenly;
-    else they go to partition 0.
+    ``topic`` counts for rows without a column of that name. ``creation`` is for topics that do not
+    exist yet. With ``spread_keyless`` records without key and partition are spread evenly; else
+    they go to partition 0.
     """
 
     topic: str | None = None
-    partition_count: int = 1
+    creation: TopicCreation = SINGLE_PARTITION
     spread_keyless: bool = False
 
 
@@ -42,7 +42,7 @@ class OutgoingBatch:
     """Rows of a source task, the pipeline that makes records of them, and where these go."""
 
     rows: "DataFrame | ArrowRows"
-    pipeline: Pipeline
+    pipeline: ArrowFunction
     destination: Destination
 
 
@@ -86,6 +86,19 @@ class TopicWriter(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetterWriter:
+    """How a sink's records that nobody could handle get into their topic.
+
+    ``write`` runs on executors, with batches that have a column ``topic``; ``publish`` makes the
+    records visible that the rows stand for which ``write`` returned. Both may run again for the
+    same records: at least once.
+    """
+
+    write: ArrowFunction
+    publish: Callable[[Sequence[Mapping[str, Any]]], None]
+
+
 class DataPlane(Protocol):
     """Topics, as the driver sees them; thread-safe.
 
@@ -95,6 +108,16 @@ class DataPlane(Protocol):
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         """How many partitions each topic has; topics that do not exist are left out. Cheap."""
+
+    def topics(self) -> Collection[str]:
+        """Every topic that connectors may use. Cheap."""
+
+    @property
+    def record_bytes_max(self) -> int | None:
+        """A record with a larger key and value is refused; None for no limit."""
+
+    def reserved_topics(self) -> Collection[str]:
+        """The topics that the cluster keeps itself in."""
 
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """Where each partition ends for readers; what does not exist is left out. One cheap
@@ -118,6 +141,9 @@ class DataPlane(Protocol):
 
         ``abandoned`` is asked before records become visible: once it is true, none do.
         """
+
+    def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:
+        """How the dead letters of a sink's ``task`` are written."""
 
     def current_claim(self, task: TaskId) -> Term | None:
         """The claim that counts; None when there is none, or only the coordinator knows it."""

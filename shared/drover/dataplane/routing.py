@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -12,7 +13,7 @@ from drover.dataplane.payload import FrameError
 
 
 def rows_by_topic(batch: Any, default_topic: str | None) -> Iterator[tuple[str, Any | None]]:
-    """Each topic of the batch, and which rows are its; None for all of them.
+    """Each topic of the batch, and the indices of its rows in order; None for all of them.
 
     Raises:
         FrameError: a row has no topic, or column 'topic' is no text.
@@ -27,11 +28,19 @@ def rows_by_topic(batch: Any, default_topic: str | None) -> Iterator[tuple[str, 
         raise FrameError(f"column 'topic' must be a topic's name, not {topics.type}")
     if default_topic is not None:
         topics = topics.fill_null(default_topic)
-    names = topics.unique().to_pylist()
-    for name in names:
-        if name is None:
-            raise FrameError("column 'topic' is null, and the batch names no topic")
-        yield name, (None if len(names) == 1 else pc.equal(topics, name).fill_null(False))
+    if topics.null_count:
+        raise FrameError("column 'topic' is null, and the batch names no topic")
+    encoded = topics.dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    if len(names) == 1:
+        yield names[0], None
+        return
+    # one pass however many topics there are: a stable sort keeps the order within each
+    order = pc.sort_indices(encoded.indices)
+    counts = np.bincount(encoded.indices.to_numpy(), minlength=len(names))
+    ends = np.cumsum(counts)
+    for name, count, end in zip(names, counts.tolist(), ends.tolist(), strict=True):
+        yield name, order.slice(end - count, count)
 
 
 def explicit_partitions(batch: Any, rows: Any | None) -> Any | None:
@@ -41,7 +50,7 @@ def explicit_partitions(batch: Any, rows: Any | None) -> Any | None:
         FrameError: it does not hold numbers of partitions.
     """
     values = payload.column(batch, "partition")
-    if values is None:
+    if values is None or values.null_count == len(values):
         return None
     if not (pa.types.is_integer(values.type) or pa.types.is_null(values.type)):
         raise FrameError(f"column 'partition' must be an integer, not {values.type}")
@@ -49,7 +58,7 @@ def explicit_partitions(batch: Any, rows: Any | None) -> Any | None:
         numbers = values.cast(pa.int32())
     except pa.ArrowInvalid as error:
         raise FrameError(f"column 'partition' must be a partition's number: {error}") from error
-    return numbers if rows is None else numbers.filter(rows)
+    return numbers if rows is None else numbers.take(rows)
 
 
 def check_partition(number: int, topic: str, partition_count: int) -> None:

@@ -18,6 +18,7 @@ from drover.dataplane.arrow_rows import current_spark_partition
 from drover.dataplane.executor_store import open_store
 from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.topic_creation import SINGLE_PARTITION, TopicCreation
 from drover.dataplane.values import StagedBlob
 from drover.model.ids import TaskId, Term
 
@@ -46,7 +47,7 @@ STAGED_SCHEMA = pa.schema(
 class Stager:
     """Stages record batches under a task's claim; a function for mapInArrow.
 
-    ``topic`` counts for frames without a column of that name. ``partition_count`` is for topics
+    ``topic`` counts for frames without a column of that name. ``creation`` is for topics
     that do not exist yet. With ``spread_keyless`` records without key and partition are spread
     evenly; else they go to partition 0.
 
@@ -58,7 +59,7 @@ class Stager:
     task: TaskId
     claim: Term
     topic: str | None = None
-    partition_count: int = 1
+    creation: TopicCreation = SINGLE_PARTITION
     spread_keyless: bool = False
     blob_bytes: int = BLOB_BYTES
 
@@ -115,7 +116,7 @@ class _Run:
             return
         records = payload.normalise(batch, self._now_ms)
         for topic, rows in routing.rows_by_topic(batch, self._plan.topic):
-            chosen = records if rows is None else records.filter(rows)
+            chosen = records if rows is None else records.take(rows)
             explicit = routing.explicit_partitions(batch, rows)
             for partition, part in self._by_partition(topic, chosen, explicit):
                 for piece in _pieces(part, self._plan.blob_bytes):
@@ -154,7 +155,8 @@ class _Run:
     def _partition_count(self, topic: str) -> int:
         count = self._partition_counts.get(topic)
         if count is None:
-            count = self._store.ensure_topic(topic, self._plan.partition_count).partition_count
+            wanted = max(1, self._plan.creation.rule(topic).partition_count)
+            count = self._store.ensure_topic(topic, wanted).partition_count
             self._partition_counts[topic] = count
         return count
 

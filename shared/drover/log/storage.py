@@ -37,6 +37,13 @@ class KafkaTopics:
     status_partitions: int = 5
     replication_factor: int = -1
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The topics; they hold secrets and what the cluster relies on, so connectors may neither
+        read nor write them.
+        """
+        return frozenset((self.config, self.offset, self.status, self.control))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaStorage:

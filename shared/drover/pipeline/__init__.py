@@ -8,16 +8,21 @@ writes a topic, so that it runs in the same pass and adds no Spark job. Without 
 the very iterator that it gets.
 """
 
-from drover.pipeline.error_policy import ErrorPolicy, FailTask
+from drover.pipeline.failures import FailTask, Policy, RecordFailedError, Tolerate
+from drover.pipeline.report import Failure, PassReport
 from drover.pipeline.stages import Pipeline, Stage, sink_pipeline, source_pipeline
 from drover.pipeline.step import Step
 
 __all__ = [
-    "ErrorPolicy",
     "FailTask",
+    "Failure",
+    "PassReport",
     "Pipeline",
+    "Policy",
+    "RecordFailedError",
     "Stage",
     "Step",
+    "Tolerate",
     "sink_pipeline",
     "source_pipeline",
 ]

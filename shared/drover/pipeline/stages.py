@@ -1,66 +1,155 @@
 """Steps composed into stages, and stages into pipelines."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from drover.pipeline.error_policy import ErrorPolicy, FailTask
+from drover.pipeline.failures import FailTask, Policy, RecordFailedError, StepFailedError
+from drover.pipeline.report import PassReport
 from drover.pipeline.step import Step
+from drover.record.batch import ERROR
+from drover.record.errors import StageError
 
-CONVERTERS = "converters"
-TRANSFORMS = "transforms"
+TRANSFORMATION = "TRANSFORMATION"
+CONVERTER = "VALUE_CONVERTER"
+#: Where a source's record fails that the source could not read.
+TASK_POLL = "TASK_POLL"
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Steps in order, under one error policy."""
+    """Steps in order; ``name`` is Kafka Connect's name of the stage, for dead letters."""
 
     name: str
     steps: tuple[Step, ...]
-    policy: ErrorPolicy
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run every batch through the steps, one batch at a time."""
-        for step in self.steps:
-            batches = self._run(step, batches)
-        return batches
-
-    def _run(self, step: Step, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            yield from self.policy.apply(self.name, step, batch)
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages in order; a function for ArrowRows and mapInArrow."""
+    """Stages in order, under one error policy; a function for ArrowRows and mapInArrow.
 
-    stages: tuple[Stage, ...]
+    ``prepare`` makes records of the batches that come, for instance of a table's rows. A batch runs
+    through all stages at once. When a step fails, the batch is halved until the rows are found that
+    it fails for: good batches pay nothing for that, and the bad rows are at hand as they came.
+    """
+
+    stages: tuple[Stage, ...] = ()
+    prepare: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]] | None = None
+    policy: Policy = field(default_factory=FailTask)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether batches pass unchanged."""
+        return self.prepare is None and not any(stage.steps for stage in self.stages)
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run every batch through the stages; lazily, in order."""
+        return batches if self.is_identity else self.run(batches, PassReport())
+
+    def run(
+        self, batches: Iterator[pa.RecordBatch], report: PassReport
+    ) -> Iterator[pa.RecordBatch]:
+        """As the call, and count into ``report``.
+
+        Raises:
+            RecordFailedError: a record cannot be handled, and the policy does not tolerate that.
+        """
+        for batch in batches:
+            for records in self.prepare(batch) if self.prepare is not None else (batch,):
+                report.read_count += records.num_rows
+                yield from self._run_records(records, report)
+
+    def _run_records(self, records: pa.RecordBatch, report: PassReport) -> Iterator[pa.RecordBatch]:
+        for part, fault in _unreadable_apart(records):
+            if fault is None:
+                yield from self._run_good(part, report)
+            else:
+                error = StepFailedError(TASK_POLL, "poll", ValueError(fault))
+                yield from self.policy.handle(part, error, report)
+
+    def _run_good(self, records: pa.RecordBatch, report: PassReport) -> Iterator[pa.RecordBatch]:
+        try:
+            made = self._apply(records)
+        except StepFailedError as error:
+            if records.num_rows <= 1:
+                yield from self.policy.handle(records, error, report)
+                return
+            half = records.num_rows // 2
+            yield from self._run_good(records.slice(0, half), report)
+            yield from self._run_good(records.slice(half), report)
+            return
+        count = sum(each.num_rows for each in made)
+        report.filtered_count += max(0, records.num_rows - count)
+        report.written_count += count
+        yield from made
+
+    def _apply(self, records: pa.RecordBatch) -> list[pa.RecordBatch]:
+        batches = [records]
         for stage in self.stages:
-            batches = stage(batches)
+            for step in stage.steps:
+                made: list[pa.RecordBatch] = []
+                for batch in batches:
+                    try:
+                        made += step(batch)
+                    except StageError as error:
+                        cause = error.__cause__ or error
+                        raise StepFailedError(str(error.stage), step.name, cause) from cause
+                    except Exception as error:  # any of a plugin's code
+                        raise StepFailedError(stage.name, step.name, error) from error
+                batches = [each for each in made if each.num_rows]
         return batches
 
 
 def source_pipeline(
     *,
+    prepare: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]] | None = None,
     transforms: tuple[Step, ...] = (),
     converters: tuple[Step, ...] = (),
-    policy: ErrorPolicy | None = None,
+    policy: Policy | None = None,
 ) -> Pipeline:
     """From a source task's rows to records of topics; the policy is FailTask by default."""
-    policy = policy or FailTask()
-    return Pipeline((Stage(TRANSFORMS, transforms, policy), Stage(CONVERTERS, converters, policy)))
+    stages = (Stage(TRANSFORMATION, transforms), Stage(CONVERTER, converters))
+    return Pipeline(stages, prepare, policy or FailTask())
 
 
 def sink_pipeline(
     *,
+    prepare: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]] | None = None,
     converters: tuple[Step, ...] = (),
     transforms: tuple[Step, ...] = (),
-    policy: ErrorPolicy | None = None,
+    last: tuple[Step, ...] = (),
+    policy: Policy | None = None,
 ) -> Pipeline:
-    """From records of topics to a sink task's rows; the policy is FailTask by default."""
-    policy = policy or FailTask()
-    return Pipeline((Stage(CONVERTERS, converters, policy), Stage(TRANSFORMS, transforms, policy)))
+    """From records of topics to a sink task's rows; ``last`` brings them into the form that the
+    sink takes. The policy is FailTask by default.
+    """
+    stages = (
+        Stage(CONVERTER, converters),
+        Stage(TRANSFORMATION, transforms),
+        Stage(CONVERTER, last),
+    )
+    return Pipeline(stages, prepare, policy or FailTask())
+
+
+def _unreadable_apart(
+    records: pa.RecordBatch,
+) -> Iterator[tuple[pa.RecordBatch, str | None]]:
+    """Runs of good rows, and each row that its source could not read with the reason."""
+    index = records.schema.get_field_index(ERROR)
+    if index < 0 or records.column(index).null_count == records.num_rows:
+        yield records, None
+        return
+    start = 0
+    for row, fault in enumerate(records.column(index).to_pylist()):
+        if fault is None:
+            continue
+        if row > start:
+            yield records.slice(start, row - start), None
+        yield records.slice(row, 1), fault
+        start = row + 1
+    if start < records.num_rows:
+        yield records.slice(start), None
+
+
+__all__ = ["Pipeline", "RecordFailedError", "Stage", "sink_pipeline", "source_pipeline"]

@@ -8,14 +8,16 @@ from drover.record.schema import Schema, arrow_field, schema_of
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP = "topic", "partition", "offset", "timestamp"
 KEY, VALUE, HEADERS = "key", "value", "headers"
-#: Where a source has a record from, for people ("/data/a.csv:17"); a column that may be missing.
-ORIGIN = "origin"
+#: Columns that may be missing: where a source has a record from, for people ("/data/a.csv:17"); why
+#: it could not be read, null for one that could; and the bytes of one that could not.
+ORIGIN, ERROR, RAW = "origin", "error", "raw"
 
-#: Columns of a source's table that say something of the record and are no fields of its value:
-#: its topic and timestamp; where it is from (ORIGIN); why it could not be read, null when it could;
-#: and the bytes of a row that could not.
-TOPIC_COLUMN, TIMESTAMP_COLUMN = "__drover_topic", "__drover_timestamp"
-ORIGIN_COLUMN, ERROR_COLUMN, RAW_COLUMN = "__drover_origin", "__drover_error", "__drover_raw"
+#: Columns of a table's rows that are no fields of the value: each says what its name says.
+ORIGIN_COLUMN = "__drover_origin"
+ERROR_COLUMN = "__drover_error"
+RAW_COLUMN = "__drover_raw"
+TOPIC_COLUMN = "__drover_topic"
+TIMESTAMP_COLUMN = "__drover_timestamp"
 
 #: In order of position; key and value are of any type, and there may be further columns.
 RECORD_COLUMNS = (TOPIC, PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS)

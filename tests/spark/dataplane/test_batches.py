@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from drover.connector import ArrowRows, OffsetRange, SinkBatch
 from drover.dataplane.plane import Destination, OutgoingBatch, Receipt
+from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.model.ids import TaskId
 from drover.pipeline import Step, sink_pipeline, source_pipeline
 from tests.spark.pipeline import Pipeline
@@ -35,7 +36,7 @@ def write(
 def outgoing(
     rows: DataFrame | ArrowRows, steps: tuple[Step, ...] = (), partition_count: int = 1
 ) -> OutgoingBatch:
-    destination = Destination(topic="topic", partition_count=partition_count)
+    destination = Destination(topic="topic", creation=TopicCreation(TopicRule(partition_count)))
     return OutgoingBatch(rows, source_pipeline(transforms=steps), destination)
 
 

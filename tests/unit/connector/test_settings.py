@@ -11,6 +11,7 @@ from drover.connector import (
     SourceConnector,
     Violation,
 )
+from drover.connector.record_settings import with_worker_converters
 from drover.connector.settings import (
     connector_name_fault,
     full_config_def,
@@ -152,21 +153,59 @@ def test_converters_that_leave_bytes_alone_are_fine(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("key.converter", "org.apache.kafka.connect.json.JsonConverter"),
         ("value.converter", "AvroConverter"),
-        ("value.converter", "org.apache.kafka.connect.storage.SimpleHeaderConverter"),
         ("value.converter", "com.example.StringConverter"),
-        ("header.converter", "JsonConverter"),
-        ("transforms", "mask,route"),
-        ("predicates", "is-tombstone"),
+        ("transforms.mask.type", "MakeField$Value"),
+        ("predicates.none.type", "IsNone"),
+        ("errors.tolerance", "some"),
+        ("errors.deadletterqueue.topic.name", "no topic"),
     ],
 )
-def test_what_would_make_other_bytes_is_refused_by_name(
+def test_what_nobody_has_is_refused_by_name(
     kind: type[SourceConnector] | type[SinkConnector], name: str, value: str
 ) -> None:
-    raw = {"name": "c", "connector.class": "C", "topics": "t", "high": "1", name: value}
+    chain = {"transforms": "mask", "transforms.mask.type": "Filter", "predicates": "none"}
+    chain["predicates.none.type"] = "RecordIsTombstone"
+    raw = {"name": "c", "connector.class": "C", "topics": "t", "high": "1", **chain, name: value}
     (violation,) = parse_config(kind, raw).violations
     assert violation.field == name
-    assert value.split(",")[0] in violation.description
+    assert value in violation.description
     with pytest.raises(InvalidArgumentError, match=name):  # nor does a task run under it
         task_config(kind, raw, {})
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "fault"),
+    [
+        ({}, "topics", "is required, or topics.regex"),
+        ({"topics": "a", "topics.regex": "b"}, "topics.regex", "a sink has one of them"),
+        ({"topics.regex": "a("}, "topics.regex", "a("),
+        (
+            {"topics": "a", "errors.deadletterqueue.topic.name": "a"},
+            "errors.deadletterqueue.topic.name",
+            "must not be a topic that the connector reads itself",
+        ),
+        (
+            {"topics.regex": "a.*", "errors.deadletterqueue.topic.name": "abc"},
+            "errors.deadletterqueue.topic.name",
+            "must not match topics.regex",
+        ),
+    ],
+)
+def test_a_sink_reads_topics_by_name_or_by_pattern_but_not_its_own_dead_letters(
+    raw: dict[str, str], field: str, fault: str
+) -> None:
+    (violation,) = parse_config(Sink, {"name": "c", "connector.class": "C", **raw}).violations
+    assert violation.field == field
+    assert fault in violation.description
+
+
+def test_a_workers_converters_are_for_connectors_that_name_none() -> None:
+    worker = {
+        "value.converter": "JsonConverter",
+        "value.converter.schemas.enable": "false",
+        "key.converter": "StringConverter",
+    }
+    own = {"value.converter": "StringConverter", "name": "c"}
+    assert with_worker_converters(own, worker) == {**own, "key.converter": "StringConverter"}
+    assert with_worker_converters({"name": "c"}, worker) == {**worker, "name": "c"}

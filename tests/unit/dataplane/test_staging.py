@@ -10,6 +10,7 @@ from drover.dataplane.payload import FrameError
 from drover.dataplane.reading import RangeReader, read_range
 from drover.dataplane.staging import Stager
 from drover.dataplane.store import EmbeddedStore
+from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadRange
 from drover.errors import OutOfRangeError, UnavailableError
 from drover.model.ids import TaskId
@@ -89,7 +90,7 @@ def test_a_frame_that_is_not_records_is_told_why(
     store: EmbeddedStore, columns: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(FrameError, match=message):
-        write(store, columns, topic="topic", partition_count=2)
+        write(store, columns, topic="topic", creation=TopicCreation(TopicRule(2)))
     assert store.end_offsets("topic") in ({}, {0: 0, 1: 0})
 
 
@@ -116,7 +117,7 @@ def test_a_partition_that_is_given_wins_then_the_key_then_the_first(store: Embed
             "partition": pa.array([2, None, None, 2], pa.int64()),
         },
         topic="topic",
-        partition_count=3,
+        creation=TopicCreation(TopicRule(3)),
     )
     found = [values(store, partition=partition) for partition in range(3)]
     by_key = next(place for place, content in enumerate(found) if b"keyed" in content)
@@ -127,7 +128,13 @@ def test_a_partition_that_is_given_wins_then_the_key_then_the_first(store: Embed
 
 def test_keyless_records_can_be_spread_and_keep_their_order(store: EmbeddedStore) -> None:
     numbers = [str(n).encode() for n in range(1000)]
-    write(store, {"value": numbers}, topic="topic", partition_count=4, spread_keyless=True)
+    write(
+        store,
+        {"value": numbers},
+        topic="topic",
+        creation=TopicCreation(TopicRule(4)),
+        spread_keyless=True,
+    )
     found = [values(store, partition=partition) for partition in range(4)]
     assert [len(each) for each in found] == [250] * 4
     assert all(each == sorted(each, key=int) for each in found)
@@ -155,7 +162,7 @@ def test_many_partitions_share_a_bounded_buffer(
 ) -> None:
     monkeypatch.setattr("drover.dataplane.staging.BUFFERS_BYTES", 2000)
     term = claim(store, TASK)
-    stager = Stager(store.path, TASK, term, topic="topic", partition_count=8)
+    stager = Stager(store.path, TASK, term, topic="topic", creation=TopicCreation(TopicRule(8)))
     batches = [
         pa.RecordBatch.from_pydict(
             {"value": [b"x" * 100] * 8, "partition": pa.array(range(8), pa.int32())}

@@ -24,6 +24,7 @@ from drover.connector import (
     SourceTask,
     SourceTaskContext,
 )
+from drover.connector.settings import task_config
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.store import EmbeddedStore
 from drover.errors import Reason, UnavailableError
@@ -58,6 +59,16 @@ def values(*rows: str) -> Frame:
     return Frame(lambda: iter([pa.RecordBatch.from_pydict({"value": list(rows)})]))
 
 
+class Accumulator:
+    """As much of one as reports use."""
+
+    def __init__(self) -> None:
+        self.value: dict[int, Any] = {}
+
+    def add(self, term: dict[int, Any]) -> None:
+        self.value = {**self.value, **term}
+
+
 class Spark:
     """As much of a session as runners use."""
 
@@ -67,6 +78,7 @@ class Spark:
             setJobGroup=lambda *_: None,
             setLocalProperty=lambda *_: None,
             cancelJobGroup=lambda *_: None,
+            accumulator=lambda _value, _param: Accumulator(),
         )
 
     def range(self, start: int, end: int, _step: int, _partitions: int) -> Frame:
@@ -219,11 +231,18 @@ class World:
     def forget(self, _wake: object) -> None: ...
 
     def runner(
-        self, kind: type[TaskRunner], connector: type[Any], *, paused: bool = False, **config: str
+        self,
+        kind: type[TaskRunner],
+        connector: type[Any],
+        config: Mapping[str, str] | None = None,
+        *,
+        paused: bool = False,
+        **more: str,
     ) -> Any:
         task = TaskId(connector.__name__, 0)
         claim = self.store.claim_task(task, generation=1, owner="tests", request_id="")
-        common = {"name": task.connector, "connector.class": connector.__name__, **config}
+        common = {"name": task.connector, "connector.class": connector.__name__}
+        common |= {**(config or {}), **more}
         spec = TaskSpec(
             task=task,
             run_id=1,
@@ -237,16 +256,20 @@ class World:
         runner.prepare()
         return runner
 
-    def source(self) -> SourceRunner:
-        return cast("SourceRunner", self.runner(SourceRunner, LinesSource))
+    def source(self, **config: str) -> SourceRunner:
+        return cast("SourceRunner", self.runner(SourceRunner, LinesSource, config))
+
+    def parsed(self, **config: str) -> Mapping[str, Any]:
+        raw = {"name": "c", "connector.class": "LinesSource", **config}
+        return task_config(LinesSource, raw, {})
 
     def spreader(self, *batches: Iterable[str]) -> SourceRunner:
         """A source whose records name their topics, so many batches of them."""
         Spreader.batches = [list(topics) for topics in batches]
         return cast("SourceRunner", self.runner(SourceRunner, SpreaderSource))
 
-    def sink(self, topics: str = "t") -> SinkRunner:
-        return cast("SinkRunner", self.runner(SinkRunner, WriterSink, topics=topics))
+    def sink(self, topics: str = "t", **config: str) -> SinkRunner:
+        return cast("SinkRunner", self.runner(SinkRunner, WriterSink, {"topics": topics, **config}))
 
     def take_over(self, connector: type[Any]) -> None:
         task = TaskId(connector.__name__, 0)

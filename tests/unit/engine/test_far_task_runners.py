@@ -140,6 +140,11 @@ def test_partitions_that_a_topic_gets_later_are_taken_on(world: World) -> None:
 class GrowingPlane:
     """Topics without records."""
 
+    record_bytes_max = None
+
+    def reserved_topics(self) -> tuple[str, ...]:
+        return ()
+
     def __init__(self, counts: Mapping[str, int], ends: Mapping[tuple[str, int], int]) -> None:
         self._counts, self._ends = counts, ends
 

@@ -9,12 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from drover.connector import SourceBatch
+from drover.connector.error_settings import ErrorSettings
 from drover.dataplane import embedded
 from drover.errors import DataLossError, Reason
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
-from drover.pipeline import sink_pipeline, source_pipeline
-from drover_worker.engine import sink_runner, source_runner, task_runner
+from drover.pipeline import PassReport
+from drover_worker.engine import task_runner
+from drover_worker.engine.error_rate import ErrorRate, TooManyErrorsError
 from drover_worker.engine.source_runner import SourceRunner
 from tests.unit.engine.runner_world import (
     Lines,
@@ -241,23 +243,35 @@ def test_a_sink_reads_on_where_the_commits_say(world: World) -> None:
     assert Writer.written == [("t", 2, b"line 2")]
 
 
-class Twice:
-    """A transform that repeats each batch."""
+def test_every_batch_passes_the_transforms(world: World) -> None:
+    masked = {
+        "transforms": "hoist,only",
+        "transforms.hoist.type": "HoistField$Value",
+        "transforms.hoist.field": "line",
+        "transforms.only.type": "ExtractField$Value",
+        "transforms.only.field": "line",
+    }
+    world.source(**masked).run_once()
+    assert world.record_count == 1
+    world.sink(**masked).run_once()
+    assert [value for _, _, value in Writer.written] == [b"line 0"]
 
-    name = "twice"
 
-    def __call__(self, batch: Any) -> list[Any]:
-        return [batch, batch]
+def test_a_source_counts_what_its_transforms_drop(world: World) -> None:
+    runner = world.source(**{"transforms": "none", "transforms.none.type": "Filter"})
+    runner.run_once()
+    progress = runner.progress()
+    assert progress is not None
+    assert (progress.counts.read_count, progress.counts.filtered_count) == (1, 1)
+    assert world.record_count == 0
 
 
-def test_every_batch_passes_the_pipeline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    twice = (Twice(),)
-    monkeypatch.setattr(source_runner, "source_pipeline", lambda: source_pipeline(transforms=twice))
-    monkeypatch.setattr(sink_runner, "sink_pipeline", lambda: sink_pipeline(transforms=twice))
-    world.source().run_once()
-    assert world.record_count == 2
-    world.sink().run_once()
-    assert [value for _, _, value in Writer.written] == [b"line 0"] * 4
+def test_a_task_that_loses_too_many_records_fails(world: World) -> None:
+    rate = ErrorRate(ErrorSettings.of(world.parsed(**{"errors.max.rate": "0.1"})))
+    rate.add(PassReport(read_count=99, skipped_count=99), 0.0)  # of so few nobody can tell
+    with pytest.raises(TooManyErrorsError, match=r"99 of the last 500 records .* allows 0\.1"):
+        rate.add(PassReport(read_count=401), 1.0)
+    rate.add(PassReport(read_count=500, skipped_count=50), 100.0)  # the first are forgotten
 
 
 def _remove_everything(world: World) -> None:

@@ -9,7 +9,8 @@ import structlog
 from drover.api.engine.v1 import engine_pb2
 from drover.connector import ConnectorContext
 from drover.connector.connector import Connector
-from drover.connector.settings import CONNECTOR_CLASS, full_config_def
+from drover.connector.record_settings import with_worker_converters
+from drover.connector.settings import CONNECTOR_CLASS, parse_config
 from drover_worker.engine import answers
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.settings import EngineLimits
@@ -53,8 +54,15 @@ class ConnectorRegistry:
     """Starts, stops and asks connectors; each plugin call on a thread of its own."""
 
     def __init__(
-        self, plugins: PluginRegistry, threads: PluginThreads, limits: EngineLimits, send: Send
+        self,
+        plugins: PluginRegistry,
+        threads: PluginThreads,
+        limits: EngineLimits,
+        send: Send,
+        converters: Mapping[str, str] | None = None,
     ) -> None:
+        """``converters`` are the worker's, for connectors that name none."""
+        self._converters = converters or {}
         self._plugins = plugins
         self._threads = threads
         self._limits = limits
@@ -162,7 +170,7 @@ class ConnectorRegistry:
 
     def _start(self, run: _Run, config: Mapping[str, str]) -> None:
         connector_class = self._plugins.find(config.get(CONNECTOR_CLASS, ""))
-        parsed = full_config_def(connector_class).parse(config).require_valid(run.connector)
+        parsed = parse_config(connector_class, with_worker_converters(config, self._converters))
         run.instance = connector_class()
         context = ConnectorContext(
             connector=run.connector,
@@ -170,7 +178,7 @@ class ConnectorRegistry:
             fail=lambda error: self._fail(run, error),
             config_texts=config,
         )
-        run.instance.start(context, parsed)
+        run.instance.start(context, parsed.require_valid(run.connector))
 
     def _started(self, call_id: int, run: _Run, outcome: Outcome) -> None:
         with run.lock:

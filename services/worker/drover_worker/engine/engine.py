@@ -2,25 +2,28 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 from pyspark.sql import SparkSession
 
+from drover.api.common.v1 import preview_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.clock import SystemClock
 from drover.codec.common import decode_task_id
+from drover.connector.record_settings import with_worker_converters
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover_worker.engine import answers
 from drover_worker.engine.connectors import ConnectorRegistry
 from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.preview import PreviewRefusedError, preview
 from drover_worker.engine.scheduler import Scheduler
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.task_runner import TaskTools
 from drover_worker.engine.tasks import TaskRegistry
-from drover_worker.engine.threads import Outcome, PluginThreads, Returned
+from drover_worker.engine.threads import Outcome, PluginThreads, Raised, Returned
 from drover_worker.engine.topic_watcher import TopicWatcher
 from drover_worker.engine.validation import encode_plugins, validate
 from drover_worker.process_loggers import ProcessLoggers
@@ -35,8 +38,16 @@ class Engine:
     commands only hands them on.
     """
 
-    def __init__(self, limits: EngineLimits, send: Send, plugins: PluginRegistry) -> None:
+    def __init__(
+        self,
+        limits: EngineLimits,
+        send: Send,
+        plugins: PluginRegistry,
+        converters: Mapping[str, str],
+    ) -> None:
+        """``converters`` are the worker's, for connectors that name none."""
         self._limits = limits
+        self._converters = converters
         self._send = send
         self._plugins = plugins
         self._loggers = ProcessLoggers(SystemClock().now_ms)
@@ -47,7 +58,7 @@ class Engine:
         self._tools_ready = threading.Event()
         self._closed = threading.Event()
         self._commits: dict[int, Callable[[engine_pb2.CommitResult], None]] = {}
-        self._connectors = ConnectorRegistry(plugins, self._threads, limits, send)
+        self._connectors = ConnectorRegistry(plugins, self._threads, limits, send, converters)
         self._tasks = TaskRegistry(plugins, self._threads, limits, send, self._wait_for_tools)
 
     def spark_ready(self, spark: SparkSession, plane: DataPlane) -> None:
@@ -67,6 +78,7 @@ class Engine:
             limits=self._limits,
             send=self._send,
             commits=self._commits,
+            converters=self._converters,
         )
         self._tools_ready.set()
         threading.Thread(target=self._watch_progress, name="progress", daemon=True).start()
@@ -123,6 +135,8 @@ class Engine:
             self._send(answers.loggers(call_id, self._loggers.states()))
         elif kind == "set_logger_levels":
             self._set_logger_levels(call_id, command.set_logger_levels)
+        elif kind == "preview_connector":
+            self._preview(call_id, command.preview_connector)
         elif kind == "commit_result":
             take = self._commits.pop(call_id, None)
             if take is not None:
@@ -155,8 +169,32 @@ class Engine:
 
         self._threads.run(
             f"validate:{config.get('name', '')[:80]}",
-            lambda: validate(self._plugins, config),
+            lambda: validate(self._plugins, with_worker_converters(config, self._converters)),
             limit_ms=self._limits.validate_ms,
+            on_done=finish,
+        )
+
+    def _preview(self, call_id: int, command: engine_pb2.PreviewConnector) -> None:
+        def finish(outcome: Outcome) -> None:
+            if isinstance(outcome, Returned):
+                assert isinstance(outcome.value, preview_pb2.Preview)
+                self._send(engine_pb2.EngineReport(call_id=call_id, preview=outcome.value))
+            elif isinstance(outcome, Raised) and isinstance(outcome.error, PreviewRefusedError):
+                self._send(answers.failed(call_id, str(outcome.error)))
+            else:
+                self._send(answers.failure_of(call_id, "the preview", outcome))
+
+        config = with_worker_converters(dict(command.config), self._converters)
+        self._threads.run(
+            f"preview:{config.get('name', '')[:80]}",
+            lambda: preview(
+                self._plugins,
+                self._wait_for_tools(),
+                config,
+                command.row_count,
+                wait=self._closed.wait,
+            ),
+            limit_ms=self._limits.start_ms,
             on_done=finish,
         )
 

@@ -36,7 +36,7 @@ def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) ->
         "engine", cast("LogLevel", settings.log_level), cast("LogFormat", settings.log_format)
     )
     link = HerderLink(sock)
-    engine = Engine(settings.limits, link.send, PluginRegistry())
+    engine = Engine(settings.limits, link.send, PluginRegistry(), settings.converters)
     link.send(engine_pb2.EngineReport(started=engine_pb2.EngineStarted()))
     threading.Thread(target=_serve, args=(link, engine), name="commands", daemon=True).start()
     try:

@@ -80,6 +80,7 @@ class EngineSettings:
         storage: Where topics and offsets are.
         spark_master: As spark.master, such as ``local[*]``.
         spark_conf: More Spark settings; they win over the engine's own.
+        converters: The converters of connectors that name none, with their settings.
         python_executable: Runs the engine and Spark's Python workers.
         file_roots: The directories in which connectors may use files, with commas between; none
             when empty.
@@ -91,6 +92,7 @@ class EngineSettings:
     storage: Storage
     spark_master: str = "local[*]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
+    converters: Mapping[str, str] = field(default_factory=dict)
     python_executable: str = sys.executable
     file_roots: str = "/"
     log_level: str = "INFO"

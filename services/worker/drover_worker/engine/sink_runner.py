@@ -3,19 +3,29 @@
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 import structlog
 
-from drover.connector import OffsetRange, SinkBatch, SinkTask, SinkTaskContext
+from drover.connector import RetriableError, SinkTask, SinkTaskContext
 from drover.connector.offsets import parse_sink_offsets, sink_offset
-from drover.connector.settings import BATCH_MAX_BYTES, BATCH_MAX_RECORDS, TOPICS
+from drover.connector.settings import (
+    BATCH_MAX_BYTES,
+    BATCH_MAX_RECORDS,
+    TOPICS,
+    TOPICS_REGEX,
+)
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan
 from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
-from drover.pipeline import sink_pipeline
+from drover.pipeline import PassReport
+from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.connectors import TASK_COUNT
+from drover_worker.engine.record_path import dead_letter_destination
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 
+#: How often an idle sink with topics.regex looks for new topics.
+_NEW_TOPICS_S = 5.0
 #: Topic partitions that one warning names.
 _NAMED_MAX = 20
 
@@ -27,8 +37,9 @@ class SinkRunner(TaskRunner):
 
     def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
         super().__init__(spec, tools, paused=paused)
-        self._pipeline = sink_pipeline()
-        self._topics: list[str] = self._config[TOPICS]
+        self._named_topics: list[str] | None = self._config[TOPICS]
+        pattern = self._config[TOPICS_REGEX]
+        self._pattern = JavaRegex(pattern) if pattern is not None else None
         self._task_count = checked_task_count(spec)
         #: Where to read on, by topic partition of this task.
         self._positions: dict[PartitionKey, int] = {}
@@ -39,12 +50,14 @@ class SinkRunner(TaskRunner):
         self._logged_starts: dict[PartitionKey, int] = {}
         #: The next commit is the first since the task object was started.
         self._fresh = True
+        #: What write() asked to have again.
+        self._again: ReadPlan | None = None
 
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         parsed = parse_sink_offsets(committed)
         self._committed = {(key.topic, key.partition): each.offset for key, each in parsed.items()}
         self._positions, self._partition_counts = {}, {}
-        self._fresh = True
+        self._fresh, self._again = True, None
         context = SinkTaskContext(
             task=self.spec.task,
             claim=self.spec.claim,
@@ -61,31 +74,55 @@ class SinkRunner(TaskRunner):
             return None
         self._find_partitions()
         started_s = time.monotonic()
+        plan = self._again or self._plan_next()
+        if not plan.record_count:
+            self._positions = dict(plan.next_offsets)
+            self._tools.watcher.wait(self._wake, self._positions, self._partition_counts)
+            return _NEW_TOPICS_S if self._pattern is not None else None
+        self._check_claim()  # a zombie should not write what it cannot commit
+        metadata, report = self._write(plan)
+        self._send_commit(plan, metadata, report, started_s)
+        return None
+
+    def _plan_next(self) -> ReadPlan:
         plan = self._tools.plane.plan_read(
             self._positions,
             max_records=self._config[BATCH_MAX_RECORDS],
             max_bytes=self._config[BATCH_MAX_BYTES],
         )
         self._log_skipped(plan)
-        if not plan.record_count:
-            self._positions = dict(plan.next_offsets)
-            self._tools.watcher.wait(self._wake, self._positions, self._partition_counts)
-            return None
-        self._check_claim()  # a zombie should not write what it cannot commit
-        metadata = self._write(plan)
-        self._send_commit(plan, metadata, started_s)
-        return None
+        return plan
 
     def _find_partitions(self) -> None:
         """Take on the partitions that topics have by now, this task's share of them."""
-        counts = self._tools.plane.partition_counts(self._topics)
-        for topic in self._topics:
+        topics = self._topics()
+        counts = self._tools.plane.partition_counts(topics)
+        for topic, place in topics.items():
             known, count = self._partition_counts.get(topic, 0), counts.get(topic, 0)
             for partition in range(known, count):
-                if partition % self._task_count == self.spec.task.task:
+                if (place + partition) % self._task_count == self.spec.task.task:
                     key = (topic, partition)
                     self._positions[key] = self._committed.get(key, 0)
             self._partition_counts[topic] = max(known, count)
+
+    def _topics(self) -> Mapping[str, int]:
+        """The topics to read, and at which task the dealing of each one's partitions begins: that
+        of named topics goes on where the one before began, so that many small topics are shared
+        evenly; that of others must not depend on which there are.
+        """
+        plane = self._tools.plane
+        if self._pattern is None:
+            assert self._named_topics is not None
+            reserved = sorted({*self._named_topics} & {*plane.reserved_topics()})
+            if reserved:
+                raise ValueError(
+                    f"the topic {reserved[0]} is one that Drover keeps itself in: connectors may "
+                    "not read it"
+                )
+            return {topic: index for index, topic in enumerate(self._named_topics)}
+        found = {*filter(self._pattern.matches, plane.topics()), *self._partition_counts}
+        dead_letters = self._path.errors.dead_letter_topic
+        return {topic: crc32(topic.encode()) for topic in sorted(found) if topic != dead_letters}
 
     def _log_skipped(self, plan: ReadPlan) -> None:
         """Warn, once each, of records that retention removed before this task read them."""
@@ -100,15 +137,26 @@ class SinkRunner(TaskRunner):
             log_starts={f"{topic}-{n}": starts[topic, n] for topic, n in news[:_NAMED_MAX]},
         )
 
-    def _write(self, plan: ReadPlan) -> str:
+    def _write(self, plan: ReadPlan) -> tuple[str, PassReport]:
         task = self._instance
         assert isinstance(task, SinkTask)
         # when it fails nobody knows how far the write came: it starts again from the offsets
         self._restart_wanted = True
-        with self._spark_jobs():
-            rows = self._tools.plane.rows(self._tools.spark, plan).through(self._pipeline)
-            metadata = task.write(SinkBatch(rows, joined_ranges(plan)))
-        self._restart_wanted = False
+        self._path.begin_pass()
+        dead_letters = self._tools.plane.dead_letters(
+            self.spec.task, self.spec.claim, dead_letter_destination(self._path.errors)
+        )
+        try:
+            with self._spark_jobs():
+                metadata = task.write(self._path.sink_batch(self._tools.plane, plan, dead_letters))
+        except RetriableError:
+            self._restart_wanted, self._again = False, plan
+            raise
+        report = self._path.report(read_count=plan.record_count)
+        if report.dead_letter_rows:
+            dead_letters.publish(report.dead_letter_rows)
+            self._tools.watcher.published()
+        self._restart_wanted, self._again = False, None
         if not isinstance(metadata, str):
             raise TypeError(f"write() must return text, not {type(metadata).__name__}")
         if len(metadata.encode()) > METADATA_MAX_BYTES:
@@ -116,9 +164,11 @@ class SinkRunner(TaskRunner):
                 f"write() returned {len(metadata.encode())} bytes of metadata; "
                 f"the limit is {METADATA_MAX_BYTES}"
             )
-        return metadata
+        return metadata, report
 
-    def _send_commit(self, plan: ReadPlan, metadata: str, started_s: float) -> None:
+    def _send_commit(
+        self, plan: ReadPlan, metadata: str, report: PassReport, started_s: float
+    ) -> None:
         keys = {(each.topic, each.partition) for each in plan.ranges}
         if self._fresh:  # all of the task's offsets say what this start of it made of them
             keys |= self._committed.keys() & plan.next_offsets.keys()
@@ -126,7 +176,7 @@ class SinkRunner(TaskRunner):
         def committed() -> None:
             self._positions = dict(plan.next_offsets)
             self._fresh = False
-            self._moved(plan.record_count, started_s, {each.topic for each in plan.ranges})
+            self._moved(report, started_s, {each.topic for each in plan.ranges})
 
         offsets = [sink_offset(*key, plan.next_offsets[key], metadata) for key in sorted(keys)]
         self._commit(offsets, committed)
@@ -149,13 +199,3 @@ def checked_task_count(spec: TaskSpec) -> int:
             f"({TASK_COUNT}): restart the connector, which writes it again"
         )
     return count
-
-
-def joined_ranges(plan: ReadPlan) -> list[OffsetRange]:
-    """One range for each topic partition of the plan, in order."""
-    joined: dict[tuple[str, int], tuple[int, int]] = {}
-    for each in plan.ranges:
-        key = (each.topic, each.partition)
-        start, _ = joined.get(key, (each.start_offset, 0))
-        joined[key] = (start, each.end_offset)
-    return [OffsetRange(*key, start, end) for key, (start, end) in joined.items()]

@@ -14,9 +14,10 @@ from typing import Any
 from drover.connector import SourceBatch, SourceTask, SourceTaskContext
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import PARTITIONER_KEYLESS, POLL_INTERVAL_MS, TOPIC_PARTITIONS
+from drover.connector.topic_settings import topic_creation_of
 from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch, TopicWriter
+from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.model.offsets import CommittedOffset
-from drover.pipeline import source_pipeline
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 
 
@@ -34,7 +35,8 @@ class SourceRunner(TaskRunner):
 
     def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
         super().__init__(spec, tools, paused=paused)
-        self._pipeline = source_pipeline()
+        plain = TopicCreation(TopicRule(self._config[TOPIC_PARTITIONS]))
+        self._creation = topic_creation_of(self._config) or plain
         self._writer: TopicWriter
         #: The batch that is not written yet; the task is polled again only after that.
         self._polled: _Polled | None = None
@@ -79,14 +81,16 @@ class SourceRunner(TaskRunner):
     def _outgoing(self, batch: SourceBatch) -> OutgoingBatch:
         destination = Destination(
             topic=batch.topic,
-            partition_count=self._config[TOPIC_PARTITIONS],
+            creation=self._creation,
             spread_keyless=self._config[PARTITIONER_KEYLESS] == "spread",
         )
-        return OutgoingBatch(batch.frame, self._pipeline, destination)
+        rows, pipeline = self._path.source_batch(batch)
+        return OutgoingBatch(rows, pipeline, destination)
 
     def _write(self, polled: _Polled) -> float | None:
         # when it fails the task object has moved on already: it starts again from the offsets
         self._restart_wanted = True
+        self._path.begin_pass()
         try:
             with self._spark_jobs():
                 receipt = self._writer.write(polled.batch, polled.offsets)
@@ -96,9 +100,10 @@ class SourceRunner(TaskRunner):
         self._restart_wanted = False
         self._polled = None
         self._tools.watcher.published()
+        report = self._path.report(read_count=receipt.record_count)
 
         def committed() -> None:
-            self._moved(receipt.record_count, polled.started_s, receipt.topics)
+            self._moved(report, polled.started_s, receipt.topics)
 
         if not receipt.uncommitted:
             committed()

@@ -1,6 +1,6 @@
-"""Telling a fault of the store from a fault of the plugin.
+"""Telling faults of the store, of a record and of the plugin apart.
 
-What the store raises on an executor reaches the driver as text inside Spark's exception.
+What is raised on an executor reaches the driver as text inside Spark's exception.
 """
 
 import re
@@ -13,9 +13,11 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
+from drover.pipeline import RecordFailedError
 from drover_worker.engine.threads import error_text
 
 _CAUSES_MAX = 10
+_RECORD_FAILED = re.compile(r"^drover\.pipeline\.failures\.RecordFailedError: (.*)$", re.MULTILINE)
 _RAISED = re.compile(r"^drover\.errors\.(\w+):", re.MULTILINE)
 
 
@@ -40,6 +42,21 @@ def storage_fault(error: BaseException) -> StorageFault | None:
         names = set(_RAISED.findall(error_text(cause)))
         if names & {UnavailableError.__name__, OutOfRangeError.__name__}:
             return StorageFault.UNAVAILABLE
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def failed_record(error: BaseException) -> str | None:
+    """What is told of the record that ``error`` is about; None when it is about something else."""
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if cause is None:
+            break
+        if isinstance(cause, RecordFailedError):
+            return error_text(cause)
+        found = _RECORD_FAILED.search(error_text(cause))
+        if found is not None:
+            return found[1]
         cause = cause.__cause__ or cause.__context__
     return None
 

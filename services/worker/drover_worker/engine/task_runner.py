@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -14,24 +14,30 @@ from pyspark.sql import SparkSession
 
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import encode_task_id
-from drover.connector import SinkTask, SourceTask
+from drover.connector import RetriableError, SinkTask, SourceTask
 from drover.connector.connector import Connector
+from drover.connector.record_settings import with_worker_converters
 from drover.connector.settings import task_config
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
+from drover.pipeline import PassReport
+from drover.pipeline.report import total
 from drover.rpc.logs import log_context
 from drover_worker.engine.answers import timed_out_message
 from drover_worker.engine.commits import Answer, TaskCommits
+from drover_worker.engine.error_rate import ErrorRate
+from drover_worker.engine.record_path import RecordPath, encode_counts
 from drover_worker.engine.scheduler import Scheduler
 from drover_worker.engine.settings import EngineLimits
-from drover_worker.engine.storage_faults import StorageFault, storage_fault
+from drover_worker.engine.storage_faults import StorageFault, failed_record, storage_fault
 from drover_worker.engine.threads import PluginThreads, error_text, format_trace
 from drover_worker.engine.topic_watcher import TopicWatcher
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
+_RETRIABLE_FIRST_S = 0.3
 #: Topics in one report of a task's progress, and those that wait for the next ones. Of more than
 #: that a topic is reported once records of it move again.
 _REPORT_TOPICS_MAX = 1_000
@@ -66,6 +72,8 @@ class TaskTools:
     send: Callable[[engine_pb2.EngineReport], None]
     #: Who gets the answer to a commit, by its call id.
     commits: dict[int, Answer]
+    #: The worker's, for connectors that name none.
+    converters: Mapping[str, str] = field(default_factory=dict)
 
 
 class TaskRunner(ABC):
@@ -89,7 +97,7 @@ class TaskRunner(ABC):
         self._deadline: float | None = None
         self._deadline_what = ""
         self._deadline_limit_ms = 0
-        self._record_count = 0
+        self._counts = PassReport()
         self._batch_count = 0
         #: Topics of records that moved and were not reported since; oldest first.
         self._moved_topics: dict[str, None] = {}
@@ -103,8 +111,19 @@ class TaskRunner(ABC):
             answers=tools.commits,
             wake=self._wake,
         )
-        merged = task_config(spec.connector_class, spec.connector_config, spec.own_config)
+        config = with_worker_converters(spec.connector_config, tools.converters)
+        merged = task_config(spec.connector_class, config, spec.own_config)
         self._config: Mapping[str, Any] = merged
+        self._path = RecordPath(
+            spec.connector_class,
+            merged,
+            spec.task,
+            tools.spark,
+            record_bytes_max=tools.plane.record_bytes_max,
+        )
+        self._error_rate = ErrorRate(self._path.errors)
+        #: When the first of the retries in a row was that go on now; None when none does.
+        self._retrying_since_s: float | None = None
 
     @property
     def name(self) -> str:
@@ -204,7 +223,8 @@ class TaskRunner(ABC):
             return engine_pb2.TaskProgress.Entry(
                 task=encode_task_id(self.spec.task),
                 run_id=self.spec.run_id,
-                record_count=self._record_count,
+                record_count=self._counts.written_count,
+                counts=encode_counts(self._counts),
                 batch_count=self._batch_count,
                 last_batch_ms=self._last_batch_ms,
                 topics=sorted(topics),
@@ -259,16 +279,22 @@ class TaskRunner(ABC):
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
             context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
-    def _moved(self, record_count: int, started_s: float, topics: Iterable[str]) -> None:
-        """A batch of records of these topics is done and committed."""
+    def _moved(self, report: PassReport, started_s: float, topics: Iterable[str]) -> None:
+        """A batch of records of these topics is done and committed.
+
+        Raises:
+            TooManyErrorsError: More of the records failed than errors.max.rate allows.
+        """
         self._retry_s = _RETRY_FIRST_S
+        self._retrying_since_s = None
         with self._lock:
-            self._record_count += record_count
+            self._counts = total((self._counts, report))
             self._batch_count += 1
-            for topic in topics if record_count else ():
+            for topic in topics if report.read_count else ():
                 if len(self._moved_topics) < _WAITING_TOPICS_MAX:
                     self._moved_topics[topic] = None
             self._last_batch_ms = round((time.monotonic() - started_s) * 1000)
+        self._error_rate.add(report, time.monotonic())
 
     def _make_instance(self, committed: Sequence[CommittedOffset]) -> None:
         # both kinds of connector name their tasks' class
@@ -297,14 +323,37 @@ class TaskRunner(ABC):
             self._end_fenced()
             return None
         if fault is StorageFault.UNAVAILABLE:
-            pause_s = self._retry_s
+            wait_s = self._retry_s
             self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
             log.warning(
-                "a batch waits for the store", error=error_text(error)[:500], pause_s=pause_s
+                "a batch waits for the store", error=error_text(error)[:500], pause_s=wait_s
             )
-            return pause_s
-        self._end_failed(format_trace(error))
-        return None
+            return wait_s
+        pause_s = self._pause_before_retry(error)
+        if pause_s is None:
+            record = failed_record(error)
+            trace = format_trace(error)
+            self._end_failed(trace if record is None else f"{record}\n\n{trace}")
+        return pause_s
+
+    def _pause_before_retry(self, error: BaseException) -> float | None:
+        """How long to wait before the call that failed is made again; None when it is not."""
+        if not isinstance(error, RetriableError):
+            return None
+        errors, now_s = self._path.errors, time.monotonic()
+        since_s = self._retrying_since_s
+        if since_s is None:
+            self._retry_s = _RETRIABLE_FIRST_S
+            self._retrying_since_s = since_s = now_s
+        left_s = errors.retry_timeout_ms / 1000 - (now_s - since_s)
+        if errors.retry_timeout_ms >= 0 and left_s <= 0:
+            return None
+        pause_s = min(self._retry_s, errors.retry_delay_max_ms / 1000)
+        if errors.retry_timeout_ms >= 0:
+            pause_s = min(pause_s, left_s)
+        self._retry_s *= 2
+        log.warning("a call is made again", error=error_text(error)[:500], pause_s=pause_s)
+        return pause_s
 
     def _holds_claim(self) -> bool:
         """False only when the data plane says that somebody else has the task."""

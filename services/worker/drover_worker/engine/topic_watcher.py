@@ -68,14 +68,10 @@ class TopicWatcher:
                     self._changed.wait(self._interval_s)
                 self._published = False
                 waiting = dict(self._waiting)
-            try:
-                due = self._due(waiting)
-            except DroverError as error:
+            due, error = self._due_of_any(waiting)
+            if error is not None:
                 self._log_away(error)
-                with self._changed:
-                    self._changed.wait(_RETRY_S)
-                continue
-            if self._away:
+            elif self._away:
                 self._away = False
                 log.info("topics can be watched again")
             for wake in due:
@@ -86,6 +82,29 @@ class TopicWatcher:
                         del self._waiting[wake]
                 if current:
                     wake()
+            if error is not None:
+                with self._changed:
+                    self._changed.wait(_RETRY_S)
+
+    def _due_of_any(
+        self, waiting: Mapping[Callable[[], None], "_Wait"]
+    ) -> tuple[list[Callable[[], None]], DroverError | None]:
+        """Who is due, and what kept some from being asked: a topic that cannot be read keeps only
+        its own readers waiting.
+        """
+        try:
+            return self._due(waiting), None
+        except DroverError as error:
+            if len(waiting) == 1:
+                return [], error
+            found: list[Callable[[], None]] = []
+            last = error
+            for wake, wait in waiting.items():
+                try:
+                    found += self._due({wake: wait})
+                except DroverError as own:
+                    last = own
+            return found, last
 
     def _log_away(self, error: DroverError) -> None:
         """Once for each time that it goes away."""

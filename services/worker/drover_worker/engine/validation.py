@@ -76,7 +76,7 @@ def _validate_with(
     """As ``validate_config``; what the plugin raises is a fault of connector.class."""
     attempts: list[tuple[str, Callable[[], Sequence[ConfigValue]]]] = [
         ("validate", lambda: validate_config(connector_class, config)),
-        ("config_def", lambda: full_config_def(connector_class).validate(config)),
+        ("config_def", lambda: full_config_def(connector_class, config).validate(config)),
     ]
     faults: list[str] = []
     for function, attempt in attempts:

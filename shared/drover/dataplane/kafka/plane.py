@@ -18,6 +18,8 @@ from drover.dataplane.kafka.topics import partition_counts
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import (
     AbandonedError,
+    DeadLetterWriter,
+    Destination,
     OutgoingBatch,
     PartitionKey,
     Receipt,
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
 #: How long what is known of a topic's partitions is good; more of them are noticed that late.
 _KNOWN_TOPIC_S = 30.0
 _MISSING_TOPIC_S = 1.0
+#: The client's default, and about what a record's batch takes besides its key and value.
+_MESSAGE_MAX_BYTES = 1_000_000
+_RECORD_OVERHEAD_BYTES = 512
+#: How long the list of all topics is good.
+_TOPIC_NAMES_S = 5.0
 
 
 class KafkaWriter:
@@ -54,18 +61,22 @@ class KafkaWriter:
         """See TopicWriter."""
         if self._abandoned():
             raise AbandonedError(f"task {self._task} was abandoned before it wrote a batch")
-        producer = RecordProducer(
-            self._storage,
-            topic=batch.destination.topic,
-            partition_count=batch.destination.partition_count,
-            spread_keyless=batch.destination.spread_keyless,
-        )
+        producer = _producer(self._storage, batch.destination)
         rows = run_pass(batch, producer, PRODUCED_DDL, at_once=True)
         return Receipt(
             record_count=sum(row["record_count"] for row in rows),
             topics=tuple(dict.fromkeys(topic for row in rows for topic in row["topics"])),
             uncommitted=offsets,
         )
+
+
+def _producer(storage: KafkaStorage, destination: Destination) -> RecordProducer:
+    return RecordProducer(
+        storage,
+        topic=destination.topic,
+        creation=destination.creation,
+        spread_keyless=destination.spread_keyless,
+    )
 
 
 class KafkaPlane:
@@ -83,6 +94,8 @@ class KafkaPlane:
         self._lock = threading.Lock()
         #: Partition counts (0: no such topic), and until when they are believed.
         self._topics: dict[str, tuple[int, float]] = {}
+        #: The names of all topics, and until when they are believed.
+        self._names: tuple[frozenset[str], float] = (frozenset(), 0.0)
 
     def partition_counts(self, topics: Collection[str]) -> Mapping[str, int]:
         """See DataPlane."""
@@ -99,6 +112,31 @@ class KafkaPlane:
         with self._lock:
             counts = {topic: self._topics[topic][0] for topic in topics}
         return {topic: count for topic, count in counts.items() if count}
+
+    def topics(self) -> Collection[str]:
+        """See DataPlane; new ones are noticed after _TOPIC_NAMES_S."""
+        now_s = time.monotonic()
+        with self._lock:
+            names, until_s = self._names
+        if until_s <= now_s:
+            try:
+                found = self._client.topic_names_now()
+            except KafkaException as error:
+                raise self._client.translated(error, doing="topics cannot be listed") from error
+            names = frozenset(found) - self._storage.topics.names
+            with self._lock:
+                self._names = names, now_s + _TOPIC_NAMES_S
+        return names
+
+    @property
+    def record_bytes_max(self) -> int:
+        """See DataPlane: what the client sends at most; a topic's own limit may be lower."""
+        limit = int(self._storage.client_config.get("message.max.bytes", _MESSAGE_MAX_BYTES))
+        return limit - _RECORD_OVERHEAD_BYTES
+
+    def reserved_topics(self) -> Collection[str]:
+        """See DataPlane."""
+        return self._storage.topics.names
 
     def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """See DataPlane: where transactions end that are decided."""
@@ -137,6 +175,11 @@ class KafkaPlane:
         """See DataPlane: the coordinator checks the claim with each commit."""
         del claim
         return KafkaWriter(self._storage, task, abandoned)
+
+    def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:
+        """See DataPlane: they are visible when executors have written them."""
+        del task, claim
+        return DeadLetterWriter(_producer(self._storage, destination), lambda _rows: None)
 
     def current_claim(self, task: TaskId) -> None:
         """See DataPlane: the coordinator checks it with each commit."""

@@ -18,6 +18,7 @@ from drover.dataplane import payload, routing
 from drover.dataplane.kafka.clients import Pool, shared_client
 from drover.dataplane.kafka.topics import ensure_topic
 from drover.dataplane.plane import BATCH_TOPICS_MAX
+from drover.dataplane.topic_creation import SINGLE_PARTITION, TopicCreation
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.storage import KafkaStorage
 
@@ -83,7 +84,7 @@ class RecordProducer:
 
     storage: KafkaStorage
     topic: str | None = None
-    partition_count: int = 1
+    creation: TopicCreation = SINGLE_PARTITION
     spread_keyless: bool = False
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
@@ -117,7 +118,7 @@ class _Run:
             return
         records = payload.normalise(batch, self._now_ms)
         for topic, rows in routing.rows_by_topic(batch, self._plan.topic):
-            chosen = records if rows is None else records.filter(rows)
+            chosen = records if rows is None else records.take(rows)
             explicit = routing.explicit_partitions(batch, rows)
             places = self._places(topic, chosen.column("key"), explicit)
             self._produce(topic, chosen, places)
@@ -155,7 +156,12 @@ class _Run:
     def _partition_count(self, topic: str) -> int:
         count = self._partition_counts.get(topic)
         if count is None:
-            count = ensure_topic(self._client, topic, self._plan.partition_count)
+            if topic in self._plan.storage.topics.names:
+                raise payload.FrameError(
+                    f"the topic {topic} is one that Drover keeps itself in: connectors may not "
+                    "write to it"
+                )
+            count = ensure_topic(self._client, topic, self._plan.creation.rule(topic))
             # left to itself the client looks for the leaders of a new topic once a second
             try:
                 self._producer.list_topics(topic, timeout=self._client.timeout_s)

@@ -6,6 +6,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 from tenacity import Retrying, retry_if_not_result, stop_after_attempt, wait_fixed
 
+from drover.dataplane.topic_creation import TopicRule
 from drover.dataplane.topics import require_valid
 from drover.errors import Reason, UnavailableError
 from drover.log.kafka.client import KafkaClient
@@ -26,7 +27,7 @@ def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, 
     return {topic: state.partition_count for topic, state in states.items()}
 
 
-def ensure_topic(client: KafkaClient, topic: str, partition_count: int) -> int:
+def ensure_topic(client: KafkaClient, topic: str, rule: TopicRule) -> int:
     """How many partitions the topic has, which is made if it is missing; else it is left alone.
 
     Raises:
@@ -36,11 +37,13 @@ def ensure_topic(client: KafkaClient, topic: str, partition_count: int) -> int:
     found = partition_counts(client, [topic])
     if topic in found:
         return found[topic]
-    require_valid(topic, partition_count)
+    require_valid(topic, max(1, rule.partition_count))
     wanted = NewTopic(
         topic,
-        num_partitions=partition_count,
-        replication_factor=client.storage.topics.replication_factor,
+        num_partitions=rule.partition_count,
+        # the brokers' default, which may be another than that of the cluster's own topics
+        replication_factor=-1 if rule.replication_factor is None else rule.replication_factor,
+        config=dict(rule.config),
     )
     try:
         client.make_topic_now(wanted)

@@ -206,6 +206,11 @@ class KafkaClient:
                 found[topic] = TopicState(topic, topic_id, len(described.partitions))
         return found
 
+    def topic_names_now(self) -> list[str]:
+        """Every topic but the brokers' own, for threads; raises KafkaException."""
+        found = self._admin.list_topics(timeout=self.timeout_s).topics
+        return sorted(name for name in found if not name.startswith("__"))
+
     def make_topic_now(self, topic: NewTopic) -> None:
         """Make a topic unless it is there, for threads; raises KafkaException and TimeoutError.
 

@@ -1,0 +1,245 @@
+"""Previews: what a connector would do to some records; nothing is written or committed.
+
+The records are few, so they run through the steps on the driver, one by one.
+"""
+
+import base64
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from drover.api.common.v1 import preview_pb2
+from drover.connector import ConnectorContext, SinkConnector, SourceConnector, SourceTaskContext
+from drover.connector.connector import Connector
+from drover.connector.settings import TASKS_MAX, TOPICS, TOPICS_REGEX, task_config
+from drover.dataplane.arrow_rows import ArrowRows
+from drover.model.ids import TaskId, Term
+from drover.pipeline.failures import place_of
+from drover.pipeline.step import Step
+from drover.record import schemaless
+from drover.record.batch import ERROR, HEADERS, KEY, TOPIC, VALUE
+from drover.record.schema import is_schemaless
+from drover.transform.java_regex import JavaRegex
+from drover_worker.engine.plugins import PluginRegistry
+from drover_worker.engine.record_path import RecordPath, Route
+from drover_worker.engine.task_runner import TaskTools
+
+READ, WRITE = "read", "write"
+#: What a preview may take in all, and how often a source without records is asked again.
+_TIME_S = 20.0
+_POLLS_MAX = 50
+_POLL_PAUSE_S = 0.1
+_VALUE_MAX_LENGTH = 16 * 1024
+_SINK_BYTES_MAX = 1024 * 1024
+
+
+class PreviewRefusedError(Exception):
+    """A connector whose records cannot be looked at without an effect."""
+
+
+def preview(
+    plugins: PluginRegistry,
+    tools: TaskTools,
+    config: Mapping[str, str],
+    row_count: int,
+    *,
+    wait: Callable[[float], object],
+) -> preview_pb2.Preview:
+    """Read at most ``row_count`` records and run them through the steps of ``config``.
+
+    ``wait(seconds)`` pauses between two polls of a source. Runs plugin code.
+
+    Raises:
+        PluginNotFoundError: connector.class names a class that is not installed.
+        PreviewRefusedError: The source's poll has effects.
+        InvalidArgumentError: INVALID_CONFIG.
+    """
+    connector_class = plugins.find(config["connector.class"])
+    parsed = task_config(connector_class, config, {})
+    task = TaskId(config["name"], 0)
+    answer = preview_pb2.Preview()
+    if issubclass(connector_class, SinkConnector):
+        route = RecordPath(connector_class, parsed, task, tools.spark).sink_route()
+        batches = _topic_records(tools, parsed, row_count, answer.notes.append)
+    else:
+        assert issubclass(connector_class, SourceConnector)
+        batch, layout_route = _poll(connector_class, config, task, tools, wait)
+        if batch is None:
+            answer.notes.append("the source has no record now")
+            answer.steps.extend((READ, WRITE))
+            return answer
+        route, batches = layout_route, _source_rows(batch)
+    answer.steps.extend((READ, *(step.name for step in route.shown), WRITE))
+    started_s = time.monotonic()
+    for record in islice(_single(route.prepare, batches), row_count):
+        if time.monotonic() - started_s > _TIME_S:
+            answer.truncated = True
+            break
+        answer.rows.append(_row(record, route))
+    if not answer.rows and not answer.notes:
+        answer.notes.append("there is no record to read now")
+    return answer
+
+
+def _poll(
+    connector_class: type[SourceConnector],
+    config: Mapping[str, str],
+    task: TaskId,
+    tools: TaskTools,
+    wait: Callable[[float], object],
+) -> "tuple[DataFrame | ArrowRows | None, Route]":
+    """The rows of the first task's first batch from the source's beginning."""
+    if connector_class.poll_has_effects:
+        raise PreviewRefusedError(
+            f"{connector_class.__name__} cannot be previewed: reading from its source has effects"
+        )
+    own = _first_task_config(connector_class, config)
+    merged = task_config(connector_class, config, own or {})
+    path = RecordPath(connector_class, merged, task, tools.spark)
+    if own is None:
+        return None, path.source_route(None)
+    instance = connector_class.task_class()
+    try:
+        instance.start(
+            SourceTaskContext(task=task, claim=Term(0, 0), config=merged, spark=tools.spark)
+        )
+        for _ in range(_POLLS_MAX):
+            batch = instance.poll()
+            if batch is not None:
+                return path.rows_of(batch), path.source_route(batch)
+            wait(_POLL_PAUSE_S)
+        return None, path.source_route(None)
+    finally:
+        instance.stop()
+
+
+def _first_task_config(
+    connector_class: type[Connector], config: Mapping[str, str]
+) -> Mapping[str, str] | None:
+    parsed = task_config(connector_class, config, {})
+    connector = connector_class()
+    try:
+        connector.start(ConnectorContext(config["name"], config_texts=config), parsed)
+        found = connector.task_configs(parsed[TASKS_MAX])
+        return found[0] if found else None
+    finally:
+        connector.stop()
+
+
+def _source_rows(rows: "DataFrame | ArrowRows") -> Iterator[pa.RecordBatch]:
+    if isinstance(rows, ArrowRows):
+        for number in range(rows.partition_count):
+            yield from rows.read(number)
+        return
+    yield from rows.limit(1_000).toArrow().to_batches()
+
+
+def _topic_records(
+    tools: TaskTools, config: Mapping[str, Any], row_count: int, note: Callable[[str], None]
+) -> Iterator[pa.RecordBatch]:
+    """The first records of the topics that a sink reads, whatever it has read of them."""
+    plane = tools.plane
+    topics = config[TOPICS]
+    if topics is None:
+        pattern = JavaRegex(config[TOPICS_REGEX])
+        topics = [topic for topic in sorted(plane.topics()) if pattern.matches(topic)]
+    refused = sorted({*topics} & {*plane.reserved_topics()})
+    if refused:
+        raise PreviewRefusedError(f"the topic {refused[0]} is one that Drover keeps itself in")
+    counts = plane.partition_counts(topics)
+    missing = [topic for topic in topics if topic not in counts]
+    if missing:
+        note(f"no topic is called {', '.join(missing)}")
+    starts = {(topic, n): 0 for topic, count in counts.items() for n in range(count)}
+    plan = plane.plan_read(starts, max_records=row_count, max_bytes=_SINK_BYTES_MAX)
+    rows = plane.rows(tools.spark, plan)
+    for number in range(rows.partition_count):
+        yield from rows.read(number)
+
+
+def _single(
+    prepare: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]],
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for records in prepare(batch):
+            for row in range(records.num_rows):
+                yield records.slice(row, 1)
+
+
+def _row(record: pa.RecordBatch, route: Route) -> preview_pb2.PreviewedRow:
+    row = preview_pb2.PreviewedRow(place=place_of(record))
+    fault = record.column(ERROR)[0].as_py() if ERROR in record.schema.names else None
+    if fault is not None:
+        row.failed_step, row.error = READ, fault
+        return row
+    found = _run(row, READ, route.before, record)
+    if found is None:
+        return row
+    row.records.append(_shown(found, route.default_topic))
+    for step in route.shown:
+        found = _run(row, step.name, (step,), found)
+        if found is None:
+            return row
+        row.records.append(_shown(found, route.default_topic))
+    found = _run(row, WRITE, route.after, found)
+    if found is not None:
+        row.records.append(_shown(found, route.default_topic))
+    return row
+
+
+def _run(
+    row: preview_pb2.PreviewedRow, name: str, steps: Iterable[Step], record: pa.RecordBatch
+) -> pa.RecordBatch | None:
+    """The record after the steps; None when it failed or was dropped, which ``row`` tells then."""
+    for step in steps:
+        try:
+            made = [each for each in step(record) if each.num_rows]
+        except Exception as error:  # noqa: BLE001 - any of a plugin's code
+            row.failed_step, row.error = name, f"{type(error).__name__}: {error}"
+            return None
+        if not made:
+            row.dropped_by = name
+            return None
+        record = made[0].slice(0, 1)
+    return record
+
+
+def _shown(record: pa.RecordBatch, default_topic: str | None) -> preview_pb2.PreviewedRecord:
+    topic = record.column(TOPIC)[0].as_py() if TOPIC in record.schema.names else None
+    shown = preview_pb2.PreviewedRecord(topic=topic or default_topic or "")
+    key, value = _json(record, KEY), _json(record, VALUE)
+    if key is not None:
+        shown.key = key
+    if value is not None:
+        shown.value = value
+    headers = record.column(HEADERS)[0].as_py() if HEADERS in record.schema.names else None
+    for each in headers or ():
+        header = shown.headers.add(key=each["key"])
+        if each["value"] is not None:
+            header.value = each["value"].decode(errors="replace")[:_VALUE_MAX_LENGTH]
+    return shown
+
+
+def _json(record: pa.RecordBatch, name: str) -> str | None:
+    index = record.schema.get_field_index(name)
+    value = record.column(index)[0].as_py() if index >= 0 else None
+    if value is None:
+        return None
+    if is_schemaless(record.schema.field(index)):
+        return str(value)[:_VALUE_MAX_LENGTH]
+    if isinstance(value, bytes):
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return json.dumps({"bytes": base64.b64encode(value).decode()})[:_VALUE_MAX_LENGTH]
+        value = text
+    try:
+        return schemaless.dumps(value)[:_VALUE_MAX_LENGTH]
+    except (TypeError, ValueError):
+        return json.dumps(value, default=str)[:_VALUE_MAX_LENGTH]

@@ -1,0 +1,297 @@
+"""What the records of one task go through between the task and its topics, as its config says."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import structlog
+from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.sql import DataFrame, SparkSession
+
+from drover.api.common.v1.record_counts_pb2 import RecordCounts
+from drover.connector import OffsetRange, SinkBatch, SourceBatch
+from drover.connector.connector import Connector
+from drover.connector.error_settings import ErrorSettings
+from drover.connector.record_settings import (
+    HEADER_CONVERTER,
+    KEY_CONVERTER,
+    VALUE_CONVERTER,
+    converter_of,
+    passes_bytes,
+    with_defaults,
+)
+from drover.convert.converter import Converter
+from drover.convert.steps import DecodeRecords, EncodeRecords
+from drover.convert.unchanged import PrintingConverter
+from drover.dataplane.arrow_rows import (
+    ArrowFunction,
+    ArrowRows,
+    current_spark_partition,
+    rows_of_table,
+)
+from drover.dataplane.payload import READ_SCHEMA
+from drover.dataplane.plane import DataPlane, DeadLetterWriter, Destination
+from drover.dataplane.topic_creation import TopicCreation, TopicRule
+from drover.dataplane.values import ReadPlan
+from drover.model.ids import TaskId
+from drover.pipeline import (
+    FailTask,
+    PassReport,
+    Pipeline,
+    Policy,
+    Step,
+    Tolerate,
+    sink_pipeline,
+    source_pipeline,
+)
+from drover.pipeline.layouts import RecordRows, SizeLimit, TopicRows, topic_records
+from drover.pipeline.report import total
+from drover.pipeline.tracked import TrackedPipeline, TrackedRead
+from drover.transform.chain import build_chain
+
+_REMEDY = (
+    " (errors.tolerance=all leaves such records out, "
+    "errors.deadletterqueue.topic.name keeps them in a topic)"
+)
+
+log = structlog.get_logger(__name__)
+
+
+class _MergeReports(AccumulatorParam[dict[int, PassReport]]):
+    """By number: the last report of what ran again counts."""
+
+    def zero(self, value: dict[int, PassReport]) -> dict[int, PassReport]:
+        del value
+        return {}
+
+    def addInPlace(  # noqa: N802 (Spark's name)
+        self, value1: dict[int, PassReport], value2: dict[int, PassReport]
+    ) -> dict[int, PassReport]:
+        return {**value1, **value2}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """The steps of a batch one by one, for previews: ``shown`` are the transforms, ``before`` and
+    ``after`` convert.
+    """
+
+    prepare: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
+    before: tuple[Step, ...]
+    shown: tuple[Step, ...]
+    after: tuple[Step, ...]
+    default_topic: str | None = None
+
+
+class RecordPath:
+    """Builds the pipelines of a task's batches, and collects what became of the records."""
+
+    def __init__(
+        self,
+        connector_class: type[Connector],
+        config: Mapping[str, Any],
+        task: TaskId,
+        spark: SparkSession,
+        *,
+        record_bytes_max: int | None = None,
+    ) -> None:
+        """A source's records of more than ``record_bytes_max`` fail one by one, where they are
+        known to be records at all.
+        """
+        self._record_bytes_max = record_bytes_max
+        self._class = connector_class
+        self._config = config
+        self._task = task
+        self._spark = spark
+        self.errors = ErrorSettings.of(config)
+        self._transforms = build_chain(config)
+        self._accumulator: Accumulator[dict[int, PassReport]] | None = None
+
+    def rows_of(self, batch: SourceBatch) -> DataFrame | ArrowRows:
+        """The rows of a batch, on executors."""
+        if isinstance(batch.frame, pa.Table):
+            return rows_of_table(self._spark, batch.frame)
+        return batch.frame
+
+    def source_route(self, batch: SourceBatch | None) -> Route:
+        """The steps for a batch of a source."""
+        layout = None if batch is None else batch.layout
+        structured = self._class.structured or layout is not None
+        return Route(
+            prepare=layout or RecordRows(text=self._class.text),
+            before=(),
+            shown=self._transforms,
+            after=self._to_topic(structured=structured),
+            default_topic=None if batch is None else batch.topic,
+        )
+
+    def sink_route(self) -> Route:
+        """The steps for a batch of a sink, which gets values structured or as bytes."""
+        structured = self._class.structured
+        converters = self._converters(structured=structured)
+        text = with_defaults(PrintingConverter)
+        to_bytes = (EncodeRecords(text, text, converters[2]), TopicRows(READ_SCHEMA))
+        return Route(
+            prepare=topic_records,
+            # headers stay raw: no transform looks at their values
+            before=(DecodeRecords(converters[0], converters[1]),),
+            shown=self._transforms,
+            after=() if structured else to_bytes,
+        )
+
+    def source_batch(self, batch: SourceBatch) -> tuple[DataFrame | ArrowRows, ArrowFunction]:
+        """The rows of a batch, and the function on executors that makes records of them."""
+        rows = self.rows_of(batch)
+        if self._is_identity(structured=self._class.structured or batch.layout is not None) and (
+            self._record_bytes_max is None or not self.errors.tolerate
+        ):
+            return rows, Pipeline()
+        route = self.source_route(batch)
+        pipeline = source_pipeline(
+            prepare=route.prepare,
+            transforms=route.shown,
+            converters=route.after,
+            policy=self._policy(in_batch=True),
+        )
+        return rows, TrackedPipeline(pipeline, self._reports, current_spark_partition)
+
+    def sink_batch(
+        self, plane: DataPlane, plan: ReadPlan, dead_letters: DeadLetterWriter, first: int = 0
+    ) -> SinkBatch:
+        """A plan as the sink takes it; ``first`` numbers its groups of ranges in reports."""
+        read = plane.rows(self._spark, plan)
+        rows = self._sink_rows(read, dead_letters, first_number=first)
+
+        def cut(by: str) -> Sequence[SinkBatch]:
+            # the numbers of a part's groups must not be another's
+            plans = parts_of(plan, by)
+            step = max(len(each.ranges) for each in plans)
+            return [
+                self.sink_batch(plane, each, dead_letters, number * step)
+                for number, each in enumerate(plans)
+            ]
+
+        return SinkBatch(rows, joined_ranges(plan), cut)
+
+    def _sink_rows(
+        self, rows: ArrowRows, writer: DeadLetterWriter, *, first_number: int
+    ) -> ArrowRows:
+        structured = self._class.structured
+        if self._is_identity(structured=structured):
+            return rows
+        route = self.sink_route()
+        pipeline = sink_pipeline(
+            prepare=route.prepare,
+            converters=route.before,
+            transforms=route.shown,
+            last=route.after,
+            policy=self._policy(in_batch=False),
+        )
+        read = TrackedRead(rows.read, pipeline, self._reports, writer.write, first_number)
+        return ArrowRows(rows.spark, read, rows.partition_count, None if structured else rows.ddl)
+
+    def begin_pass(self) -> None:
+        """Forget the reports of what ran before."""
+        if self._accumulator is not None:
+            self._accumulator.value = {}
+
+    def report(self, *, read_count: int) -> PassReport:
+        """What became of the records since the last ``begin_pass``; logs the failures.
+
+        ``read_count`` is that of records which nobody counted as they passed unchanged.
+        """
+        found = self._accumulator.value if self._accumulator is not None else None
+        if not found:
+            return PassReport(read_count=read_count, written_count=read_count)
+        report = total(found[number] for number in sorted(found))
+        self._log(report)
+        return report
+
+    @property
+    def _reports(self) -> "Accumulator[dict[int, PassReport]]":
+        if self._accumulator is None:
+            self._accumulator = self._spark.sparkContext.accumulator({}, _MergeReports())
+        return self._accumulator
+
+    def _log(self, report: PassReport) -> None:
+        if not self.errors.log:
+            return
+        for failure in report.failures:
+            log.error(
+                "a record was not handled",
+                connector=self._task.connector,
+                task=str(self._task),
+                place=failure.place,
+                stage=failure.stage,
+                step=failure.step,
+                error=f"{failure.error_class}: {failure.message}",
+                **({"record": failure.record} if failure.record else {}),
+            )
+        more = report.failed_count - len(report.failures)
+        if more > 0:
+            log.error("more records were not handled", task=str(self._task), record_count=more)
+
+    def _to_topic(self, *, structured: bool) -> tuple[Step, ...]:
+        encode = EncodeRecords(*self._converters(structured=structured))
+        limit = self._record_bytes_max
+        return (encode,) if limit is None else (encode, SizeLimit(limit))
+
+    def _is_identity(self, *, structured: bool) -> bool:
+        return not self._transforms and not structured and passes_bytes(self._config)
+
+    def _converters(self, *, structured: bool) -> tuple[Converter, Converter, Converter]:
+        """Those of keys, values and headers."""
+        return (
+            converter_of(self._config, KEY_CONVERTER, structured=structured),
+            converter_of(self._config, VALUE_CONVERTER, structured=structured),
+            converter_of(self._config, HEADER_CONVERTER, structured=structured),
+        )
+
+    def _policy(self, *, in_batch: bool) -> Policy:
+        if not self.errors.tolerate:
+            return FailTask(_REMEDY)
+        return Tolerate(
+            connector=self._task.connector,
+            task=self._task.task,
+            topic=self.errors.dead_letter_topic,
+            context_headers=self.errors.context_headers,
+            include_records=self.errors.log_records,
+            in_batch=in_batch,
+        )
+
+
+def encode_counts(report: PassReport) -> RecordCounts:
+    """The counts for the herder."""
+    return RecordCounts(
+        read_count=report.read_count,
+        written_count=report.written_count,
+        filtered_count=report.filtered_count,
+        dead_lettered_count=report.dead_lettered_count,
+        skipped_count=report.skipped_count,
+    )
+
+
+def dead_letter_destination(errors: ErrorSettings) -> Destination:
+    """Where dead letters go."""
+    rule = TopicRule(1, errors.dead_letter_replication_factor)
+    return Destination(topic=errors.dead_letter_topic, creation=TopicCreation(rule))
+
+
+def parts_of(plan: ReadPlan, by: str) -> list[ReadPlan]:
+    """The plan's ranges by topic or by topic partition, in order; for SinkBatch.parts."""
+    groups: dict[tuple[Any, ...], list[Any]] = {}
+    for each in plan.ranges:
+        key = (each.topic,) if by == "topic" else (each.topic, each.partition)
+        groups.setdefault(key, []).append(each)
+    return [ReadPlan(tuple(ranges)) for ranges in groups.values()]
+
+
+def joined_ranges(plan: ReadPlan) -> list[OffsetRange]:
+    """One range for each topic partition of the plan, in order."""
+    joined: dict[tuple[str, int], tuple[int, int]] = {}
+    for each in plan.ranges:
+        key = (each.topic, each.partition)
+        start, _ = joined.get(key, (each.start_offset, 0))
+        joined[key] = (start, each.end_offset)
+    return [OffsetRange(*key, start, end) for key, (start, end) in joined.items()]

@@ -1,0 +1,82 @@
+"""The settings of converters and transforms, and what a parsed config makes of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from drover.config.config_def import ConfigDef
+from drover.convert.converter import Converter
+from drover.convert.registry import CONVERTERS, build_converter, converter_config_def
+from drover.convert.unchanged import UnchangedConverter
+from drover.transform.chain import chain_config_def
+
+KEY_CONVERTER = "key.converter"
+VALUE_CONVERTER = "value.converter"
+HEADER_CONVERTER = "header.converter"
+CONVERTER_SETTINGS = (KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER)
+
+#: Converters that leave the bytes of records as they are that nobody looks into.
+_TRANSPARENT = frozenset({"StringConverter", "ByteArrayConverter", "SimpleHeaderConverter"})
+
+
+def record_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
+    """The settings of the converters and transforms that a config names."""
+    definition = ConfigDef()
+    for setting in CONVERTER_SETTINGS:
+        definition |= converter_config_def(setting, raw)
+    return definition | chain_config_def(raw)
+
+
+def with_worker_converters(raw: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """A config with the worker's converters where it names none of its own.
+
+    A converter of the worker comes with the worker's settings for it, as in Kafka Connect.
+    """
+    merged = dict(raw)
+    for setting in CONVERTER_SETTINGS:
+        if raw.get(setting) is None and setting in defaults:
+            prefix = f"{setting}."
+            merged |= {
+                name: value
+                for name, value in defaults.items()
+                if name == setting or name.startswith(prefix)
+            }
+    return merged
+
+
+def passes_bytes(config: Mapping[str, Any]) -> bool:
+    """Whether the converters of a parsed config leave bytes as they are."""
+    for setting in CONVERTER_SETTINGS:
+        named = config.get(setting)
+        if named and named.rpartition(".")[2] not in _TRANSPARENT | {
+            name.removesuffix("Converter") for name in _TRANSPARENT
+        }:
+            return False
+    return True
+
+
+def converter_of(config: Mapping[str, Any], setting: str, *, structured: bool) -> Converter:
+    """The converter that a parsed config names, or the one of ``structured`` connectors or others.
+
+    Raises:
+        ValueError: it cannot be made.
+    """
+    is_key = setting == KEY_CONVERTER
+    if config.get(setting):
+        return build_converter(setting, config, is_key=is_key)
+    if setting == HEADER_CONVERTER:
+        return named_converter("SimpleHeaderConverter")
+    return (
+        named_converter("JsonConverter", is_key=is_key)
+        if structured
+        else with_defaults(UnchangedConverter, is_key=is_key)
+    )
+
+
+def named_converter(name: str, *, is_key: bool = False) -> Converter:
+    """A converter with its default settings."""
+    return with_defaults(CONVERTERS.find(name), is_key=is_key)
+
+
+def with_defaults(kind: type[Converter], *, is_key: bool = False) -> Converter:
+    """A converter of a class with its default settings."""
+    return kind(kind.config_def().parse({}).values, is_key=is_key)

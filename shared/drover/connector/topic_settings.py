@@ -1,0 +1,162 @@
+"""The settings of how a source's topics are made: topic.creation.* (KIP-158)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.validators import Check, InRange
+from drover.dataplane.topic_creation import TopicCreation, TopicGroup, TopicRule
+from drover.dataplane.topics import PARTITION_COUNT_MAX
+from drover.transform.java_regex import JavaRegex
+
+TOPIC_PARTITIONS = "topic.partitions"
+PREFIX = "topic.creation."
+GROUPS = "topic.creation.groups"
+DEFAULT = "default"
+
+_GROUP = "Topic creation"
+_INCLUDE, _EXCLUDE = "include", "exclude"
+_PARTITIONS, _REPLICATION = "partitions", "replication.factor"
+_OWN = (_INCLUDE, _EXCLUDE, _PARTITIONS, _REPLICATION)
+
+
+def _patterns_fault(patterns: list[str]) -> str | None:
+    for each in patterns:
+        try:
+            JavaRegex(each)
+        except ValueError as error:
+            return str(error)
+    return None
+
+
+def _count_fault(value: int) -> str | None:
+    if value == -1 or 1 <= value <= PARTITION_COUNT_MAX:
+        return None
+    return f"must be 1 to {PARTITION_COUNT_MAX}, or -1 for the cluster's default, not {value}"
+
+
+def _groups_fault(names: list[str]) -> str | None:
+    if len(set(names)) < len(names):
+        return "must not name a group twice"
+    return "must not name the group 'default', which is there" if DEFAULT in names else None
+
+
+def topic_creation_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
+    """The settings for the groups that a config names; none of the default's is required unless
+    another of topic.creation is given, as in Kafka Connect.
+    """
+    used = any(name.startswith(PREFIX) for name in raw)
+    keys = [
+        ConfigKey(
+            GROUPS,
+            ConfigType.LIST,
+            default=None,
+            group=_GROUP,
+            documentation="Names of groups of topics that are made otherwise than by default.",
+            validator=Check(_groups_fault),
+        ),
+        *_rule_keys(DEFAULT, required=used),
+    ]
+    for name in _named_groups(raw):
+        keys.append(
+            ConfigKey(
+                f"{PREFIX}{name}.{_INCLUDE}",
+                ConfigType.LIST,
+                group=_GROUP,
+                documentation="Regular expressions of the topics of the group.",
+                validator=Check(_patterns_fault),
+            )
+        )
+        keys.append(
+            ConfigKey(
+                f"{PREFIX}{name}.{_EXCLUDE}",
+                ConfigType.LIST,
+                default=None,
+                group=_GROUP,
+                documentation="Regular expressions of topics that are not of the group.",
+                validator=Check(_patterns_fault),
+            )
+        )
+        keys += _rule_keys(name, required=False)
+    keys += [
+        ConfigKey(
+            name,
+            ConfigType.STRING,
+            default=None,
+            group=_GROUP,
+            documentation="A setting of the topics that are made, as Kafka names it.",
+        )
+        for name in _topic_configs(raw)
+    ]
+    return ConfigDef(*keys)
+
+
+def topic_creation_of(config: Mapping[str, Any]) -> TopicCreation | None:
+    """What a parsed config says of new topics; None when it says nothing."""
+    if config.get(f"{PREFIX}{DEFAULT}.{_PARTITIONS}") is None:
+        return None
+    default = _rule(config, DEFAULT, TopicRule())
+    return TopicCreation(
+        default,
+        tuple(
+            TopicGroup(
+                _rule(config, name, default),
+                _patterns(config[f"{PREFIX}{name}.{_INCLUDE}"]),
+                _patterns(config[f"{PREFIX}{name}.{_EXCLUDE}"]),
+            )
+            for name in config[GROUPS] or ()
+        ),
+    )
+
+
+def _rule_keys(name: str, *, required: bool) -> Iterator[ConfigKey]:
+    given: dict[str, Any] = {} if required else {"default": None}
+    yield ConfigKey(
+        f"{PREFIX}{name}.{_REPLICATION}",
+        ConfigType.INT,
+        group=_GROUP,
+        documentation="The replication factor of new topics; -1 for the cluster's default.",
+        validator=InRange(-1),
+        **given,
+    )
+    yield ConfigKey(
+        f"{PREFIX}{name}.{_PARTITIONS}",
+        ConfigType.INT,
+        group=_GROUP,
+        documentation="The partition count of new topics; -1 for the cluster's default.",
+        validator=Check(_count_fault),
+        **given,
+    )
+
+
+def _named_groups(raw: Mapping[str, str | None]) -> list[str]:
+    names = [each.strip() for each in (raw.get(GROUPS) or "").split(",")]
+    return [name for name in dict.fromkeys(names) if name and name != DEFAULT]
+
+
+def _topic_configs(raw: Mapping[str, str | None]) -> Iterator[str]:
+    for group in (DEFAULT, *_named_groups(raw)):
+        prefix = f"{PREFIX}{group}."
+        for name in raw:
+            if name.startswith(prefix) and name.removeprefix(prefix) not in _OWN:
+                yield name
+
+
+def _rule(config: Mapping[str, Any], name: str, default: TopicRule) -> TopicRule:
+    prefix = f"{PREFIX}{name}."
+    partitions = config.get(f"{prefix}{_PARTITIONS}")
+    replication = config.get(f"{prefix}{_REPLICATION}")
+    own = {
+        key.removeprefix(prefix): value
+        for key, value in config.items()
+        if key.startswith(prefix) and key.removeprefix(prefix) not in _OWN and value is not None
+    }
+    return TopicRule(
+        default.partition_count if partitions is None else partitions,
+        default.replication_factor if replication is None else replication,
+        {**default.config, **own},
+    )
+
+
+def _patterns(texts: list[str] | None) -> tuple[JavaRegex, ...]:
+    return tuple(JavaRegex(each) for each in texts or ())

@@ -1,0 +1,35 @@
+"""What stands for a converter where none is set, or none is wanted."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from drover.convert.plain_converters import ByteArrayConverter, StringConverter
+from drover.record.errors import RecordError
+
+
+class UnchangedConverter(ByteArrayConverter):
+    """Bytes as they are, and text as its UTF-8."""
+
+    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+        """See Converter."""
+        if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
+            return values.cast(pa.binary())
+        try:
+            return super().encode(field, values, topics)
+        except RecordError as error:
+            setting = "key.converter" if self.is_key else "value.converter"
+            raise RecordError(
+                f"values of type {values.type} are no bytes, and {setting} is not set: set it to "
+                "JsonConverter, for instance"
+            ) from error
+
+
+class PrintingConverter(StringConverter):
+    """Bytes as they are, and all else as StringConverter prints it: for sinks that take bytes."""
+
+    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+        """See Converter."""
+        if pa.types.is_binary(values.type):
+            return values
+        return super().encode(field, values, topics)

@@ -1,0 +1,237 @@
+"""Between the batches of tasks and topics, and records: the first and last steps of pipelines."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.record.batch import (
+    ERROR,
+    ERROR_COLUMN,
+    HEADERS,
+    HEADERS_TYPE,
+    KEY,
+    OFFSET,
+    ORIGIN,
+    ORIGIN_COLUMN,
+    PARTITION,
+    RAW,
+    RAW_COLUMN,
+    TIMESTAMP,
+    TIMESTAMP_COLUMN,
+    TOPIC,
+    TOPIC_COLUMN,
+    VALUE,
+    make_batch,
+)
+from drover.record.errors import ErrorStage, RecordError, StageError
+
+_TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
+_FURTHER = {ORIGIN_COLUMN: ORIGIN, ERROR_COLUMN: ERROR, RAW_COLUMN: RAW}
+_SPECIAL = (*_FURTHER, TOPIC_COLUMN, TIMESTAMP_COLUMN)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """Records of a table's rows: the columns are the fields of the value.
+
+    ``key`` names the column that is the key, or several that are its fields.
+    """
+
+    key: str | tuple[str, ...] | None = None
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """One batch of records."""
+        names = batch.schema.names
+        further = {target: batch.column(name) for name, target in _FURTHER.items() if name in names}
+        if TOPIC_COLUMN in names:
+            further[TOPIC] = batch.column(TOPIC_COLUMN).cast(pa.string())
+        if TIMESTAMP_COLUMN in names:
+            further[TIMESTAMP] = timestamps(batch.column(TIMESTAMP_COLUMN))
+        value = _struct(batch, VALUE, [name for name in names if name not in _SPECIAL])
+        key = self._key(batch)
+        yield make_batch(batch.num_rows, key=key, value=value, **further)
+
+    def _key(self, batch: pa.RecordBatch) -> tuple[pa.Field, pa.Array] | None:
+        if self.key is None:
+            return None
+        wanted = (self.key,) if isinstance(self.key, str) else self.key
+        missing = [name for name in wanted if name not in batch.schema.names]
+        if missing:
+            raise RecordError(
+                f"the key's column {missing[0]!r} is not in the rows: they have "
+                f"{', '.join(name for name in batch.schema.names if name not in _SPECIAL)}"
+            )
+        if isinstance(self.key, str):
+            return batch.schema.field(self.key), batch.column(self.key)
+        return _struct(batch, KEY, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordRows:
+    """Records of a source's rows that have their columns already; see SourceBatch.
+
+    With ``text`` bytes of keys and values are text, as those of files are.
+    """
+
+    text: bool = False
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """One batch of records."""
+        columns: dict[str, tuple[pa.Field, pa.Array] | pa.Array] = {}
+        for name in batch.schema.names:
+            array, field = batch.column(name), batch.schema.field(name)
+            if pa.types.is_null(array.type):
+                continue
+            match name:
+                case "key" | "value":
+                    if self.text and pa.types.is_binary(array.type):
+                        array = array.cast(pa.string())
+                        field = field.with_type(pa.string())
+                    columns[name] = (field, array)
+                case "headers":
+                    columns[name] = with_header_types(array)
+                case "timestamp":
+                    columns[name] = timestamps(array)
+                case "topic":
+                    columns[name] = array.cast(pa.string())
+                case "partition":
+                    columns[name] = array.cast(pa.int32())
+                case _:
+                    columns[_FURTHER.get(name, name)] = array
+        yield make_batch(batch.num_rows, **columns)
+
+
+def topic_records(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    """Records of what reading a topic gives."""
+    yield make_batch(
+        batch.num_rows,
+        topic=batch.column(TOPIC),
+        partition=batch.column(PARTITION),
+        offset=batch.column(OFFSET),
+        timestamp=timestamps(batch.column(TIMESTAMP)),
+        key=(batch.schema.field(KEY), batch.column(KEY)),
+        value=(batch.schema.field(VALUE), batch.column(VALUE)),
+        headers=with_header_types(batch.column(HEADERS)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRows:
+    """A step that gives records the columns and types that reading a topic gives, in their order;
+    keys, values and headers have to be bytes already.
+    """
+
+    schema: pa.Schema
+    name: str = "to bytes"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """See Step."""
+        columns = [
+            without_header_types(batch.column(field.name))
+            if field.name == HEADERS
+            else batch.column(field.name).cast(field.type)
+            for field in self.schema
+        ]
+        return (pa.RecordBatch.from_arrays(columns, schema=self.schema),)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLimit:
+    """A step that refuses records whose key and value, bytes by now, are larger than a topic takes:
+    one such record is an error of its own, and not of its batch.
+    """
+
+    max_bytes: int
+    name: str = "produce"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """See Step.
+
+        Raises:
+            StageError: a record is larger.
+        """
+        sizes = pc.add(*(pc.binary_length(batch.column(n)).fill_null(0) for n in (KEY, VALUE)))
+        largest = pc.max(sizes).as_py() or 0
+        if largest > self.max_bytes:
+            fault = RecordError(
+                f"key and value have {largest} bytes, and the brokers take {self.max_bytes} "
+                "(message.max.bytes)"
+            )
+            raise StageError(ErrorStage.KAFKA_PRODUCE, str(fault)) from fault
+        return (batch,)
+
+
+def timestamps(values: pa.Array) -> pa.Array:
+    """Milliseconds, or timestamps of any unit, as the type that records have.
+
+    Raises:
+        RecordError: they are something else.
+    """
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.timestamp("ms", tz=values.type.tz), safe=False).cast(_TIMESTAMP_TYPE)
+    if pa.types.is_integer(values.type):
+        return values.cast(pa.int64()).cast(_TIMESTAMP_TYPE)
+    raise RecordError(
+        "column 'timestamp' must be a timestamp or milliseconds since 1970 as an integer, not "
+        f"{values.type}"
+    )
+
+
+def with_header_types(headers: pa.Array) -> pa.Array:
+    """Headers as records have them; those without a type are raw."""
+    if headers.type == HEADERS_TYPE:
+        return headers
+    if pa.types.is_null(headers.type) or headers.null_count == len(headers):
+        return pa.nulls(len(headers), HEADERS_TYPE)
+    items = headers.values
+    rows = pa.StructArray.from_arrays(
+        [
+            pc.struct_field(items, "key").cast(pa.string()),
+            pc.struct_field(items, "value").cast(pa.binary()),
+            pa.nulls(len(items), pa.string()),
+        ],
+        fields=list(HEADERS_TYPE.value_type),
+    )
+    return _like(headers, rows, HEADERS_TYPE)
+
+
+def without_header_types(headers: pa.Array) -> pa.Array:
+    """Raw headers as topics have them: keys and bytes."""
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    if headers.null_count == len(headers):
+        return pa.nulls(len(headers), kind)
+    items = headers.values
+    rows = pa.StructArray.from_arrays(
+        [pc.struct_field(items, "key"), pc.struct_field(items, "value")],
+        fields=list(kind.value_type),
+    )
+    return _like(headers, rows, kind)
+
+
+def _like(headers: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A list array with the offsets and nulls of ``headers``, and other items."""
+    return pa.ListArray.from_arrays(
+        headers.offsets, items, type=kind, mask=headers.is_null() if headers.null_count else None
+    )
+
+
+def _struct(batch: pa.RecordBatch, name: str, columns: Sequence[str]) -> tuple[pa.Field, pa.Array]:
+    fields = [batch.schema.field(column) for column in columns]
+    kind = pa.struct(fields)
+    if not columns:
+        return pa.field(name, kind), pa.array([{}] * batch.num_rows, kind)
+    array = pa.StructArray.from_arrays([batch.column(each) for each in columns], fields=fields)
+    return pa.field(name, kind, nullable=False), array
+
+
+__all__ = [
+    "RecordRows",
+    "TableRows",
+    "TopicRows",
+    "timestamps",
+    "topic_records",
+    "with_header_types",
+    "without_header_types",
+]

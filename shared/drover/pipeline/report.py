@@ -1,0 +1,78 @@
+"""What became of the records of one pass."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+#: So many failures of a pass are told one by one.
+FAILURES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A record that could not be handled.
+
+    ``place`` is for people: topic, partition and offset, or what the source says of it. ``stage``
+    is Kafka Connect's name, ``step`` the one of the connector's config. ``record`` is its key and
+    value as text, when they may be logged.
+    """
+
+    place: str
+    stage: str
+    step: str
+    error_class: str
+    message: str
+    trace: str = ""
+    record: str = ""
+
+    def __str__(self) -> str:
+        return f"record {self.place} failed in {self.step}: {self.error_class}: {self.message}"
+
+
+@dataclass(slots=True)
+class PassReport:
+    """Counts of records, by what became of them.
+
+    read = written + filtered + dead-lettered + skipped, as long as no transform makes several
+    records of one.
+    """
+
+    read_count: int = 0
+    written_count: int = 0
+    #: Dropped by transforms.
+    filtered_count: int = 0
+    #: Failed, and written to the dead letter queue.
+    dead_lettered_count: int = 0
+    #: Failed, tolerated, and gone.
+    skipped_count: int = 0
+    #: The first FAILURES_MAX.
+    failures: list[Failure] = field(default_factory=list)
+    #: What the writer of dead letters returned.
+    dead_letter_rows: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def failed_count(self) -> int:
+        """Records that could not be handled."""
+        return self.dead_lettered_count + self.skipped_count
+
+    def add_failure(self, failure: Failure) -> None:
+        """Keep it, as long as there is room."""
+        if len(self.failures) < FAILURES_MAX:
+            self.failures.append(failure)
+
+
+def total(reports: Iterable[PassReport]) -> PassReport:
+    """The sum of several."""
+    found = PassReport()
+    rows: list[Mapping[str, Any]] = []
+    for each in reports:
+        found.read_count += each.read_count
+        found.written_count += each.written_count
+        found.filtered_count += each.filtered_count
+        found.dead_lettered_count += each.dead_lettered_count
+        found.skipped_count += each.skipped_count
+        for failure in each.failures:
+            found.add_failure(failure)
+        rows += each.dead_letter_rows
+    found.dead_letter_rows = rows
+    return found

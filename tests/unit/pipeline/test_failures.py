@@ -1,0 +1,241 @@
+"""Records that a step cannot handle are found one by one, and nothing goes missing."""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drover.pipeline import (
+    PassReport,
+    Policy,
+    RecordFailedError,
+    Tolerate,
+    sink_pipeline,
+    source_pipeline,
+)
+from drover.pipeline.layouts import TableRows, topic_records
+from drover.pipeline.report import FAILURES_MAX, total
+from drover.pipeline.tracked import TrackedRead
+from drover.record import make_batch
+from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
+
+
+@dataclass(frozen=True)
+class RefuseNegative:
+    """Handles whole batches, and does not say which row it could not handle."""
+
+    name: str = "transforms.positive"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        if pc.any(pc.less(batch.column("value"), 0)).as_py():
+            raise ValueError("a value is negative")
+        yield batch
+
+
+@dataclass(frozen=True)
+class DropEven:
+    name: str = "transforms.odd"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        # a batch that is empty afterwards is as good as none
+        yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("value"), 1), 1))
+
+
+STEPS = (RefuseNegative(), DropEven())
+
+
+def records(numbers: Sequence[int], *, first_offset: int = 0) -> pa.RecordBatch:
+    count = len(numbers)
+    return make_batch(
+        count,
+        topic=pa.array(["t"] * count),
+        partition=pa.array([3] * count, pa.int32()),
+        offset=pa.array(range(first_offset, first_offset + count), pa.int64()),
+        value=(pa.field("value", pa.int64()), pa.array(numbers, pa.int64())),
+    )
+
+
+def tolerant(*, topic: str | None = None, in_batch: bool = True, context: bool = False) -> Tolerate:
+    return Tolerate("c", 1, topic=topic, context_headers=context, in_batch=in_batch)
+
+
+def run(
+    batches: Sequence[pa.RecordBatch], policy: Policy | None = None
+) -> tuple[list[pa.RecordBatch], PassReport]:
+    report = PassReport()
+    pipeline = sink_pipeline(transforms=STEPS, policy=policy)
+    return list(pipeline.run(iter(batches), report)), report
+
+
+def numbers_of(batches: Iterable[pa.RecordBatch]) -> list[int]:
+    return [number for each in batches for number in each.column("value").to_pylist()]
+
+
+def test_without_tolerance_the_first_bad_record_is_named_by_its_place() -> None:
+    with pytest.raises(
+        RecordFailedError,
+        match=r"record t-3@42 failed in transforms\.positive: ValueError: a value is negative",
+    ):
+        run([records([1, 3, -5, -7], first_offset=40)])
+
+
+@given(
+    st.lists(st.integers(-3, 9), max_size=60),
+    st.lists(st.integers(0, 60), max_size=6),
+    st.sampled_from([None, "dead"]),
+)
+def test_any_bad_subset_is_isolated_and_the_counts_add_up(
+    numbers: list[int], cuts: list[int], topic: str | None
+) -> None:
+    edges = [0, *sorted(min(cut, len(numbers)) for cut in cuts), len(numbers)]
+    batches = [
+        records(numbers[start:end], first_offset=start) for start, end in itertools.pairwise(edges)
+    ]
+    policy = tolerant(topic=topic, in_batch=False)
+    out, report = run(batches, policy)
+    assert numbers_of(out) == [n for n in numbers if n >= 0 and n % 2]
+    bad = [n for n in numbers if n < 0]
+    assert report.failed_count == len(bad)
+    assert report.dead_lettered_count == (len(bad) if topic else 0)
+    assert len(policy.kept) == report.dead_lettered_count
+    assert (
+        report.read_count
+        == len(numbers)
+        == (report.written_count + report.filtered_count + report.failed_count)
+    )
+    places = [failure.place for failure in report.failures]
+    assert places == [f"t-3@{offset}" for offset, n in enumerate(numbers) if n < 0]
+
+
+def test_a_sinks_dead_letter_is_the_record_as_it_came_and_says_why() -> None:
+    raw = pa.RecordBatch.from_pydict(
+        {
+            "topic": ["orders"],
+            "partition": pa.array([1], pa.int32()),
+            "offset": [7],
+            "key": [b"k"],
+            "value": [b"{not json"],
+            "headers": pa.array([[{"key": "trace", "value": b"\x01"}]]),
+            "timestamp": pa.array([1234], pa.timestamp("us", tz="UTC")),
+        }
+    )
+
+    @dataclass(frozen=True)
+    class Parse:
+        name: str = "JsonConverter"
+
+        def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+            raise ValueError("no JSON")
+
+    policy = tolerant(topic="dead", in_batch=False, context=True)
+    pipeline = sink_pipeline(prepare=_prepare, converters=(Parse(),), policy=policy)
+    assert list(pipeline.run(iter([raw]), PassReport())) == []
+    (letter,) = policy.kept[0].to_pylist()
+    assert (letter["topic"], letter["key"], letter["value"]) == ("dead", b"k", b"{not json")
+    headers = {each["key"]: each["value"] for each in letter["headers"]}
+    assert headers["trace"] == b"\x01"
+    found = {
+        name.removeprefix("__connect.errors."): value.decode()
+        for name, value in headers.items()
+        if name.startswith("__connect.errors.")
+    }
+    trace = found.pop("exception.stacktrace")
+    assert trace.startswith("Traceback")
+    assert trace.endswith("ValueError: no JSON\n")
+    assert found == {
+        "topic": "orders",
+        "partition": "1",
+        "offset": "7",
+        "connector.name": "c",
+        "task.id": "1",
+        "stage": "VALUE_CONVERTER",
+        "class.name": "JsonConverter",
+        "exception.class.name": "ValueError",
+        "exception.message": "no JSON",
+    }
+
+
+def _prepare(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    return topic_records(batch)
+
+
+def test_rows_that_a_source_could_not_read_are_dead_letters_with_their_bytes() -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "id": [1, None, 3],
+            ORIGIN_COLUMN: ["/a.csv:2", "/a.csv:3", "/a.csv:4"],
+            ERROR_COLUMN: [None, "2 fields, expected 1", None],
+            RAW_COLUMN: [None, b"2,2", None],
+        }
+    )
+    pipeline = source_pipeline(prepare=TableRows("id"), policy=tolerant(topic="dead"))
+    report = PassReport()
+    out = list(pipeline.run(iter([rows]), report))
+    good = [each for each in out if each.column("topic").null_count]
+    assert [each.column("key").to_pylist() for each in good] == [[1], [3]]
+    assert [each.column("value").to_pylist() for each in good] == [[{"id": 1}], [{"id": 3}]]
+    (letter,) = [each for each in out if not each.column("topic").null_count]
+    assert (letter.column("topic")[0].as_py(), letter.column("value")[0].as_py()) == (
+        "dead",
+        b"2,2",
+    )
+    (failure,) = report.failures
+    assert str(failure) == ("record /a.csv:3 failed in poll: ValueError: 2 fields, expected 1")
+    assert (report.read_count, report.written_count, report.dead_lettered_count) == (3, 2, 1)
+
+
+def test_a_source_names_the_place_that_it_gave() -> None:
+    rows = pa.RecordBatch.from_pydict({"id": [1], ORIGIN_COLUMN: ["/a.csv:2"]})
+    pipeline = source_pipeline(prepare=TableRows(), transforms=(_Fail(),))
+    with pytest.raises(RecordFailedError, match=r"record /a\.csv:2 failed in fail: KeyError"):
+        list(pipeline(iter([rows])))
+
+
+@dataclass(frozen=True)
+class _Fail:
+    name: str = "fail"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        raise KeyError("x")
+
+
+def test_only_so_many_failures_are_told_one_by_one() -> None:
+    _, report = run([records([-1] * (FAILURES_MAX + 5))], tolerant())
+    assert len(report.failures) == FAILURES_MAX
+    assert report.skipped_count == FAILURES_MAX + 5
+    assert len(total([report, report]).failures) == FAILURES_MAX
+
+
+class Collected:
+    def __init__(self) -> None:
+        self.value: dict[int, PassReport] = {}
+
+    def add(self, term: dict[int, PassReport]) -> None:
+        self.value |= term
+
+
+def test_what_runs_again_under_its_number_counts_once() -> None:
+    reports = Collected()
+    written: list[int] = []
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        count = sum(each.num_rows for each in batches)
+        written.append(count)
+        yield pa.RecordBatch.from_pydict({"record_count": [count]})
+
+    def read(number: int) -> Iterable[pa.RecordBatch]:
+        return iter([records([number, -1])])
+
+    pipeline = sink_pipeline(transforms=STEPS, policy=tolerant(topic="dead", in_batch=False))
+    tracked = TrackedRead(read, pipeline, reports, write)  # type: ignore[arg-type]
+    for number in (1, 1, 3):
+        assert numbers_of(tracked(number)) == [number]
+    found = total(reports.value.values())
+    assert (found.read_count, found.written_count, found.dead_lettered_count) == (4, 2, 2)
+    assert written == [1, 1, 1]
+    assert list(found.dead_letter_rows) == [{"record_count": 1}, {"record_count": 1}]
