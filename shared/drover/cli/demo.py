@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.table import Table
 
 from drover.cli.console import EXIT_INTERRUPTED, EXIT_REFUSED, plain
 from drover.cli.dataset import DatasetError, load_dataset
 from drover.cli.demo_run import DemoFailedError, DemoOptions, DemoResult, DemoRun
-from drover.cli.demo_view import DemoView, kills_table, summary
+from drover.cli.demo_view import DemoView, plain_table, summary
 from drover.cli.java_check import JavaUnusableError, find_java
 from drover.cli.state import ClusterError
 from drover.errors import DroverError
@@ -144,18 +145,47 @@ def _show_result(console: Console, result: DemoResult) -> None:
     ]
     columns = ("task", "killed", "engine gone", "now on", "RUNNING", "rows flow")
     console.print()
-    console.print(kills_table(columns, kills))
+    console.print(plain_table("kill -9 and hand-over, times since the kill", columns, kills))
     console.print()
-    rate = result.rows / result.seconds if result.seconds else 0.0
+    console.print(_totals_table(result))
+    console.print()
+    console.print(_letters_table(result))
+    console.print()
+    rate = result.rows_in / result.seconds if result.seconds else 0.0
+    cancelled = result.rows_in - result.rows_out - len(result.dead_letters)
     facts = [
-        ("rows in, out", f"{result.rows:,}, {result.rows:,}"),
-        ("bytes", f"{result.size_bytes:,}"),
-        ("sha256", result.sha256),
+        ("rows in", f"{result.rows_in:,}"),
+        ("rows out", f"{result.rows_out:,} in {result.file_count:,} Parquet files"),
+        ("filtered", f"{cancelled:,} cancelled flights"),
+        ("dead letters", f"{len(result.dead_letters):,}"),
+        ("sha256", f"{result.sha256} of both tables by month"),
         ("time", f"{result.seconds:.1f} s, {rate:,.0f} rows/s"),
-        ("lost", "none, and none doubled or reordered"),
+        ("lost", "none, and none doubled"),
         ("left over", "no process"),
     ]
     console.print(summary("Drover carried every row; what came out is what went in", facts))
+
+
+def _totals_table(result: DemoResult) -> Table:
+    rows = [
+        (
+            month,
+            *(
+                f"{number:,}"
+                for each in (result.wanted[month], result.found[month])
+                for number in (each.flights, each.distance, each.air_time)
+            ),
+        )
+        for month in sorted(result.wanted)
+    ]
+    columns = ("month", "flights in", "miles", "minutes", "flights out", "miles", "minutes")
+    title = "by month: the csv that went in, the Parquet that came out (both by pandas)"
+    return plain_table(title, columns, rows)
+
+
+def _letters_table(result: DemoResult) -> Table:
+    rows = [(each.place, each.error[:80], each.line[:60]) for each in result.dead_letters]
+    return plain_table("lines that were bad on purpose", ("place", "cause", "line"), rows)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,13 @@
-"""The course of `make run`: real rows through a whole cluster, with two workers killed."""
+"""The course of `make run`: real rows through a whole cluster, with two workers killed.
+
+Flights from a csv file that grows go through FilesSource, transforms, a topic as JSON with a
+schema, and FilesSink into Parquet by month. Lines that are bad on purpose become dead letters.
+"""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -13,7 +17,20 @@ import psutil
 from drover.cli.cluster import ClusterOptions, cluster_stages
 from drover.cli.dataset import Dataset
 from drover.cli.demo_view import DemoView, Progress
-from drover.cli.flow import Feeder, OutputMeter, RateMeter, difference
+from drover.cli.flow import (
+    BAD_LINES,
+    SCHEMA,
+    Feeder,
+    OutputMeter,
+    RateMeter,
+    Totals,
+    checksum,
+    difference,
+    totals_of_input,
+    totals_of_output,
+    unmasked_count,
+    with_bad_lines,
+)
 from drover.cli.follower import StatusFollower, TaskChange
 from drover.cli.process import (
     ProcessPhase,
@@ -23,13 +40,17 @@ from drover.cli.process import (
 )
 from drover.cli.supervisor import Supervisor
 from drover.client import ConnectClient, channel
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.dataplane.reading import RangeReader
 from drover.errors import DroverError
 
 T = TypeVar("T")
 
 SOURCE, SINK = "flights-source", "flights-sink"
 TOPIC = "flights"
+DEAD_LETTERS = "flights-dead-letters"
 _POLL_S = 0.05
+_LETTERS_BYTES = 1024 * 1024
 _READY_TIMEOUT_S = 480.0
 _TREE_GONE_TIMEOUT_S = 20.0
 _FAILED_GRACE_S = 20.0
@@ -70,14 +91,28 @@ class Handover:
     flowing_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A line of the input that was no flight."""
+
+    place: str
+    error: str
+    line: str
+
+
 @dataclass(slots=True)
 class DemoResult:
     """What a run that went well has to tell."""
 
-    rows: int = 0
-    size_bytes: int = 0
-    sha256: str = ""
+    rows_in: int = 0
+    rows_out: int = 0
+    file_count: int = 0
     seconds: float = 0.0
+    #: By month, of the input and of the output, and the SHA-256 of both tables.
+    wanted: Totals = field(default_factory=dict)
+    found: Totals = field(default_factory=dict)
+    sha256: str = ""
+    dead_letters: Sequence[DeadLetter] = ()
     handovers: list[Handover] = field(default_factory=list)
 
 
@@ -87,22 +122,26 @@ class DemoRun:
     def __init__(self, options: DemoOptions, view: DemoView) -> None:
         self._options = options
         self._view = view
-        self._input = options.directory.absolute() / "flights-in.csv"
-        self._output = options.directory.absolute() / "flights-out.csv"
-        self._feeder = Feeder(options.dataset, self._input, duration_s=options.feed_s)
+        self._input = options.directory.absolute() / "flights-in" / "flights.csv"
+        self._output = options.directory.absolute() / "flights-out"
+        self._fed = with_bad_lines(options.dataset, options.directory / "fed.csv")
+        self._wanted = totals_of_input(options.dataset)
+        self._wanted_count = sum(each.flights for each in self._wanted.values())
+        self._input.parent.mkdir()
+        self._feeder = Feeder(self._fed, self._input, duration_s=options.feed_s)
         self._meter = OutputMeter(self._output)
         self._rate_in, self._rate_out = RateMeter(), RateMeter()
         self._seen: dict[int, psutil.Process] = {}
         self._kills = 0
+        cluster = ClusterOptions(
+            options.directory,
+            worker_count=options.worker_count,
+            env={"DROVER_INITIAL_REBALANCE_DELAY_MS": "500"},
+        )
+        self._data_directory = cluster.data_directory
         self._supervisor = Supervisor(
             options.directory,
-            cluster_stages(
-                ClusterOptions(
-                    options.directory,
-                    worker_count=options.worker_count,
-                    env={"DROVER_INITIAL_REBALANCE_DELAY_MS": "500"},
-                )
-            ),
+            cluster_stages(cluster),
             on_event=lambda name, text: view.say(f"{name} {text}"),
         )
         self._workers = self._supervisor.addresses("worker")
@@ -117,7 +156,8 @@ class DemoRun:
             DroverError: a call was refused.
         """
         self._view.say(
-            f"rows: {self._options.dataset.row_count:,}, {self._options.dataset.description}"
+            f"rows: {self._options.dataset.row_count:,}, {self._options.dataset.description}; "
+            f"{len(BAD_LINES)} bad lines among them"
         )
         await self._supervisor.start()
         try:
@@ -125,6 +165,7 @@ class DemoRun:
         finally:
             self._note_processes()
             await self._supervisor.stop()
+        result.dead_letters = self._dead_letters()
         left = await wait_until_gone(list(self._seen.values()), _TREE_GONE_TIMEOUT_S)
         if left:
             names = ", ".join(f"{p.pid} {p.name()}" for p in left)
@@ -152,16 +193,39 @@ class DemoRun:
 
     async def _create_connectors(self) -> None:
         sink = {
-            "connector.class": "FileStreamSink",
-            "tasks.max": "1",
+            "connector.class": "FilesSink",
             "topics": TOPIC,
-            "file": str(self._output),
+            "path": str(self._output),
+            "format": "parquet",
+            "partition.by": "month(time_hour)",
         }
         source = {
-            "connector.class": "FileStreamSource",
-            "tasks.max": "1",
+            "connector.class": "FilesSource",
             "topic": TOPIC,
-            "file": str(self._input),
+            "path": str(self._input.parent),
+            "format": "csv",
+            "csv.header": "false",
+            "csv.null": "NA",
+            "schema": SCHEMA,
+            "transforms": "departed,mask,time,cast",
+            "transforms.departed.type": "Filter",
+            "transforms.departed.predicate": "hasDeparted",
+            "transforms.departed.negate": "true",
+            "predicates": "hasDeparted",
+            "predicates.hasDeparted.type": "FieldMatches",
+            "predicates.hasDeparted.field": "dep_time",
+            "predicates.hasDeparted.min": "0",
+            "transforms.mask.type": "MaskField$Value",
+            "transforms.mask.fields": "tailnum",
+            "transforms.time.type": "TimestampConverter$Value",
+            "transforms.time.field": "time_hour",
+            "transforms.time.target.type": "Timestamp",
+            "transforms.time.format": "yyyy-MM-dd'T'HH:mm:ss'Z'",
+            "transforms.cast.type": "Cast$Value",
+            "transforms.cast.spec": "distance:int64,air_time:float64",
+            "errors.tolerance": "all",
+            "errors.deadletterqueue.topic.name": DEAD_LETTERS,
+            "errors.deadletterqueue.context.headers.enable": "true",
         }
         async with channel(self._workers[0]) as connection:
             client = ConnectClient(connection)
@@ -186,9 +250,16 @@ class DemoRun:
         await self._wait_until_both_run()
         handovers.append(await self._kill(SOURCE, self._process_of(SOURCE)))
         await self._wait(self._all_arrived, "all rows to arrive")
-        self._compare()
-        dataset = self._options.dataset
-        return DemoResult(self._meter.rows_out, dataset.size_bytes, dataset.sha256, 0.0, handovers)
+        found = self._compare()
+        return DemoResult(
+            rows_in=self._fed.row_count,
+            rows_out=self._meter.rows_out,
+            file_count=self._meter.file_count,
+            wanted=self._wanted,
+            found=found,
+            sha256=checksum(found),
+            handovers=handovers,
+        )
 
     async def _wait_until_both_run(self) -> None:
         """Wait until both tasks run and have stayed where they are for a moment."""
@@ -210,7 +281,7 @@ class DemoRun:
         self._note_processes()
         address = process.spec.address
         tree = descendants(process.pid)
-        bytes_in = self._feeder.bytes_in
+        rows_in = self._feeder.rows_in
         killed_s = time.monotonic()
         process.kill()
         self._kills += 1
@@ -228,9 +299,9 @@ class DemoRun:
             f"{connector}-0 to run again",
         )
         # a new row for the sink; for the source a row that was not even in the file at the kill
-        beyond = self._meter.bytes_out if connector == SINK else bytes_in
+        beyond = self._meter.rows_out if connector == SINK else rows_in
         await self._wait(
-            lambda: self._meter.bytes_out > beyond or self._all_arrived(), "rows to flow again"
+            lambda: self._meter.rows_out > beyond or self._all_arrived(), "rows to flow again"
         )
         flowing_s = max(time.monotonic(), change.at_s) - killed_s
         new = self._supervisor.process_at(change.worker_id).spec.name
@@ -257,7 +328,7 @@ class DemoRun:
             if quiet_s > self._options.stuck_s:
                 raise DemoFailedError(
                     f"stuck: waited for {what}, and no row arrived for {quiet_s:.0f} s; "
-                    f"{self._meter.rows_out:,} of {self._options.dataset.row_count:,} rows "
+                    f"{self._meter.rows_out:,} of {self._wanted_count:,} rows "
                     f"arrived; {self._tasks_text()}"
                 )
             await asyncio.sleep(_POLL_S)
@@ -313,16 +384,14 @@ class DemoRun:
         return self._kills < len(holds) and self._feeder.share >= holds[self._kills]
 
     def _all_arrived(self) -> bool:
-        return (
-            self._feeder.share >= 1.0 and self._meter.bytes_out >= self._options.dataset.size_bytes
-        )
+        return self._feeder.share >= 1.0 and self._meter.rows_out >= self._wanted_count
 
     async def _show(self) -> None:
         while True:
             self._meter.update()
             rows_in, rows_out = self._feeder.rows_in, self._meter.rows_out
             self._view.progress = Progress(
-                rows_total=self._options.dataset.row_count,
+                rows_total=self._fed.row_count,
                 rows_in=rows_in,
                 rows_out=rows_out,
                 rate_in=self._rate_in.rate(rows_in),
@@ -350,7 +419,45 @@ class DemoRun:
                 own = psutil.Process(process.pid)
                 self._seen |= {p.pid: p for p in (own, *descendants(own.pid))}
 
-    def _compare(self) -> None:
-        reason = difference(self._options.dataset, self._output)
+    def _compare(self) -> Totals:
+        found = totals_of_output(self._output)
+        reason = difference(self._wanted, found)
         if reason is not None:
             raise DemoFailedError(reason)
+        unmasked = unmasked_count(self._output)
+        if unmasked:
+            raise DemoFailedError(f"{unmasked:,} rows have a tail number that should be masked")
+        return found
+
+    def _dead_letters(self) -> list[DeadLetter]:
+        """What is in the dead letter queue, read from the cluster's files after its end."""
+        plane = EmbeddedPlane.open(self._options.directory / "data")
+        try:
+            plan = plane.plan_read(
+                {(DEAD_LETTERS, 0): 0}, max_records=100, max_bytes=_LETTERS_BYTES
+            )
+            rows = [
+                row
+                for batch in RangeReader(plane.store.path, (tuple(plan.ranges),))(0)
+                for row in batch.to_pylist()
+            ]
+        finally:
+            plane.store.close()
+        letters = []
+        for row in rows:
+            headers = {
+                each["key"].rpartition("errors.")[2]: each["value"] for each in row["headers"]
+            }
+            letters.append(
+                DeadLetter(
+                    place=Path(headers["origin"].decode()).name,
+                    error=headers["exception.message"].decode(),
+                    line=row["value"].decode().rstrip("\n"),
+                )
+            )
+        # a batch that was written again after a kill has its dead letters only once
+        if len(letters) != len(BAD_LINES):
+            raise DemoFailedError(
+                f"{len(letters)} dead letters, but {len(BAD_LINES)} lines were bad on purpose"
+            )
+        return letters

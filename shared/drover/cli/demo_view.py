@@ -106,17 +106,12 @@ def summary(title: str, rows: Sequence[tuple[str, str]]) -> Table:
     return table
 
 
-def kills_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table of what was killed and how it went on."""
-    table = Table(
-        title="kill -9 and hand-over, times since the kill",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-    )
-    for column in columns:
-        table.add_column(column, header_style="dim")
+def plain_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """A table without lines; numbers stand to the right."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        numbers = all(row[index].replace(",", "").isdigit() for row in rows)
+        table.add_column(column, header_style="dim", justify="right" if numbers else "left")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

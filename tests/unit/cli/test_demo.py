@@ -9,8 +9,16 @@ from rich.console import Console
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli import demo
 from drover.cli.dataset import load_dataset
-from drover.cli.demo_run import DemoFailedError, DemoOptions, DemoResult, DemoRun, Handover
+from drover.cli.demo_run import (
+    DeadLetter,
+    DemoFailedError,
+    DemoOptions,
+    DemoResult,
+    DemoRun,
+    Handover,
+)
 from drover.cli.demo_view import DemoView
+from drover.cli.flow import MonthTotals
 from drover.cli.java_check import Java
 from drover.errors import Reason, UnavailableError
 
@@ -46,10 +54,22 @@ def ends_with(outcome: DemoResult | BaseException, monkeypatch: pytest.MonkeyPat
 def test_a_good_run_shows_the_hand_over_and_leaves_nothing(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ends_with(DemoResult(336_776, 31_053_692, "abc", 50.0, [HANDOVER]), monkeypatch)
+    may = {"2013-05": MonthTotals(328_521, 350_217_607, 49_326_610, 7)}
+    letter = DeadLetter("flights.csv:562", "has 5 columns, not 19", "2013,3,1,517,515")
+    result = DemoResult(
+        336_781, 328_521, 640, 50.0, may, may, "abc", [letter], handovers=[HANDOVER]
+    )
+    ends_with(result, monkeypatch)
     assert demo.main(["--sample"]) == 0
     out = capsys.readouterr().out
-    for fact in ("worker-2", "2.2 s", "336,776, 336,776", "abc", "6,736 rows/s"):
+    for fact in (
+        "worker-2",
+        "2.2 s",
+        "328,521 in 640",
+        "8,259 cancelled",
+        "flights.csv:562",
+        "abc",
+    ):
         assert fact in out
     assert list((workplace / ".drover").iterdir()) == []
 
@@ -110,7 +130,7 @@ async def test_a_run_where_nothing_moves_is_stuck_and_says_what_it_waited_for(
     run = run_of(tmp_path, stuck_s=0.2)
     with pytest.raises(DemoFailedError, match="stuck: waited for all rows to arrive") as caught:
         await run._wait(lambda: None, "all rows to arrive")
-    assert "0 of 3,368 rows arrived" in str(caught.value)
+    assert "0 of 3,286 rows arrived" in str(caught.value)
     assert "flights-sink-0 has no status" in str(caught.value)
 
 
