@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 
 from drover.model.config import TargetState
 from drover.model.ids import TaskId, Term
-from drover.model.status import RunState, Status, StatusWrite
+from drover.model.status import RecordCounts, RunState, Status, StatusWrite
 from tests.support.kafka.both_sides import last_values, wait_until_same
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, create_topic, produce, read_all
@@ -262,6 +262,23 @@ def test_what_was_paused_or_stopped_stays_so(running: Written) -> None:
     rest.wait_until_state(STOPPED, "STOPPED", tasks=0)
     assert rest.offsets(PAUSED) == []
     assert rest.offsets(STOPPED) == []
+
+
+def test_a_status_with_counts_is_shown(running: Written) -> None:
+    rest, drover = running.connect.rest, running.drover
+    task = TaskId(STOPPED, 7)
+    failed = Status(task, RunState.FAILED, "drover:1", 1, "boom", counts=RecordCounts(5, 3, 1, 1))
+
+    def write(status: Status) -> None:
+        drover.call(lambda clients: clients.statuses.put_statuses([StatusWrite(status)]))
+
+    write(failed)
+    wait_until(lambda: len(rest.status(STOPPED)["tasks"]) == 1, describe=running.connect.log_end)
+    (shown,) = rest.status(STOPPED)["tasks"]
+    assert shown["id"] == 7
+    assert (shown["state"], shown["worker_id"], shown["trace"]) == ("FAILED", "drover:1", "boom")
+    write(replace(failed, state=RunState.DESTROYED))
+    wait_until(lambda: rest.status(STOPPED)["tasks"] == [], describe=running.connect.log_end)
 
 
 def test_topics_session_key_and_task_counts_are_taken_over(running: Written) -> None:

@@ -5,8 +5,10 @@ import itertools
 from collections.abc import Mapping
 
 from drover.api.engine.v1 import engine_pb2 as pb
+from drover.codec.common import encode_counts
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
+from drover.model.status import RecordCounts
 from drover_worker.engine.supervisor import EngineExit, ExitHandler, ReportHandler
 from drover_worker.settings import WorkerSettings
 
@@ -146,7 +148,14 @@ class FakeEngine:
 
     def use_topics(self, task: TaskId, *topics: str) -> None:
         """Say that records of topics were moved."""
-        entry = pb.TaskProgress.Entry(run_id=self.running_tasks[task], topics=topics)
+        self._progress(task, pb.TaskProgress.Entry(topics=topics))
+
+    def count(self, task: TaskId, counts: RecordCounts) -> None:
+        """Say what became of a task's records."""
+        self._progress(task, pb.TaskProgress.Entry(counts=encode_counts(counts)))
+
+    def _progress(self, task: TaskId, entry: pb.TaskProgress.Entry) -> None:
+        entry.run_id = self.running_tasks[task]
         entry.task.connector, entry.task.task = task.connector, task.task
         self._on_report(pb.EngineReport(task_progress=pb.TaskProgress(entries=[entry])))
 

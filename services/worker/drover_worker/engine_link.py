@@ -9,7 +9,7 @@ import structlog
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
-from drover.codec.common import encode_task_id, encode_term
+from drover.codec.common import decode_counts, encode_task_id, encode_term
 from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
 from drover.errors import (
     DeadlineExceededError,
@@ -122,15 +122,20 @@ class EngineLink:
                 self._post(events.TaskFenced(_task(fenced.task), fenced.run_id))
             case "task_progress":
                 for entry in report.task_progress.entries:
-                    if entry.topics:
-                        topics = tuple(entry.topics)
-                        self._post(events.TopicsUsed(_task(entry.task), entry.run_id, topics))
+                    self._on_progress(entry)
             case "commit_offsets" if self._commit is not None:
                 self._commit(report.call_id, decode_task_offsets(report.commit_offsets))
             case "replacement_requested":
                 _log.warning("the engine asks to be replaced", reason=report.replacement_requested)
             case _:
                 pass
+
+    def _on_progress(self, entry: pb.TaskProgress.Entry) -> None:
+        task, run_id = _task(entry.task), entry.run_id
+        if entry.topics:
+            self._post(events.TopicsUsed(task, run_id, tuple(entry.topics)))
+        if entry.HasField("counts"):
+            self._post(events.TaskCounted(task, run_id, decode_counts(entry.counts)))
 
     def on_exit(self, ended: EngineExit) -> None:
         """The engine ended; the supervisor starts the next one."""

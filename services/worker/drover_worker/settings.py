@@ -38,6 +38,7 @@ class WorkerSettings(ServiceSettings):
         status_store_address: The status store; likewise.
         session_timeout_ms: How long the worker may be silent before its work goes to others.
         heartbeat_interval_ms: Between two signs of life; below the session timeout.
+        counts_interval_ms: Between two writes of what became of tasks' records.
         rebalance_timeout_ms: How long a rebalance waits for this worker to stop its work.
         plugin_call_timeout_ms: How long a plugin may take for each of: being made and started,
             checking a config, making task configs. What takes longer is given up.
@@ -61,6 +62,7 @@ class WorkerSettings(ServiceSettings):
     status_store_address: RequiredAddresses = "127.0.0.1:7403"
     session_timeout_ms: PositiveMs = 10_000
     heartbeat_interval_ms: PositiveMs = 3_000
+    counts_interval_ms: PositiveMs = 5_000
     rebalance_timeout_ms: PositiveMs = 60_000
     plugin_call_timeout_ms: PositiveMs = 30_000
     plugin_poll_timeout_ms: PositiveMs = 60_000
@@ -132,6 +134,7 @@ class WorkerSettings(ServiceSettings):
             internal_url=internal_url,
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
+            counts_interval_ms=self.counts_interval_ms,
         )
 
     def engine_settings(self) -> EngineSettings:

@@ -52,8 +52,8 @@ class StatusWriter:
         trace = shortened(write.status.trace)
         write = replace(write, status=replace(write.status, trace=trace))
         # to the end of the queue: statuses that were queued meanwhile must be written before it
-        self._waiting.pop(write.status.key, None)
-        self._waiting[write.status.key] = write
+        waiting = self._waiting.pop(write.status.key, None)
+        self._waiting[write.status.key] = _in_place_of(waiting, write)
         self._idle.clear()
         self._wake.set()
 
@@ -94,9 +94,18 @@ class StatusWriter:
         return batch
 
     def _put_back(self, batch: Sequence[StatusWrite]) -> None:
-        newer = self._waiting
-        older = {w.status.key: w for w in batch if w.status.key not in newer}
+        older = {w.status.key: w for w in batch}
+        newer = {key: _in_place_of(older.pop(key, None), w) for key, w in self._waiting.items()}
         self._waiting = {**older, **newer}
+
+
+def _in_place_of(older: StatusWrite | None, newer: StatusWrite) -> StatusWrite:
+    """``newer``, which is written instead of ``older``; of the same state it is no less forcible:
+    a repeated report that only tells new counts is safe, what it repeats may not have been.
+    """
+    if older is None or older.safe or older.status.state is not newer.status.state:
+        return newer
+    return replace(newer, safe=False)
 
 
 def shortened(trace: str) -> str:

@@ -26,11 +26,14 @@ from drover.cli.console import (
 from drover.cli.definitions import Definition, DefinitionError, read_definition
 from drover.cli.history_commands import history, rollback
 from drover.cli.views import (
+    COUNTS,
     cause,
     connector_document,
+    count_rows,
     run_state,
     status_document,
     status_rows,
+    status_table,
     target_state,
     task_summary,
 )
@@ -193,6 +196,23 @@ def status(
 
 
 @commands.command()
+def describe(
+    name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+) -> None:
+    """Show what became of the records of each task since it was started, and the sums."""
+    found = call_worker(address, lambda c: c.get_connector_status(name))
+    if output is Output.JSON:
+        print_json(status_document(found))
+        return
+    kind = decode_connector_type(found.type) or "unknown type"
+    say(plain(f"{found.name}: {kind}, {run_state(found.connector.state)}"))
+    print_table(("TASK", "STATE", "WORKER", *COUNTS), count_rows(found))
+    for task in found.tasks:
+        if task.trace:
+            say(plain(f"task {task.task}: {cause(task.trace)}"))
+
+
+@commands.command()
 def topics(
     name: NameArgument,
     reset: Annotated[
@@ -307,7 +327,7 @@ def _print_status(status_: pb.ConnectorStatus, output: Output) -> None:
     if output is Output.JSON:
         print_json(status_document(status_))
         return
-    print_table((status_.name.upper(), "STATE", "WORKER", "CAUSE"), status_rows(status_))
+    print_table(*status_table(status_))
     for task in status_.tasks:
         if task.trace.count("\n") > 1:
             say(plain(f"\ntask {task.task} failed:\n{task.trace}"))

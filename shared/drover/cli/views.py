@@ -1,9 +1,14 @@
 """Connectors and statuses of the admin API as JSON documents and as cells of tables."""
 
+from dataclasses import asdict
 from typing import Any
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.codec.common import decode_counts
 from drover.codec.connect import decode_connector_type
+
+#: The columns of what became of records.
+COUNTS = ("READ", "WRITTEN", "FILTERED", "DEAD LETTERS", "SKIPPED")
 
 
 def run_state(number: int) -> str:
@@ -34,12 +39,18 @@ def connector_document(connector: pb.Connector) -> dict[str, Any]:
 
 
 def status_document(status: pb.ConnectorStatus) -> dict[str, Any]:
-    """A connector's status; "trace" only where something failed."""
+    """A connector's status; "trace" only where something failed, "counts" only where a task has
+    told of records.
+    """
     return {
         "name": status.name,
         "type": decode_connector_type(status.type),
         "connector": _state_document(status.connector),
-        "tasks": [{"task": task.task, **_state_document(task)} for task in status.tasks],
+        "tasks": [
+            {"task": task.task, **_state_document(task), **_counts_document(task)}
+            for task in status.tasks
+        ],
+        **_counts_document(status),
     }
 
 
@@ -48,11 +59,50 @@ def _state_document(state: pb.ConnectorState | pb.TaskState) -> dict[str, Any]:
     return document | {"trace": state.trace} if state.trace else document
 
 
+def _counts_document(counted: pb.TaskState | pb.ConnectorStatus) -> dict[str, Any]:
+    return {"counts": asdict(decode_counts(counted.counts))} if counted.HasField("counts") else {}
+
+
 def status_rows(status: pb.ConnectorStatus) -> list[tuple[str, str, str, str]]:
     """A row for the connector object and one for each task: what, state, worker, first of trace."""
     rows = [("connector", *_cells(status.connector))]
     rows += [(f"task {task.task}", *_cells(task)) for task in status.tasks]
     return rows
+
+
+def status_table(status: pb.ConnectorStatus) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The columns and rows of a status: with records read and written, if any task has told."""
+    name, rows = status.name.upper(), status_rows(status)
+    if not status.HasField("counts"):
+        return (name, "STATE", "WORKER", "CAUSE"), list(rows)
+    moved = [("", ""), *(count_cells(task)[:2] for task in status.tasks)]
+    return (name, "STATE", "WORKER", *COUNTS[:2], "CAUSE"), [
+        (what, state, worker, *cells, why)
+        for (what, state, worker, why), cells in zip(rows, moved, strict=True)
+    ]
+
+
+def count_rows(status: pb.ConnectorStatus) -> list[tuple[str, ...]]:
+    """A row for each task and one for their sums: what, state, worker, and the cells of COUNTS."""
+    rows = [
+        (f"task {task.task}", run_state(task.state), task.worker_id, *count_cells(task))
+        for task in status.tasks
+    ]
+    return [*rows, ("total", "", "", *count_cells(status))]
+
+
+def count_cells(counted: pb.TaskState | pb.ConnectorStatus) -> tuple[str, ...]:
+    """Below the columns COUNTS, what became of records; dashes while nobody has said."""
+    if not counted.HasField("counts"):
+        return ("-",) * len(COUNTS)
+    counts = counted.counts
+    return (
+        str(counts.read_count),
+        str(counts.written_count),
+        str(counts.filtered_count),
+        str(counts.dead_lettered_count),
+        str(counts.skipped_count),
+    )
 
 
 def _cells(state: pb.ConnectorState | pb.TaskState) -> tuple[str, str, str]:

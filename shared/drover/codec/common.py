@@ -10,9 +10,10 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from drover.api.common.v1 import ids_pb2
+from drover.api.common.v1 import ids_pb2, record_counts_pb2
 from drover.errors import InvalidArgumentError, Violation
 from drover.model.ids import TaskId, Term
+from drover.model.status import RecordCounts
 
 EnumT = TypeVar("EnumT", bound=StrEnum)
 OtherwiseT = TypeVar("OtherwiseT")
@@ -131,6 +132,28 @@ def encode_term(term: Term) -> ids_pb2.Term:
 def decode_term(message: ids_pb2.Term) -> Term:
     """As model."""
     return Term(message.generation, message.sequence)
+
+
+def encode_counts(counts: RecordCounts) -> record_counts_pb2.RecordCounts:
+    """As proto."""
+    return record_counts_pb2.RecordCounts(
+        read_count=counts.read_count,
+        written_count=counts.written_count,
+        filtered_count=counts.filtered_count,
+        dead_lettered_count=counts.dead_lettered_count,
+        skipped_count=counts.skipped_count,
+    )
+
+
+def decode_counts(message: record_counts_pb2.RecordCounts) -> RecordCounts:
+    """As model."""
+    return RecordCounts(
+        read_count=message.read_count,
+        written_count=message.written_count,
+        filtered_count=message.filtered_count,
+        dead_lettered_count=message.dead_lettered_count,
+        skipped_count=message.skipped_count,
+    )
 
 
 def encode_duration(span_ms: int) -> Duration:

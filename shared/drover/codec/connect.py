@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.codec.common import EnumCodec
+from drover.codec.common import EnumCodec, encode_counts
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status, StatusKey
+from drover.model.status import RecordCounts, RunState, Status, StatusKey
 
 TARGET_STATES = EnumCodec(pb.TargetState, "TARGET_STATE_", TargetState)
 RUN_STATES = EnumCodec(pb.RunState, "RUN_STATE_", RunState)
@@ -61,6 +61,7 @@ def encode_connector_status(
         status.connector.state = encode_run_state(connector.state)
         status.connector.worker_id = connector.worker_id
         status.connector.trace = connector.trace
+    total: RecordCounts | None = None
     for index in task_indexes:
         task = statuses.get(TaskId(name, index))
         entry = status.tasks.add(task=index, state=pb.RUN_STATE_UNASSIGNED)
@@ -68,4 +69,9 @@ def encode_connector_status(
             entry.state = encode_run_state(task.state)
             entry.worker_id = task.worker_id
             entry.trace = task.trace
+            if task.counts is not None:
+                entry.counts.CopyFrom(encode_counts(task.counts))
+                total = task.counts if total is None else total + task.counts
+    if total is not None:
+        status.counts.CopyFrom(encode_counts(total))
     return status

@@ -5,8 +5,10 @@ from collections.abc import Iterable
 from drover.api.status_store.v1 import status_store_service_pb2 as pb
 from drover.codec.common import (
     EnumCodec,
+    decode_counts,
     decode_task_id,
     decode_timestamp,
+    encode_counts,
     encode_task_id,
     encode_timestamp,
     invalid_field,
@@ -56,18 +58,25 @@ def encode_status(status: Status) -> pb.StatusEntry:
         generation=status.generation,
         trace=status.trace,
         version=status.version,
+        counts=None if status.counts is None else encode_counts(status.counts),
     )
 
 
 def decode_status(message: pb.StatusEntry, field: str = "status") -> Status:
     """As model."""
+    key = decode_key(message.key, f"{field}.key")
+    return _status(message, key, RUN_STATES.decode(message.state, f"{field}.state"))
+
+
+def _status(message: pb.StatusEntry, key: StatusKey, state: RunState) -> Status:
     return Status(
-        key=decode_key(message.key, f"{field}.key"),
-        state=RUN_STATES.decode(message.state, f"{field}.state"),
+        key=key,
+        state=state,
         worker_id=message.worker_id,
         generation=message.generation,
         trace=message.trace,
         version=message.version,
+        counts=decode_counts(message.counts) if message.HasField("counts") else None,
     )
 
 
@@ -191,7 +200,7 @@ def _find_status(message: pb.StatusEntry) -> Status | None:
     state = RUN_STATES.decode_answer(message.state, None)
     if key is None or state is None:
         return None
-    return Status(key, state, message.worker_id, message.generation, message.trace, message.version)
+    return _status(message, key, state)
 
 
 def _find_key(message: pb.StatusKey) -> StatusKey | None:

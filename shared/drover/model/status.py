@@ -1,7 +1,7 @@
 """What is running, as the status store holds it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
 from drover.model.ids import TaskId
@@ -37,11 +37,15 @@ class RecordCounts:
     dead_lettered_count: int = 0
     skipped_count: int = 0
 
+    def __add__(self, other: "RecordCounts") -> "RecordCounts":
+        mine, others = asdict(self), asdict(other)
+        return RecordCounts(**{name: mine[name] + others[name] for name in mine})
+
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One status: who says (``worker_id``, as host:port) under which ``generation``, and the
-    ``version`` of the plugin where that is known.
+    """One status: who says (``worker_id``, as host:port) under which ``generation``, and where they
+    are known the ``version`` of the plugin and the ``counts`` of a task's present run.
     """
 
     key: StatusKey
@@ -50,6 +54,7 @@ class Status:
     generation: int
     trace: str = ""
     version: str = ""
+    counts: RecordCounts | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)

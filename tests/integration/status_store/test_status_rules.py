@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from drover.errors import DroverError, InvalidArgumentError, Reason
 from drover.log.kafka.log import KafkaLog
 from drover.model.ids import TaskId
 from drover.model.status import (
+    RecordCounts,
     RunState,
     Status,
     StatusChange,
@@ -108,6 +110,25 @@ async def test_a_status_that_was_put_is_read_and_stays(place: StatusPlace, key: 
     assert await get(place, key) == written
     await place.restart()
     assert await get(place, key) == written
+
+
+async def test_the_counts_of_a_task_are_told_and_stay(place: StatusPlace) -> None:
+    before = (await place.client.get_snapshot()).end_offset
+    first = replace(status(RunState.RUNNING, TASK), counts=RecordCounts(9, 5, 2, 1, 1))
+    later = replace(first, counts=RecordCounts(10, 6, 2, 1, 1))
+    assert await put(place, first) == [True]
+    assert await put(place, later, safe=True) == [True]
+    told = [change.status for change in await changes(place, before)]
+    assert told == [first, later]
+    await place.restart()
+    assert await get(place, TASK) == later
+
+
+async def test_counts_that_no_log_can_hold_are_refused(place: StatusPlace) -> None:
+    for wrong in (RecordCounts(skipped_count=-1), RecordCounts(read_count=2**53)):
+        with raises_reason(Reason.INVALID_REQUEST):
+            await put(place, replace(status(RunState.RUNNING, TASK), counts=wrong))
+    assert await get(place, TASK) is None
 
 
 async def test_a_status_is_seen_when_it_is_durable_and_not_before(place: StatusPlace) -> None:

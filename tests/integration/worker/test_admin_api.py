@@ -16,9 +16,12 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
 from drover.api.worker.v1 import worker_service_pb2 as worker_pb
 from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
+from drover.codec.common import decode_counts
 from drover.errors import InternalError
 from drover.model.config import ConfigSnapshot
+from drover.model.ids import TaskId
 from drover.model.secrets import MASK
+from drover.model.status import RecordCounts
 from drover_worker.core import events
 from tests.support.fake_engine import SINK, SOURCE
 from tests.support.waiting import wait_until_async
@@ -312,6 +315,45 @@ async def test_watched_statuses_come_present_ones_first_then_changes(
     await wait_until_async(lambda: any(m.removed and m.status.name == "a" for m in messages))
     watch.cancel()
     await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_what_became_of_records_is_shown_through_every_worker(
+    cluster: WorkerCluster,
+) -> None:
+    workers = [await cluster.add_worker(counts_interval_ms=50) for _ in range(2)]
+    await cluster.settled(*workers)
+    tasks = [TaskId("a", 0), TaskId("a", 1)]
+    await workers[0].stub.CreateConnector(create("a", tasks="2", **{"tasks.max": "2"}), timeout=20)
+    await cluster.running("a", 2, *workers)
+    owners = {task: worker for worker in workers for task in worker.tasks}
+
+    def count(task: TaskId, counts: RecordCounts) -> None:
+        engine = owners[task].engine
+        assert engine is not None
+        engine.count(task, counts)
+
+    async def shown(*expected: RecordCounts | None, total: RecordCounts) -> None:
+        async def is_shown() -> bool:
+            request = pb.GetConnectorStatusRequest(name="a")
+            for worker in workers:
+                status = (await worker.stub.GetConnectorStatus(request, timeout=20)).status
+                told = [
+                    decode_counts(task.counts) if task.HasField("counts") else None
+                    for task in status.tasks
+                ]
+                if told != list(expected) or decode_counts(status.counts) != total:
+                    return False
+            return True
+
+        await wait_until_async(is_shown)
+
+    count(tasks[0], RecordCounts(10, 6, 2, 1, 1))
+    await shown(RecordCounts(10, 6, 2, 1, 1), None, total=RecordCounts(10, 6, 2, 1, 1))
+    count(tasks[1], RecordCounts(5, 5))
+    count(tasks[0], RecordCounts(20, 16, 2, 1, 1))
+    await shown(
+        RecordCounts(20, 16, 2, 1, 1), RecordCounts(5, 5), total=RecordCounts(25, 21, 2, 1, 1)
+    )
 
 
 async def test_watched_connectors_come_present_ones_first_then_changes(

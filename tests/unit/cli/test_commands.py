@@ -163,6 +163,69 @@ def test_status_shows_the_cause_and_the_trace(cluster: FakeCluster, drover: Run)
     assert "trace" not in document["tasks"][0]
 
 
+def counted() -> pb.ConnectorStatus:
+    status = pb.ConnectorStatus()
+    status.CopyFrom(STATUS)
+    status.tasks.add(task=2, state=pb.RUN_STATE_UNASSIGNED)
+    for counts in (status.tasks[0].counts, status.counts):
+        counts.read_count, counts.written_count = 1234567, 1234500
+        counts.filtered_count, counts.dead_lettered_count, counts.skipped_count = 60, 5, 2
+    status.tasks[1].counts.SetInParent()
+    return status
+
+
+def test_describe_shows_what_became_of_records(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["GetConnectorStatus"] = pb.GetConnectorStatusResponse(status=counted())
+    code, out, _ = drover("connector", "describe", "flights")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()] == [
+        ["flights:", "sink,", "RUNNING"],
+        ["TASK", "STATE", "WORKER", "READ", "WRITTEN", "FILTERED", "DEAD", "LETTERS", "SKIPPED"],
+        f"task 0 RUNNING {WORKER} 1234567 1234500 60 5 2".split(),
+        f"task 1 FAILED {WORKER} 0 0 0 0 0".split(),
+        ["task", "2", "UNASSIGNED", "-", "-", "-", "-", "-"],
+        ["total", "1234567", "1234500", "60", "5", "2"],
+        ["task", "1:", "OSError:", "no", "space"],
+    ]
+    document = json.loads(drover("connector", "describe", "flights", "-o", "json")[1])
+    counts = {
+        "read_count": 1234567,
+        "written_count": 1234500,
+        "filtered_count": 60,
+        "dead_lettered_count": 5,
+        "skipped_count": 2,
+    }
+    assert document["counts"] == document["tasks"][0]["counts"] == counts
+    assert document["tasks"][1]["counts"]["read_count"] == 0
+    assert "counts" not in document["tasks"][2]
+
+
+def test_status_shows_records_where_tasks_told_of_them(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["GetConnectorStatus"] = pb.GetConnectorStatusResponse(status=STATUS)
+    assert "READ" not in drover("connector", "status", "flights")[1]
+    cluster.answers["GetConnectorStatus"] = pb.GetConnectorStatusResponse(status=counted())
+    lines = drover("connector", "status", "flights")[1].splitlines()
+    assert [line.split() for line in lines[:5]] == [
+        ["FLIGHTS", "STATE", "WORKER", "READ", "WRITTEN", "CAUSE"],
+        f"connector RUNNING {WORKER}".split(),
+        f"task 0 RUNNING {WORKER} 1234567 1234500".split(),
+        f"task 1 FAILED {WORKER} 0 0 OSError: no space".split(),
+        ["task", "2", "UNASSIGNED", "-", "-"],
+    ]
+
+
+def test_watch_prints_no_line_for_counts(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["WatchStatuses"] = [
+        pb.WatchStatusesResponse(status=STATUS),
+        pb.WatchStatusesResponse(synced=True),
+        pb.WatchStatusesResponse(status=counted()),
+    ]
+    _, out, _ = drover("connector", "watch", "flights")
+    assert [line.split("  ", 1)[1] for line in out.splitlines()][3:] == [
+        "flights  task 2  UNASSIGNED"
+    ]
+
+
 def test_watch_prints_what_changed(cluster: FakeCluster, drover: Run) -> None:
     moved = pb.ConnectorStatus()
     moved.CopyFrom(STATUS)

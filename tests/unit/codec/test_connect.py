@@ -1,11 +1,15 @@
+from dataclasses import fields
+
 import pytest
 
+from drover.api.common.v1 import record_counts_pb2
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.codec import connect as codec
+from drover.codec.common import decode_counts
 from drover.errors import InvalidArgumentError
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status, StatusKey
+from drover.model.status import RecordCounts, RunState, Status, StatusKey
 
 
 def test_a_status_shows_every_task_that_should_be_there() -> None:
@@ -21,6 +25,27 @@ def test_a_status_shows_every_task_that_should_be_there() -> None:
         (0, pb.RUN_STATE_UNASSIGNED, "", ""),
         (1, pb.RUN_STATE_FAILED, "b:1", "boom"),
     ]
+
+
+def test_a_status_has_the_counts_of_tasks_and_their_sums() -> None:
+    tasks = [TaskId("flights", index) for index in range(3)]
+    statuses: dict[StatusKey, Status] = {
+        tasks[0]: Status(tasks[0], RunState.RUNNING, "a:1", 4, counts=RecordCounts(15, 5, 4, 3, 3)),
+        tasks[1]: Status(tasks[1], RunState.RUNNING, "a:1", 4),
+        tasks[2]: Status(tasks[2], RunState.FAILED, "a:1", 4, counts=RecordCounts(10, 9, 0, 0, 1)),
+    }
+    status = codec.encode_connector_status("flights", "source", range(3), statuses)
+    assert [t.HasField("counts") for t in status.tasks] == [True, False, True]
+    assert decode_counts(status.tasks[0].counts) == RecordCounts(15, 5, 4, 3, 3)
+    assert decode_counts(status.counts) == RecordCounts(25, 14, 4, 3, 4)
+    del statuses[tasks[0]], statuses[tasks[2]]
+    status = codec.encode_connector_status("flights", "source", range(3), statuses)
+    assert not status.HasField("counts")
+
+
+def test_every_count_is_told() -> None:
+    names = {field.name for field in fields(RecordCounts)}
+    assert names == set(record_counts_pb2.RecordCounts.DESCRIPTOR.fields_by_name)
 
 
 def test_a_connector_nobody_spoke_of_is_unassigned() -> None:

@@ -7,15 +7,29 @@ from drover.api.status_store.v1 import status_store_service_pb2 as pb
 from drover.codec import status_store as codec
 from drover.errors import InvalidArgumentError
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status, StatusEvent, StatusSnapshot, StatusWrite
+from drover.model.status import (
+    RecordCounts,
+    RunState,
+    Status,
+    StatusEvent,
+    StatusSnapshot,
+    StatusWrite,
+)
 
 #: Field 2000, a varint.
 UNKNOWN_FIELD = b"\x80\x7d\x01"
 
 text = st.text(max_size=20)
 keys = text | st.builds(TaskId, text, st.integers(0, 2**31 - 1))
+count = st.integers(0, 2**63 - 1)
 statuses = st.builds(
-    Status, keys, st.sampled_from(RunState), text, st.integers(-1, 2**31 - 1), st.text(max_size=200)
+    Status,
+    keys,
+    st.sampled_from(RunState),
+    text,
+    st.integers(-1, 2**31 - 1),
+    st.text(max_size=200),
+    counts=st.none() | st.builds(RecordCounts, count, count, count, count, count),
 )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from drover.log.log import LogRecord
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status, TopicKey, TopicStatus
+from drover.model.status import RecordCounts, RunState, Status, TopicKey, TopicStatus
 from drover_status_store.core.records import (
     AnyRecord,
     Mark,
@@ -45,6 +45,17 @@ SAMPLES: dict[str, AnyRecord] = {
     "task": StatusRecord(
         TaskId("flights", 0),
         Status(TaskId("flights", 0), RunState.RUNNING, "w:1", 3, version="1.2.0"),
+        MARK,
+    ),
+    "task-with-counts": StatusRecord(
+        TaskId("flights", 0),
+        Status(
+            TaskId("flights", 0),
+            RunState.RUNNING,
+            "w:1",
+            3,
+            counts=RecordCounts(2**53 - 1, 5, 4, 3, 2),
+        ),
         MARK,
     ),
     "task-odd": StatusRecord(

@@ -4,7 +4,7 @@ import pytest
 
 from drover.log.connect_json import UnreadableRecordError
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status
+from drover.model.status import RecordCounts, RunState, Status
 from drover_status_store.core.records import (
     IGNORED,
     AnyRecord,
@@ -56,6 +56,28 @@ def _decoded(key: str, value: str) -> AnyRecord:
 def test_fields_that_connect_may_leave_out() -> None:
     record = _decoded("status-connector-c", '{"state":"RUNNING","generation":1,"worker_id":null}')
     assert record == StatusRecord("c", Status("c", RunState.RUNNING, "", 1))
+
+
+@pytest.mark.parametrize(
+    ("told", "counts"),
+    [
+        ('{"read_count":7,"written_count":5,"rated_count":2}', RecordCounts(7, 5)),
+        ("{}", RecordCounts()),
+        ("null", None),
+        ("7", None),
+        ('{"read_count":-1}', None),
+        ('{"read_count":true}', None),
+        ('{"read_count":9007199254740992}', None),
+        ('{"read_count":null}', None),
+    ],
+)
+def test_counts_that_are_none_leave_the_status_as_it_is(
+    told: str, counts: RecordCounts | None
+) -> None:
+    value = f'{{"state":"RUNNING","worker_id":"w:1","generation":1,"counts":{told}}}'
+    task = TaskId("c", 0)
+    status = Status(task, RunState.RUNNING, "w:1", 1, counts=counts)
+    assert _decoded("status-task-c-0", value) == StatusRecord(task, status)
 
 
 def test_destroyed_as_a_value_removes() -> None:

@@ -19,6 +19,7 @@ def test_the_defaults_are_those_of_one_machine() -> None:
 def test_variables_reach_herder_and_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DROVER_SESSION_TIMEOUT_MS", "7000")
     monkeypatch.setenv("DROVER_HEARTBEAT_INTERVAL_MS", "1000")
+    monkeypatch.setenv("DROVER_COUNTS_INTERVAL_MS", "250")
     monkeypatch.setenv("DROVER_SPARK_CONF", '{"spark.driver.memory": "2g"}')
     monkeypatch.setenv("DROVER_PLUGIN_CALL_TIMEOUT_MS", "4000")
     monkeypatch.setenv("DROVER_PLUGIN_POLL_TIMEOUT_MS", "5000")
@@ -29,7 +30,7 @@ def test_variables_reach_herder_and_engine(monkeypatch: pytest.MonkeyPatch) -> N
     assert (limits.poll_ms, limits.stop_ms) == (5000, 2000)
     herder = settings.herder_settings("w:1")
     assert (herder.worker_id, herder.session_timeout_ms) == ("w:1", 7000)
-    assert herder.heartbeat_interval_ms == 1000
+    assert (herder.heartbeat_interval_ms, herder.counts_interval_ms) == (1000, 250)
     assert settings.engine_settings().spark_conf == {"spark.driver.memory": "2g"}
 
 

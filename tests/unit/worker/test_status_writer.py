@@ -5,7 +5,7 @@ import pytest
 
 from drover.errors import InvalidArgumentError, Reason, UnavailableError
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status, StatusKey, StatusWrite
+from drover.model.status import RecordCounts, RunState, Status, StatusKey, StatusWrite
 from drover_worker.status_writer import (
     BATCH_COUNT_MAX,
     TRACE_MAX_CHARS,
@@ -99,6 +99,49 @@ async def test_every_call_has_a_higher_number_of_the_same_writer(
     assert [number for _, number in store.requests] == [1, 2, 3]
     assert len({name for name, _ in store.requests}) == 1
     assert StatusWriter(store)._writer != StatusWriter(store)._writer
+
+
+def counted(read_count: int, *, safe: bool, state: RunState = RunState.RUNNING) -> StatusWrite:
+    counts = RecordCounts(read_count=read_count)
+    return StatusWrite(Status(TaskId("c", 0), state, "w:1", 1, counts=counts), safe)
+
+
+async def test_counts_never_go_back_when_a_call_is_repeated(
+    store: Store, writer: StatusWriter
+) -> None:
+    store.gate.clear()
+    store.errors = [UnavailableError(Reason.SERVICE_UNREACHABLE, "away")]
+    writer.write(counted(1, safe=True))
+    await wait_until_async(lambda: len(store.requests) == 1)
+    writer.write(counted(2, safe=True))
+    writer.write(counted(3, safe=True))
+    store.gate.set()
+    await writer.wait_idle()
+    assert store.batches == [[counted(3, safe=True)]]
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+async def test_counts_take_no_force_from_the_report_that_they_replace(
+    store: Store, writer: StatusWriter, is_sent: bool
+) -> None:
+    store.gate.clear()
+    store.errors = [UnavailableError(Reason.SERVICE_UNREACHABLE, "away")]
+    writer.write(counted(1, safe=False))
+    if is_sent:
+        await wait_until_async(lambda: len(store.requests) == 1)
+    writer.write(counted(2, safe=True))
+    store.gate.set()
+    await writer.wait_idle()
+    assert store.batches == [[counted(2, safe=False)]]
+
+
+async def test_a_safe_report_of_another_state_stays_safe(
+    store: Store, writer: StatusWriter
+) -> None:
+    writer.write(counted(1, safe=False))
+    writer.write(counted(1, safe=True, state=RunState.UNASSIGNED))
+    await writer.wait_idle()
+    assert store.batches == [[counted(1, safe=True, state=RunState.UNASSIGNED)]]
 
 
 async def test_what_the_store_refuses_is_dropped(store: Store, writer: StatusWriter) -> None:

@@ -1,9 +1,10 @@
 """The records of the status log: JSON as Kafka Connect writes it, keys and values alike.
 
-What is Drover's own, the mark of a status, stands beside them as the record's request id, which
-Kafka Connect does not look at.
+What is Drover's own, Kafka Connect does not look at: the mark of a status, which stands beside them
+as the record's request id, and a task's counts, one more field of its value.
 """
 
+import dataclasses
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -19,8 +20,15 @@ from drover.log.connect_json import (
     parse_object,
     parse_task_id,
 )
-from drover.model.status import RunState, Status, StatusKey, TopicKey, TopicStatus
-from drover_status_store.core.validate import TIME_MAX_MS, with_capped_trace
+from drover.model.status import (
+    RecordCounts,
+    RunState,
+    Status,
+    StatusKey,
+    TopicKey,
+    TopicStatus,
+)
+from drover_status_store.core.validate import COUNT_MAX, TIME_MAX_MS, with_capped_trace
 
 _CONNECTOR = "status-connector-"
 _TASK = "status-task-"
@@ -122,15 +130,16 @@ def _status_key(text: str) -> StatusKey:
 
 
 def _status_value(status: Status) -> bytes:
-    return dump(
-        {
-            "state": status.state.value,
-            "trace": status.trace or None,
-            "worker_id": status.worker_id,
-            "generation": status.generation,
-            "version": status.version or None,
-        }
-    )
+    value: dict[str, object] = {
+        "state": status.state.value,
+        "trace": status.trace or None,
+        "worker_id": status.worker_id,
+        "generation": status.generation,
+        "version": status.version or None,
+    }
+    if status.counts is not None:
+        value["counts"] = dataclasses.asdict(status.counts)
+    return dump(value)
 
 
 def _status(key: StatusKey, value: bytes) -> Status:
@@ -147,8 +156,21 @@ def _status(key: StatusKey, value: bytes) -> Status:
             generation=_whole_number(fields, "generation", -INT32_MAX, INT32_MAX),
             trace=_optional_text(fields, "trace"),
             version=_optional_text(fields, "version"),
+            counts=_counts(fields.get("counts")),
         )
     )
+
+
+def _counts(told: object) -> RecordCounts | None:
+    """A task's counts; None for anything else, as Kafka Connect would not refuse the status."""
+    if not isinstance(told, dict):
+        return None
+    counts = {each.name: told.get(each.name, 0) for each in dataclasses.fields(RecordCounts)}
+    return RecordCounts(**counts) if all(map(_is_count, counts.values())) else None
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX
 
 
 def _topic_key(text: str) -> TopicKey:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from drover.errors import InvalidArgumentError, Violation
 from drover.model.ids import TaskId
@@ -15,6 +15,8 @@ _CHARACTER_MAX_BYTES = 4
 _TRACE_HEAD_BYTES = 16 * 1024
 #: The end of the year 9999, the last time that a Timestamp can name.
 TIME_MAX_MS = 253_402_300_799_999
+#: What every reader of JSON holds exactly; the sum of a thousand is within 64 bits.
+COUNT_MAX = 2**53 - 1
 _WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -95,6 +97,8 @@ def _violations(status: Status, field: str) -> Sequence[Violation]:
         violations.append(Violation(f"{field}.key", f"task {key.task} is negative"))
     if isinstance(key, TaskId) and status.state is RunState.STOPPED:
         violations.append(Violation(f"{field}.state", "a task is never STOPPED, only a connector"))
+    if status.counts and not all(0 <= count <= COUNT_MAX for count in astuple(status.counts)):
+        violations.append(Violation(f"{field}.counts", f"each must be from 0 to {COUNT_MAX}"))
     if not status.worker_id and status.state is not RunState.DESTROYED:
         violations.append(Violation(f"{field}.worker_id", "must be set"))
     return violations

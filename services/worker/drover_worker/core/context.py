@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from drover.machine import CancelTimer, SetTimer
-from drover.model.status import RunState, Status, StatusKey, StatusWrite
+from drover.model.status import RecordCounts, RunState, Status, StatusKey, StatusWrite
 from drover_worker.core.causes import Cause
 from drover_worker.core.config.view import ConfigView
 from drover_worker.core.events import HerderEvent
@@ -29,6 +29,8 @@ class HerderSettings:
         retry_backoff_max_ms: The longest back-off for plugins that fail repeatedly.
         status_check_ms: How long the status store may contradict this worker's report before the
             worker reports again.
+        counts_interval_ms: Between two writes of what became of tasks' records, while only that
+            changes.
         call_backoff_max_ms: The longest back-off for calls to other services.
         request_count_max: The number of requests that may wait at a time.
     """
@@ -46,6 +48,7 @@ class HerderSettings:
     retry_backoff_max_ms: int = 60_000
     call_backoff_max_ms: int = 5_000
     status_check_ms: int = 1_000
+    counts_interval_ms: int = 5_000
     request_count_max: int = 2_000
 
 
@@ -90,10 +93,18 @@ class Context:
         self.emit(CancelTimer(key))
 
     def report(
-        self, key: StatusKey, state: RunState, *, trace: str = "", safe: bool = False
+        self,
+        key: StatusKey,
+        state: RunState,
+        *,
+        trace: str = "",
+        counts: RecordCounts | None = None,
+        safe: bool = False,
     ) -> None:
         """Write a status of this worker; ``safe`` for reports that must not replace later ones."""
-        status = Status(key, state, self.settings.worker_id, self.status_generation, trace)
+        status = Status(
+            key, state, self.settings.worker_id, self.status_generation, trace, counts=counts
+        )
         self.emit(WriteStatus(StatusWrite(status, safe=safe)))
 
     def backoff_ms(self, attempt: int) -> int:

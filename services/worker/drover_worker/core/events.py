@@ -12,7 +12,7 @@ from drover.model.config import ConfigEvent, ConfigMap, ConfigSnapshot, HistoryE
 from drover.model.group import JoinOutcome, SyncOutcome
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover.model.status import StatusChange, StatusSnapshot
+from drover.model.status import RecordCounts, StatusChange, StatusSnapshot
 from drover_worker.core.requests.messages import Request
 
 
@@ -64,6 +64,15 @@ class TopicsUsed:
     task: TaskId
     run_id: int
     topics: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskCounted:
+    """What became of a task's records since its run began."""
+
+    task: TaskId
+    run_id: int
+    counts: RecordCounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +379,11 @@ class StatusCheckDue:
 
 
 @dataclass(frozen=True, slots=True)
+class CountsDue:
+    """The counts of tasks that changed have to be written."""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestRetryDue:
     """The back-off before a request is retried is over."""
 
@@ -407,6 +421,7 @@ HerderEvent = (
     | StatusesLoaded
     | StatusesChanged
     | TopicsUsed
+    | TaskCounted
     | TopicStatusesWritten
     | JoinAnswered
     | SyncAnswered
@@ -447,6 +462,7 @@ HerderEvent = (
     | HealDue
     | CleanUpDue
     | StatusCheckDue
+    | CountsDue
     | RequestRetryDue
     | RequestExpired
     | TaskRetryDue

@@ -39,6 +39,7 @@ from drover_worker.core.requests.handler import RequestHandler
 from drover_worker.core.status.active_topics import ActiveTopics
 from drover_worker.core.status.clean_up import StatusCleanUp
 from drover_worker.core.status.correction import StatusCorrection
+from drover_worker.core.status.counts import StatusCounts
 
 
 class Caller(Protocol):
@@ -82,6 +83,7 @@ class Herder:
         self.topics = ActiveTopics(self.context, self.membership)
         self.status_clean_up = StatusCleanUp(self.context, self.membership)
         self.status_correction = StatusCorrection(self.context, self.work)
+        self.status_counts = StatusCounts(self.context, self.work)
         self._callers: Mapping[Cause, Caller] = {
             Cause.JOIN: self.membership,
             Cause.SYNC: self.membership,
@@ -355,6 +357,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.StatusesLoaded: Herder._statuses_loaded,
     events.StatusesChanged: Herder._statuses_changed,
     events.TopicsUsed: Herder._topics_used,
+    events.TaskCounted: lambda h, e: h.status_counts.counted(e.task, e.run_id, e.counts),
     events.TopicStatusesWritten: lambda h, e: h.topics.done(e.cause_id),
     events.TopicsDue: lambda h, e: h.topics.due(),
     events.JoinAnswered: lambda h, e: h.membership.join_answered(e.cause_id, e.outcome),
@@ -401,6 +404,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.HealDue: lambda h, e: h.healing.due(e.name),
     events.CleanUpDue: lambda h, e: h.status_clean_up.due(),
     events.StatusCheckDue: lambda h, e: h.status_correction.due(),
+    events.CountsDue: lambda h, e: h.status_counts.due(),
     events.RequestRetryDue: lambda h, e: h.requests.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.requests.expire(e.call_id),
     events.TaskRetryDue: Herder._task_retry_due,

@@ -7,7 +7,7 @@ one step is under way. Each start is a run with its own id; reports of earlier r
 from abc import ABC, abstractmethod
 from enum import StrEnum
 
-from drover.model.status import RunState, StatusKey
+from drover.model.status import RecordCounts, RunState, StatusKey
 from drover_worker.core.context import Context
 
 
@@ -59,7 +59,10 @@ class Lifecycle(ABC):
         self._begun_version = 0
         self._failed_by_engine = False
         self._restarting = False
+        #: Of the present run, or of the last one until there is another; a connector has none.
+        self._counts: RecordCounts | None = None
         self._reported: tuple[RunState, str] | None = None
+        self._reported_counts: RecordCounts | None = None
 
     @property
     def gone(self) -> bool:
@@ -94,11 +97,12 @@ class Lifecycle(ABC):
         same = known.state is self.state and known.worker_id == context.settings.worker_id
         return not same and known.generation <= context.status_generation
 
-    def report_again(self, context: Context) -> None:
-        """Repeat the last report."""
+    def report_again(self, context: Context, *, safe: bool = False) -> None:
+        """Repeat the last report, with the counts of now."""
         if self._reported is not None:
             state, trace = self._reported
-            context.report(self.key, state, trace=trace)
+            self._reported_counts = self._counts_of(state)
+            context.report(self.key, state, trace=trace, counts=self._reported_counts, safe=safe)
 
     def restart(self) -> int:
         """Request a restart; returns the version whose start completes it."""
@@ -220,9 +224,14 @@ class Lifecycle(ABC):
     def _report(
         self, context: Context, state: RunState, *, trace: str = "", safe: bool = False
     ) -> None:
-        if self._reported != (state, trace):
-            self._reported = (state, trace)
-            context.report(self.key, state, trace=trace, safe=safe)
+        known = self._reported, self._reported_counts
+        self._reported = (state, trace)
+        if known != (self._reported, self._counts_of(state)):
+            self.report_again(context, safe=safe)
+
+    def _counts_of(self, state: RunState) -> RecordCounts | None:
+        """The counts that belong to a status: what is UNASSIGNED has no run."""
+        return None if state is RunState.UNASSIGNED else self._counts
 
     @abstractmethod
     def _may_run(self, context: Context) -> bool:

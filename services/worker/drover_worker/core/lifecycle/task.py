@@ -12,7 +12,7 @@ from drover.errors import (
 from drover.model.config import TargetState
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover.model.status import RunState
+from drover.model.status import RecordCounts, RunState
 from drover_worker.core.context import Context
 from drover_worker.core.events import TaskRetryDue
 from drover_worker.core.instructions import (
@@ -98,6 +98,21 @@ class TaskLifecycle(Lifecycle):
         if self.failure is None:
             self._report(context, self._running_state(context))
 
+    def counted(self, run_id: int, counts: RecordCounts) -> bool:
+        """What became of its records in this run; False if the run is over."""
+        if self.phase not in (Phase.STARTING, Phase.RUNNING) or run_id != self.run_id:
+            return False
+        self._counts = counts
+        return True
+
+    def report_counts(self, context: Context) -> None:
+        """Repeat the last report if the run goes on and its counts have changed since.
+
+        It is safe: this worker may not know yet that another one runs the task.
+        """
+        if self.phase is Phase.RUNNING and self._counts != self._reported_counts:
+            self.report_again(context, safe=True)
+
     def fenced(self, run_id: int) -> None:
         """A later claim exists, but this worker still owns the task: claim again and restart.
 
@@ -122,6 +137,7 @@ class TaskLifecycle(Lifecycle):
     def _begin(self, context: Context) -> None:
         self.phase = Phase.CLAIMING
         self.claim = None
+        self._counts = None
         self._attempt = 0
         self._pause_under_way = False
         self._emit_claim(context)
