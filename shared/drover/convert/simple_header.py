@@ -9,13 +9,14 @@ import pyarrow as pa
 from drover.config.config_def import ConfigDef
 from drover.convert.converter import Converter, Decoded
 from drover.convert.header_text import Parsed, parse_header
-from drover.convert.json_schema import schema_text
+from drover.convert.json_schema import NO_SCHEMA, schema_text
 from drover.convert.plain_text import HeaderStyle
 from drover.convert.settings import CONVERTER_TYPE
 from drover.record.schema import Schema, Type, arrow_field, schema_of
 from drover.record.schemaless import dumps
 
 _BYTES = Schema(Type.BYTES)
+_NULL = (NO_SCHEMA, Parsed(None, None))
 
 
 class SimpleHeaderConverter(Converter):
@@ -43,8 +44,7 @@ class SimpleHeaderConverter(Converter):
         """See Converter. Bytes that are no text stay bytes."""
         groups: dict[str, tuple[Schema | None, list[int], list[Any]]] = {}
         for row, data in enumerate(values.to_pylist()):
-            parsed = Parsed(None, None) if data is None else _parsed(data)
-            said = schema_text(parsed.schema)
+            said, parsed = _NULL if data is None else _parsed(data)
             _, rows, found = groups.setdefault(said, (parsed.schema, [], []))
             rows.append(row)
             found.append(parsed.value)
@@ -58,8 +58,9 @@ class SimpleHeaderConverter(Converter):
 
 
 @lru_cache(maxsize=1000)
-def _parsed(data: bytes) -> Parsed:
+def _parsed(data: bytes) -> tuple[str, Parsed]:
     try:
-        return parse_header(data.decode())
+        parsed = parse_header(data.decode())
     except UnicodeDecodeError:
-        return Parsed(_BYTES, data)
+        parsed = Parsed(_BYTES, data)
+    return schema_text(parsed.schema), parsed

@@ -108,3 +108,25 @@ def test_a_tagged_value_without_schema_is_written_as_kafka_connect_does() -> Non
     assert converter("ByteArray").encode(
         field, pa.array([dumps(b"\x00\xff"), None], pa.string()), None
     ).to_pylist() == [b"\x00\xff", None]
+
+
+LISTS = Schema(
+    Type.ARRAY,
+    value_schema=Schema(Type.STRUCT, fields=(Field("payload", Schema(Type.INT8)),)),
+)
+
+
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        pytest.param(["[]}", '[]}{"payload":[]}'], id="two values in a row"),
+        pytest.param(
+            ["[", "1}]}", '[]}{"payload":[]}'], id="two rows make one value, one makes two"
+        ),
+        pytest.param(["[]", "[]}"], id="a row without its end"),
+    ],
+)
+def test_rows_are_not_taken_for_others(payloads: list[str]) -> None:
+    rows = [f'{{"schema":{schema_text(LISTS)},"payload":{each}'.encode() for each in payloads]
+    with pytest.raises(RecordError, match="it cannot be read as JSON"):
+        converter("Json").decode(pa.array(rows), None)
