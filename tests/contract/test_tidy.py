@@ -12,7 +12,7 @@ from tests.support.repository import REPOSITORY, python_files, text_of, tracked_
 PYTHON_MAX_LINES = 600
 FILE_MAX_BYTES = 1 << 20
 #: Fixtures and golden files are kept as they are.
-DATA = ("tests/data/", "tests/contract/golden/")
+DATA = ("tests/data/", "tests/golden/", "tests/contract/golden/")
 THIS = Path("tests/contract/test_tidy.py")
 #: It states the rule about open work.
 STATES_THE_RULES = Path("CONTRIBUTING.md")
