@@ -54,7 +54,7 @@ def cast_column(field: pa.Field, values: Any, target: Type) -> Any:
     if schema.type in (Type.STRUCT, Type.MAP, Type.ARRAY):
         raise RecordError(f"field {field.name!r}: a cast from {schema.type} is not possible")
     try:
-        return _cast(_plain(values, arrow_type(schema)), target)
+        return _cast(plain_column(field, values), target)
     except (ValueError, pa.ArrowException) as error:
         raise RecordError(f"field {field.name!r}: {error}") from error
 
@@ -102,9 +102,21 @@ def _cast_plain(value: bool | float | str, target: Type) -> Any:
     return java.narrow(value, bits) if isinstance(value, float) else java.wrap(int(value), bits)
 
 
-def _plain(values: Any, kind: pa.DataType) -> Any:
-    """Values of one of the types that schemas have."""
-    return values if values.type == kind else values.cast(kind, safe=not pa.types.is_temporal(kind))
+def plain_column(field: pa.Field, values: Any) -> Any:
+    """Values as the type that their schema has; connectors may have others of Arrow's.
+
+    Raises:
+        pa.ArrowInvalid: a number is too large for it.
+    """
+    schema = schema_of(field)
+    assert schema is not None
+    kind = arrow_type(schema)
+    if values.type == kind:
+        return values
+    if pa.types.is_date(kind):
+        # by whole days, also where date64 has more
+        values = values.cast(pa.timestamp("ms"))
+    return values.cast(kind, safe=not pa.types.is_temporal(kind))
 
 
 def _cast(values: Any, target: Type) -> Any:

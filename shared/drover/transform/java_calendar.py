@@ -5,6 +5,7 @@ that of the first day (the United States' rule, which Kafka Connect has by defau
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 DAY_MS: Final = 86_400_000
@@ -30,6 +31,7 @@ def day_number(year: int, month: int, day: int) -> int:
     return _first_day(year, month, gregorian=False) + day - 1
 
 
+@lru_cache(maxsize=4096)  # the days of a batch are few, mostly
 def date_of(day: int) -> tuple[int, int, int]:
     """Year, month and day of the month of a day since 1970-01-01."""
     gregorian = day >= CUTOVER_DAY

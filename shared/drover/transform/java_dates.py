@@ -29,6 +29,7 @@ _ZONES: Mapping[str, float] = {
     "AKST": -9, "AKDT": -8, "PST": -8, "PDT": -7, "MST": -7, "MDT": -6, "CST": -6, "CDT": -5,
     "EST": -5, "EDT": -4,
 }  # fmt: skip
+_ZONES_BY_LENGTH = sorted(_ZONES, key=len, reverse=True)
 
 #: What a letter of the pattern reads and writes.
 _FIELDS: Mapping[str, str] = {
@@ -216,7 +217,7 @@ class _Reader:
             if rest[3:4] in ("+", "-"):
                 return self._read_offset(r"([+-])(\d\d?):(\d\d)")
             return self._set(calendar.ZONE_OFFSET, 0)
-        for name in sorted(_ZONES, key=len, reverse=True):
+        for name in _ZONES_BY_LENGTH:
             if rest.lower().startswith(name.lower()):
                 self.at += len(name)
                 return self._set(calendar.ZONE_OFFSET, int(_ZONES[name] * _HOUR_MS))

@@ -13,6 +13,7 @@ from drover.record import RecordError, Schema, Type, arrow_field
 from drover.record import schema as schemas
 from drover.record.batch import KEY, VALUE, with_column
 from drover.record.schemaless import loads
+from drover.transform.cast_values import plain_column
 from drover.transform.java_calendar import DAY_MS
 from drover.transform.java_date_columns import DateColumns
 from drover.transform.key_or_value import (
@@ -122,7 +123,11 @@ class TimestampConverter(FieldTransform):
         return arrow_field(field.name, _TARGETS[self._target]).with_nullable(field.nullable)
 
     def _convert(self, field: pa.Field, values: Any) -> Any:
-        kind = values.type
+        try:
+            values = plain_column(field, values)
+            kind = values.type
+        except pa.ArrowException as error:
+            raise RecordError(f"field {field.name!r}: {error}") from error
         known = (
             pa.types.is_string(kind) or kind == pa.int64() or pa.types.is_timestamp(kind)
             or pa.types.is_date(kind) or pa.types.is_time(kind)
@@ -131,7 +136,9 @@ class TimestampConverter(FieldTransform):
             raise RecordError(f"field {field.name!r}: {kind} is no timestamp")
         try:
             return self._from_ms(self._to_ms(values))
-        except (ValueError, pa.ArrowException) as error:
+        except pa.ArrowInvalid as error:
+            raise RecordError(f"field {field.name!r}: a time is out of range: {error}") from error
+        except ValueError as error:
             raise RecordError(f"field {field.name!r}: {error}") from error
 
     def _to_ms(self, values: Any) -> Any:
@@ -141,12 +148,11 @@ class TimestampConverter(FieldTransform):
                 return pa.nulls(len(values), pa.int64())
             return self._reader().parse(values)
         if pa.types.is_date(kind):
-            days = values.cast(pa.date32()).cast(pa.int32()).cast(pa.int64())
-            return pc.multiply(days, DAY_MS)
+            return pc.multiply(values.cast(pa.int32()).cast(pa.int64()), DAY_MS)
         if pa.types.is_time(kind):
-            return values.cast(pa.time32("ms"), safe=False).cast(pa.int32()).cast(pa.int64())
+            return values.cast(pa.int32()).cast(pa.int64())
         if pa.types.is_timestamp(kind):
-            return values.cast(pa.timestamp("ms", kind.tz), safe=False).cast(pa.int64())
+            return values.cast(pa.int64())
         if self._unit in _IN_MS:
             return pc.multiply_checked(values, _IN_MS[self._unit])
         # towards zero, as Java divides
