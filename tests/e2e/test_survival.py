@@ -86,8 +86,11 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
         frozen = cluster.worker_name(running.worker_id)
         starts, logged = cluster.process(frozen).start_count, len(cluster.log(frozen))
         other = next(name for name in ("worker-1", "worker-2") if name != frozen)
+        whole_tree = moment != "herder alone"
+        if whole_tree:
+            shared.frozen.add(frozen)
         pids = await freeze(
-            partial(_tree, cluster.process(frozen), whole_tree=moment != "herder alone"),
+            partial(_tree, cluster.process(frozen), whole_tree=whole_tree),
             cluster.directory / DATA_DIRECTORY,
             in_a_write=moment == "in a write",
         )

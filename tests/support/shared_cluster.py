@@ -48,6 +48,8 @@ class SharedCluster:
     directory: Path
     #: How often tests killed which process.
     kills: Counter[str] = field(default_factory=Counter)
+    #: Workers that tests froze with their engines, which may have been replaced for that.
+    frozen: set[str] = field(default_factory=set)
 
     @property
     def plugins(self) -> Path:
@@ -91,7 +93,8 @@ class SharedCluster:
             assert process.phase is ProcessPhase.SERVING, name
             starts = 1 + self.kills[name]
             assert process.start_count == starts, f"{name} died: {self.cluster.log(name)[-3000:]}"
-            assert errors_in(self.cluster.log(name)) == [], name
+            if name not in self.frozen:
+                assert errors_in(self.cluster.log(name)) == [], name
 
 
 def assert_readable(error: DroverError) -> None:

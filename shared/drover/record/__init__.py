@@ -17,21 +17,24 @@ from drover.record.batch import (
     make_batch,
     with_column,
 )
-from drover.record.errors import RecordError, SchemaError
+from drover.record.errors import ErrorStage, RecordError, SchemaError, StageError, failing_at
 from drover.record.schema import Field, Schema, Type, arrow_field, arrow_type, schema_of
 
 __all__ = [
     "HEADERS_TYPE",
     "ORIGIN",
     "RECORD_COLUMNS",
+    "ErrorStage",
     "Field",
     "RecordError",
     "Schema",
     "SchemaError",
+    "StageError",
     "Type",
     "arrow_field",
     "arrow_type",
     "column_schema",
+    "failing_at",
     "make_batch",
     "schema_of",
     "with_column",

@@ -1,5 +1,9 @@
 """What is wrong with a record."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
 
 class RecordError(ValueError):
     """A record cannot be converted or transformed (Kafka Connect's DataException).
@@ -11,3 +15,38 @@ class RecordError(ValueError):
 
 class SchemaError(RecordError):
     """A schema cannot be used: it contradicts itself, or has no counterpart in Arrow."""
+
+
+class ErrorStage(StrEnum):
+    """Where a record failed, in Kafka Connect's words (the header ``__connect.errors.stage``)."""
+
+    TASK_POLL = "TASK_POLL"
+    TRANSFORMATION = "TRANSFORMATION"
+    KEY_CONVERTER = "KEY_CONVERTER"
+    VALUE_CONVERTER = "VALUE_CONVERTER"
+    HEADER_CONVERTER = "HEADER_CONVERTER"
+    KAFKA_PRODUCE = "KAFKA_PRODUCE"
+    TASK_PUT = "TASK_PUT"
+
+
+class StageError(RecordError):
+    """A record failed at a stage; ``__cause__`` is the error as it was raised there."""
+
+    def __init__(self, stage: ErrorStage, description: str) -> None:
+        super().__init__(stage, description)
+        self.stage = stage
+        self.description = description
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.description}"
+
+
+@contextmanager
+def failing_at(stage: ErrorStage) -> Iterator[None]:
+    """Raises what fails inside as a StageError; one that names its stage already stays."""
+    try:
+        yield
+    except StageError:
+        raise
+    except Exception as error:
+        raise StageError(stage, f"{type(error).__name__}: {error}") from error

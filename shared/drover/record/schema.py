@@ -47,6 +47,8 @@ DECIMAL256_DIGITS = 76
 
 _LOGICAL = {DATE: pa.date32(), TIME: pa.time32("ms"), TIMESTAMP: pa.timestamp("ms", tz="UTC")}
 _LOGICAL_BASES = {DECIMAL: Type.BYTES, DATE: Type.INT32, TIME: Type.INT32, TIMESTAMP: Type.INT64}
+#: Names of schemas that decide what their values are.
+LOGICAL_NAMES = frozenset(_LOGICAL_BASES)
 _PRIMITIVES = {
     Type.INT8: pa.int8(),
     Type.INT16: pa.int16(),

@@ -9,6 +9,7 @@ from drover.transform.transform import Predicate, Transform
 def _transforms() -> Sequence[type[Transform]]:
     # imported when first asked for: a cluster without transforms does not need them
     from drover.transform.arrow_function import ArrowFunction
+    from drover.transform.cast import CastKey, CastValue
     from drover.transform.extract_field import ExtractFieldKey, ExtractFieldValue
     from drover.transform.filter import Filter
     from drover.transform.flatten import FlattenKey, FlattenValue
@@ -26,8 +27,8 @@ def _transforms() -> Sequence[type[Transform]]:
     from drover.transform.value_to_key import ValueToKey
 
     return (
-        ArrowFunction, DropHeaders, ExtractFieldKey, ExtractFieldValue, Filter, FlattenKey,
-        FlattenValue, HeaderFromKey, HeaderFromValue, HoistFieldKey, HoistFieldValue,
+        ArrowFunction, CastKey, CastValue, DropHeaders, ExtractFieldKey, ExtractFieldValue, Filter,
+        FlattenKey, FlattenValue, HeaderFromKey, HeaderFromValue, HoistFieldKey, HoistFieldValue,
         InsertFieldKey, InsertFieldValue, InsertHeader, MaskFieldKey, MaskFieldValue,
         ReplaceFieldKey, ReplaceFieldValue, SetSchemaMetadataKey, SetSchemaMetadataValue,
         ValueToKey,

@@ -32,6 +32,7 @@ from tests.support.repository import REPOSITORY
 from tests.support.transform_corpus.cases import Json
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "transforms"
+JAVA_GOLDEN = GOLDEN.parent / "java.jsonl"
 CONFIG_ERROR, RECORD_ERROR = "the config is refused", "the record is refused"
 #: Kafka Connect made a value that does not fit its own schema, so that none of its converters can
 #: write it: the record may be refused, or come out in a better way.
@@ -266,7 +267,10 @@ def _untagged(payload: Json) -> Any:
     match payload:
         case {"@byte": int(number)} | {"@short": int(number)} | {"@int": int(number)}:
             return number
-        case {"@float": str(text)} | {"@double": str(text)}:
+        case {"@float": str(text)}:
+            # the shortest text: Java had longer ones before 19
+            return float(str(np.float32(text)))
+        case {"@double": str(text)}:
             return float(text)
         case {"@decimal": str(text)}:
             return decimal.Decimal(text)
@@ -375,7 +379,11 @@ def _canonical(schema: Schema | None) -> Schema | None:
     """The schema with its default in one spelling."""
     if schema is None:
         return None
-    default = schema.default and json.dumps(json.loads(schema.default), sort_keys=True)
+    default = schema.default
+    if default is not None:
+        found = json.loads(default)
+        is_real = schema.type in (Type.FLOAT32, Type.FLOAT64)
+        default = json.dumps(float(found) if is_real else found, sort_keys=True)
     return replace(
         schema,
         default=default,
@@ -411,3 +419,27 @@ def _same(one: Any, other: Any) -> bool:
         case (list() | tuple(), list() | tuple()):
             return len(one) == len(other) and all(map(_same, one, other))
     return type(one) is type(other) and bool(one == other)
+
+
+@dataclass(frozen=True, slots=True)
+class JavaAnswer:
+    """What a function of the JVM answered; ``fails``: it threw."""
+
+    function: str
+    arguments: tuple[Any, ...]
+    answer: Any
+    fails: bool
+
+    @property
+    def id(self) -> str:
+        """For people."""
+        return f"{self.function}: {', '.join(map(repr, self.arguments))}"
+
+
+def java_answers() -> list[JavaAnswer]:
+    """All answers of the JVM that are kept."""
+    lines = map(json.loads, JAVA_GOLDEN.read_text().splitlines())
+    return [
+        JavaAnswer(each["ask"], tuple(each["of"]), each.get("answer"), "error" in each)
+        for each in lines
+    ]

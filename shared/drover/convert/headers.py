@@ -1,0 +1,117 @@
+"""Headers of whole batches: between the bytes of topics and values with types.
+
+A header is raw (type null) until somebody looks, so that most headers are never converted.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.convert.converter import Converter
+from drover.convert.json_decode import decode_schemaless, parse_payloads
+from drover.convert.json_encode import json_texts, offsets_of
+from drover.convert.json_schema import parse_schema, schema_text
+from drover.record.batch import HEADERS_TYPE
+from drover.record.errors import RecordError
+from drover.record.schema import arrow_field, schema_of
+
+_ENTRY_FIELDS = list(HEADERS_TYPE.value_type)
+
+
+def typed_headers(headers: Any, converter: Converter) -> Any:
+    """The headers with a type each: raw ones are read by the converter.
+
+    Raises:
+        RecordError: a header cannot be read; the message names its key.
+    """
+    keys, values, types = _entries(headers)
+    raw = pc.indices_nonzero(types.is_null())
+    if not len(raw):
+        return headers
+    decoded = _named(keys, raw, lambda: converter.decode(values.take(raw), None))
+    parts, said = [], []
+    for each in decoded:
+        schema = schema_of(each.field)
+        texts = each.values if schema is None else _texts_or_null(each.values, schema)
+        rows = raw if each.rows is None else raw.take(each.rows)
+        parts.append((rows, texts.cast(pa.binary())))
+        said.append(pa.repeat(pa.scalar(schema_text(schema)), len(texts)))
+    changed = pa.concat_arrays([rows for rows, _ in parts])
+    values = _replaced(values, changed, pa.concat_arrays([texts for _, texts in parts]))
+    types = _replaced(types, changed, pa.concat_arrays(said))
+    return _headers(headers, keys, values, types)
+
+
+def raw_headers(headers: Any, converter: Converter) -> Any:
+    """The headers as topics have them: those with a type are written by the converter.
+
+    Raises:
+        RecordError: a header cannot be written; the message names its key.
+    """
+    keys, values, types = _entries(headers)
+    if types.null_count == len(types):
+        return headers
+    rows, texts = [], []
+    for said in pc.unique(types).drop_null().to_pylist():
+        chosen = pc.indices_nonzero(pc.fill_null(pc.equal(types, said), False))
+        found = values.take(chosen)
+        rows.append(chosen)
+        texts.append(_named(keys, chosen, lambda: _written(said, found, converter)))  # noqa: B023
+    values = _replaced(values, pa.concat_arrays(rows), pa.concat_arrays(texts))
+    return _headers(headers, keys, values, pa.nulls(len(keys), pa.string()))
+
+
+def _written(said: str, values: Any, converter: Converter) -> Any:
+    schema = parse_schema(said)
+    field = arrow_field("value", schema)
+    if schema is None:
+        return converter.encode(field, decode_schemaless(values)[0].values, None)
+    present = parse_payloads(values.drop_null(), schema)
+    if values.null_count:
+        rows = pc.indices_nonzero(values.is_valid())
+        present = present.take(_positions(rows, len(values)))
+    return converter.encode(field, present, None)
+
+
+def _texts_or_null(values: Any, schema: Any) -> Any:
+    texts = json_texts(values.drop_null(), schema)
+    if not values.null_count:
+        return texts
+    return texts.take(_positions(pc.indices_nonzero(values.is_valid()), len(values)))
+
+
+def _positions(rows: Any, length: int) -> Any:
+    """For each of ``length`` rows its place among ``rows``; null for the others."""
+    places = pa.array(range(len(rows)), pa.int64())
+    mask = pc.is_in(pa.array(range(length), pa.int64()), rows.cast(pa.int64()))
+    return pc.replace_with_mask(pa.nulls(length, pa.int64()), mask, places)
+
+
+def _replaced(values: Any, rows: Any, found: Any) -> Any:
+    """``values`` with those of some rows, in any order, replaced."""
+    order = pc.sort_indices(rows)
+    mask = pc.is_in(pa.array(range(len(values)), rows.type), rows)
+    return pc.replace_with_mask(values, mask, found.take(order))
+
+
+def _entries(headers: Any) -> tuple[Any, Any, Any]:
+    keys, values, types = headers.flatten().cast(HEADERS_TYPE.value_type).flatten()
+    return keys, values, types
+
+
+def _headers(old: Any, keys: Any, values: Any, types: Any) -> Any:
+    entries = pa.StructArray.from_arrays([keys, values, types], fields=_ENTRY_FIELDS)
+    lengths = pc.fill_null(pc.list_value_length(old), 0)
+    mask = old.is_null() if old.null_count else None
+    return pa.ListArray.from_arrays(offsets_of(lengths), entries, type=HEADERS_TYPE, mask=mask)
+
+
+def _named(keys: Any, rows: Any, convert: Any) -> Any:
+    """What ``convert`` gives; its error names the keys of the headers."""
+    try:
+        return convert()
+    except RecordError as error:
+        names = [repr(each) for each in pc.unique(keys.take(rows)).slice(0, 3).to_pylist()]
+        several = "headers" if len(names) > 1 else "header"
+        raise RecordError(f"{several} {', '.join(names)}: {error}") from error

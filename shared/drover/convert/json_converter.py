@@ -1,0 +1,122 @@
+"""JSON, with and without schemas."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.validators import Check, InRange, OneOf
+from drover.convert.converter import Converter, Decoded
+from drover.convert.json_decode import decode_envelopes, decode_payloads, decode_schemaless
+from drover.convert.json_encode import json_texts
+from drover.convert.json_schema import NO_SCHEMA, parse_schema, schema_text
+from drover.convert.settings import CONVERTER_TYPE
+from drover.convert.tagged import plain_texts
+from drover.record.errors import RecordError
+from drover.record.schema import schema_of
+
+_SCHEMAS_ENABLE, _CACHE_SIZE = "schemas.enable", "schemas.cache.size"
+_SCHEMA_CONTENT = "schema.content"
+_DECIMAL_FORMAT, _REPLACE_NULL = "decimal.format", "replace.null.with.default"
+_BASE64, _NUMERIC = "BASE64", "NUMERIC"
+
+
+class _AnyCase(OneOf):
+    def __contains__(self, item: object) -> bool:
+        return isinstance(item, str) and item.upper() in self.valid_values
+
+
+def _schema_fault(text: str) -> str | None:
+    try:
+        parse_schema(text or NO_SCHEMA)
+    except RecordError as error:
+        return f"must be a schema: {error}"
+    return None
+
+
+class JsonConverter(Converter):
+    """JSON texts; with schemas.enable objects of the schema and the payload."""
+
+    version = "1"
+    aliases = ("Json", "org.apache.kafka.connect.json.JsonConverter")
+
+    def __init__(self, config: Mapping[str, Any], *, is_key: bool) -> None:
+        super().__init__(config, is_key=is_key)
+        self._schemas_enabled: bool = config[_SCHEMAS_ENABLE]
+        self._numeric = config[_DECIMAL_FORMAT].upper() == _NUMERIC
+        self._replace_null: bool = config[_REPLACE_NULL]
+        content = config[_SCHEMA_CONTENT]
+        self._fixed_schema = parse_schema(content) if self._schemas_enabled and content else None
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See Converter."""
+        return ConfigDef(
+            ConfigKey(
+                _SCHEMAS_ENABLE,
+                ConfigType.BOOLEAN,
+                default=True,
+                documentation="Whether values are objects of schema and payload.",
+            ),
+            ConfigKey(
+                _SCHEMA_CONTENT,
+                ConfigType.STRING,
+                default=None,
+                validator=Check(_schema_fault),
+                documentation="The schema of all values, which then have none of their own.",
+            ),
+            ConfigKey(
+                _CACHE_SIZE,
+                ConfigType.INT,
+                default=1000,
+                validator=InRange(0),
+                documentation="Accepted for Kafka Connect's sake; 1000 schemas are kept.",
+            ),
+            ConfigKey(
+                _DECIMAL_FORMAT,
+                ConfigType.STRING,
+                default=_BASE64,
+                validator=_AnyCase(_BASE64, _NUMERIC),
+                documentation="How decimals are written; both forms are read.",
+            ),
+            ConfigKey(
+                _REPLACE_NULL,
+                ConfigType.BOOLEAN,
+                default=True,
+                documentation="Whether a field's default stands for null.",
+            ),
+            CONVERTER_TYPE,
+        )
+
+    def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
+        """See Converter. A null with a schema is an envelope with the payload null, or the text
+        null without envelopes; without a schema it stays null, a tombstone.
+        """
+        schema = schema_of(field)
+        before = after = ""
+        if self._schemas_enabled:
+            said = schema_text(schema, numeric_decimals=self._numeric)
+            before, after = f'{{"schema":{said},"payload":', "}"
+        if schema is not None:
+            texts = json_texts(
+                values,
+                schema,
+                numeric_decimals=self._numeric,
+                replace_null=self._replace_null,
+                before=before,
+                after=after,
+            )
+        else:
+            texts = plain_texts(values, numeric_decimals=self._numeric)
+            texts = pc.binary_join_element_wise(before, texts, after, "")
+        return texts.cast(pa.binary())
+
+    def decode(self, values: Any, topics: Any) -> Sequence[Decoded]:
+        """See Converter. Null bytes are a null without a schema."""
+        if not self._schemas_enabled:
+            return decode_schemaless(values)
+        if self._fixed_schema is not None:
+            return decode_payloads(values, self._fixed_schema, replace_null=self._replace_null)
+        return decode_envelopes(values, replace_null=self._replace_null)

@@ -1,0 +1,82 @@
+"""Which converters there are, and how a connector's config names and sets them up."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from drover.config.class_registry import ClassRegistry
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.validators import Check
+from drover.convert.converter import Converter
+
+
+def _built_in() -> Sequence[type[Converter]]:
+    # imported when first asked for: who converts nothing does not need them
+    from drover.convert.json_converter import JsonConverter
+    from drover.convert.number_converters import (
+        BooleanConverter,
+        DoubleConverter,
+        FloatConverter,
+        IntegerConverter,
+        LongConverter,
+        ShortConverter,
+    )
+    from drover.convert.plain_converters import ByteArrayConverter, StringConverter
+    from drover.convert.simple_header import SimpleHeaderConverter
+
+    return (
+        BooleanConverter, ByteArrayConverter, DoubleConverter, FloatConverter, IntegerConverter,
+        JsonConverter, LongConverter, ShortConverter, SimpleHeaderConverter, StringConverter,
+    )  # fmt: skip
+
+
+CONVERTERS: ClassRegistry[Converter] = ClassRegistry("converter", "drover.converters", _built_in)
+
+
+def converter_config_def(setting: str, raw: Mapping[str, str | None]) -> ConfigDef:
+    """The setting that names a converter (``value.converter``), optional, and behind its prefix the
+    settings of the converter that ``raw`` names; only the first if it names none that there is.
+    """
+    chosen = ConfigKey(
+        setting,
+        ConfigType.CLASS,
+        default=None,
+        documentation=f"The converter: {', '.join(CONVERTERS.names())}, or another class.",
+        group="Converters",
+        validator=Check(_fault),
+    )
+    name = raw.get(setting)
+    if name is None or _fault(name) is not None:
+        return ConfigDef(chosen)
+    own = CONVERTERS.find(name).config_def()
+    return ConfigDef(chosen, *(_prefixed(setting, each) for each in own))
+
+
+def build_converter(setting: str, values: Mapping[str, Any], *, is_key: bool) -> Converter:
+    """The converter that ``setting`` names, set up from the parsed values of its settings.
+
+    Raises:
+        ValueError: ``setting`` names no converter that there is.
+    """
+    kind = CONVERTERS.find(values[setting])
+    own = {key.name: values[f"{setting}.{key.name}"] for key in kind.config_def()}
+    return kind(own, is_key=is_key)
+
+
+def _prefixed(setting: str, key: ConfigKey) -> ConfigKey:
+    return ConfigKey(
+        f"{setting}.{key.name}",
+        key.type,
+        default=key.default,
+        importance=key.importance,
+        documentation=key.documentation,
+        group="Converters",
+        validator=key.validator,
+    )
+
+
+def _fault(name: str) -> str | None:
+    try:
+        CONVERTERS.find(name)
+    except ValueError as error:
+        return f"must name a converter: {error}"
+    return None

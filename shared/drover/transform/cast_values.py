@@ -1,0 +1,231 @@
+"""Casts of columns, and of values without a schema, as Kafka Connect's Cast makes them."""
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.record import RecordError, Type, arrow_type, schema_of
+from drover.transform import java_numbers as java
+from drover.transform.key_or_value import kind_of
+
+#: The types that a cast can have as target, by the names that its settings have for them.
+TARGETS: Mapping[str, Type] = {
+    "int8": Type.INT8,
+    "int16": Type.INT16,
+    "int32": Type.INT32,
+    "int64": Type.INT64,
+    "float32": Type.FLOAT32,
+    "float64": Type.FLOAT64,
+    "boolean": Type.BOOLEAN,
+    "string": Type.STRING,
+}
+_ARROW: Mapping[Type, pa.DataType] = {
+    Type.INT8: pa.int8(),
+    Type.INT16: pa.int16(),
+    Type.INT32: pa.int32(),
+    Type.INT64: pa.int64(),
+    Type.FLOAT32: pa.float32(),
+    Type.FLOAT64: pa.float64(),
+    Type.BOOLEAN: pa.bool_(),
+    Type.STRING: pa.string(),
+}
+_BITS: Mapping[Type, int] = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
+_DAY_MS = 86_400_000
+#: What Arrow reads as Java does; anything else is read text by text.
+_PLAIN_INTEGER, _PLAIN_REAL = r"^-?[0-9]{1,19}$", r"^-?[0-9]{1,300}(\.[0-9]{1,300})?$"
+#: Decimals of no more digits behind the point never have an exponent.
+_PLAIN_SCALE_MAX = 6
+
+
+def cast_column(field: pa.Field, values: Any, target: Type) -> Any:
+    """The column, whose schema ``field`` carries, as values of the target type.
+
+    Raises:
+        RecordError: its type has no cast, or a value has none to this type.
+    """
+    if values.null_count == len(values):
+        return pa.nulls(len(values), _ARROW[target])
+    schema = schema_of(field)
+    assert schema is not None
+    if schema.type in (Type.STRUCT, Type.MAP, Type.ARRAY):
+        raise RecordError(f"field {field.name!r}: a cast from {schema.type} is not possible")
+    try:
+        return _cast(_plain(values, arrow_type(schema)), target)
+    except (ValueError, pa.ArrowException) as error:
+        raise RecordError(f"field {field.name!r}: {error}") from error
+
+
+def cast_value(value: Any, target: Type) -> Any:
+    """A value without schema, cast.
+
+    Raises:
+        RecordError: it cannot be.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bytes) and target is Type.STRING:
+        return base64.b64encode(value).decode()
+    if not isinstance(value, bool | int | float | str):
+        raise RecordError(f"a cast of {kind_of(value)} to {target} is not possible")
+    try:
+        return _cast_plain(value, target)
+    except ValueError as error:
+        raise RecordError(str(error)) from error
+
+
+def _cast_plain(value: bool | float | str, target: Type) -> Any:
+    is_text, is_real = isinstance(value, str), isinstance(value, float)
+    match target:
+        case Type.STRING:
+            if is_text:
+                return value
+            if isinstance(value, bool):
+                return "true" if value else "false"
+            return java.double_text(value) if isinstance(value, float) else str(value)
+        case Type.BOOLEAN:
+            if isinstance(value, str):
+                return value.lower() == "true"
+            return java.narrow(value, 64) != 0 if is_real else bool(value)
+        case Type.FLOAT64:
+            return java.parse_double(value) if isinstance(value, str) else float(value)
+        case Type.FLOAT32:
+            single = java.parse_float(value) if isinstance(value, str) else java.to_float32(value)
+            # the number that its text says: what a converter writes is then the same
+            return float(java.float_text(single))
+    bits = _BITS[target]
+    if isinstance(value, str):
+        return java.parse_integer(value, bits)
+    return java.narrow(value, bits) if isinstance(value, float) else java.wrap(int(value), bits)
+
+
+def _plain(values: Any, kind: pa.DataType) -> Any:
+    """Values of one of the types that schemas have."""
+    return values if values.type == kind else values.cast(kind, safe=not pa.types.is_temporal(kind))
+
+
+def _cast(values: Any, target: Type) -> Any:
+    kind = values.type
+    if pa.types.is_temporal(kind):
+        if target is Type.STRING:
+            return _moment_texts(values)
+        values = values.cast(pa.int32() if kind.bit_width == 32 else pa.int64())
+    elif pa.types.is_binary(kind):
+        if target is not Type.STRING:
+            raise ValueError(f"bytes cannot be cast to {target}")
+        return _by_row(values, lambda each: base64.b64encode(each).decode(), pa.string())
+    if values.type == _ARROW[target]:
+        return values
+    if pa.types.is_string(kind):
+        return _from_texts(values, target)
+    if pa.types.is_decimal(kind):
+        return _from_decimals(values, target)
+    if target is Type.STRING:
+        return _real_texts(values) if pa.types.is_floating(kind) else values.cast(pa.string())
+    if pa.types.is_boolean(kind):
+        return values.cast(pa.int8()).cast(_ARROW[target])
+    if target is Type.BOOLEAN:
+        if pa.types.is_floating(kind):
+            return pc.greater_equal(pc.abs(values), pa.scalar(1, kind))
+        return pc.not_equal(values, pa.scalar(0, values.type))
+    return _numbers(values, target)
+
+
+def _numbers(values: Any, target: Type) -> Any:
+    """Between numbers of Arrow, by numpy's conversions, which are C's: they wrap and round."""
+    numbers = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)
+    dtype = _ARROW[target].to_pandas_dtype()
+    if target in _BITS and numbers.dtype.kind == "f":
+        # C leaves it open what is too large
+        wide: Any = np.int64 if target is Type.INT64 else np.int32
+        bound = float(1 << (np.dtype(wide).itemsize * 8 - 1))
+        numbers = np.nan_to_num(numbers.astype(np.float64), nan=0.0)
+        inside = (numbers >= -bound) & (numbers < bound)
+        whole = np.where(inside, numbers, 0.0).astype(wide)
+        limits = np.iinfo(wide)
+        numbers = np.where(inside, whole, np.where(numbers > 0, limits.max, limits.min))
+    with np.errstate(over="ignore"):
+        found = numbers.astype(dtype)
+    nulls = None if not values.null_count else pc.is_null(values).to_numpy(zero_copy_only=False)
+    return pa.array(found, _ARROW[target], mask=nulls)
+
+
+def _from_texts(texts: Any, target: Type) -> Any:
+    arrow = _ARROW[target]
+    if target is Type.BOOLEAN:
+        return pc.equal(pc.ascii_lower(texts), "true")
+    is_real = target not in _BITS
+    plain = pc.match_substring_regex(texts, _PLAIN_REAL if is_real else _PLAIN_INTEGER)
+    if pc.all(plain).as_py():
+        try:
+            return texts.cast(arrow)
+        except pa.ArrowInvalid:
+            pass  # too large a number: read text by text, it is named
+    if not is_real:
+        bits = _BITS[target]
+        return _by_row(texts, lambda each: java.parse_integer(each, bits), arrow)
+    read = java.parse_float if target is Type.FLOAT32 else java.parse_double
+    return _by_row(texts, read, arrow)
+
+
+def _from_decimals(values: Any, target: Type) -> Any:
+    arrow = _ARROW[target]
+    if target is Type.STRING:
+        if 0 <= values.type.scale <= _PLAIN_SCALE_MAX:
+            return values.cast(arrow)
+        return _by_row(values, str, arrow)
+    if target is Type.FLOAT32:
+        return _by_row(values, lambda each: java.parse_float(str(each)), arrow)
+    if target is Type.FLOAT64:
+        return _by_row(values, float, arrow)
+    if target is Type.BOOLEAN:
+        return _by_row(values, lambda each: java.narrow_decimal(each, 64) != 0, arrow)
+    # a BigDecimal has no byteValue of its own: its lowest 32 bits are cut
+    bits = _BITS[target]
+    return _by_row(values, lambda each: java.narrow_decimal(each, bits), arrow)
+
+
+def _real_texts(values: Any) -> Any:
+    """Arrow writes the shortest digits, too; Java always has a point, and other bounds."""
+    size = pc.abs(values)
+    kind = values.type
+    plain = pc.and_(
+        pc.greater_equal(size, pa.scalar(1e-3, kind)), pc.less(size, pa.scalar(1e7, kind))
+    )
+    texts = values.cast(pa.string())
+    texts = pc.if_else(
+        pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".0", "")
+    )
+    others = pc.invert(pc.fill_null(plain, True))
+    if not pc.any(others).as_py():
+        return texts
+    write = java.float_text if kind == pa.float32() else java.double_text
+    return pc.replace_with_mask(texts, others, _by_row(values.filter(others), write, pa.string()))
+
+
+def _moment_texts(values: Any) -> Any:
+    """Kafka Connect's choice of forms: times up to the first day, days at midnight, else both."""
+    kind = values.type
+    if pa.types.is_date(kind):
+        ms = pc.multiply(values.cast(pa.int32()).cast(pa.int64()), _DAY_MS)
+    else:
+        ms = (
+            values.cast(pa.int32()).cast(pa.int64())
+            if pa.types.is_time(kind)
+            else values.cast(pa.int64())
+        )
+    moments = ms.cast(pa.timestamp("ms"))
+    stamps = pc.strftime(moments, "%Y-%m-%dT%H:%M:%SZ")
+    days = pc.utf8_slice_codeunits(stamps, 0, 10)
+    return pc.if_else(
+        pc.less(ms, _DAY_MS),
+        pc.utf8_slice_codeunits(stamps, 11),
+        pc.if_else(pc.equal(ms, pc.multiply(pc.divide(ms, _DAY_MS), _DAY_MS)), days, stamps),
+    )
+
+
+def _by_row(values: Any, convert: Callable[[Any], Any], kind: pa.DataType) -> Any:
+    return pa.array([None if each is None else convert(each) for each in values.to_pylist()], kind)
