@@ -252,6 +252,16 @@ def test_any_cut_into_batches_and_restarts_gives_every_line_once(tmp_path: Path,
     )
 
 
+def test_lines_are_counted_over_blocks_and_ranges(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("n,text\n" + "".join(f"{n},{'y' * (n % 700)}\n" for n in range(20_000)))
+    assert file.stat().st_size > 6_000_000
+    found = run(file, csv_multiline="true")
+    assert found.step()
+    assert lines_of(found) == list(range(2, 20_002))
+    assert [row["n"] for row in found.rows] == list(range(20_000))
+
+
 def test_types_are_remembered_over_a_restart(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("id\nA1\n")
@@ -495,11 +505,13 @@ def test_a_link_out_of_the_roots_is_told(tmp_path: Path, monkeypatch: pytest.Mon
     root.mkdir()
     (tmp_path / "secret.txt").write_text("secret\n")
     (root / "a.txt").symlink_to(tmp_path / "secret.txt")
+    pq.write_table(pa.table({"id": [1]}), tmp_path / "secret.parquet")
+    (root / "a.parquet").symlink_to(tmp_path / "secret.parquet")
     (root / "b.txt").write_text("b\n")
     monkeypatch.setenv(ROOTS_VARIABLE, str(root))
     found = run(root).drain()
     assert found.rows == [{"line": "b"}]
-    assert "must be below" in found.bad[0][2]
+    assert ["must be below" in error for _, _, error in found.bad] == [True, True]
 
 
 def test_a_name_without_a_format_is_left_out_of_a_directory(
