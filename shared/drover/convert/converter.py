@@ -45,7 +45,8 @@ class Converter(ABC):
     @abstractmethod
     def encode(self, field: pa.Field, values: Any, topics: Any) -> Any:
         """Values, of the schema that ``field`` carries, as a binary array; null stays null unless
-        the format has a form of its own for it. ``topics`` are the records' topics.
+        the format has a form of its own for it. ``topics`` are the records' topics, None for
+        the values of headers.
 
         Raises:
             RecordError: a value cannot be written so.

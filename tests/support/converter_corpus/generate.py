@@ -6,16 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.converter_corpus.cases import cases
-from tests.support.kafka.jars import find_jars
+from tests.support.kafka.jars import KafkaJars, find_jars
 from tests.support.repository import REPOSITORY
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "converters.json"
 _PROGRAM = Path(__file__).with_name("Corpus.java")
 
 
-def results() -> dict[str, Any]:
+def results(jars: KafkaJars) -> dict[str, Any]:
     """The version of Kafka Connect, and each case with its result."""
-    jars = find_jars()
     asked = cases()
     done = subprocess.run(
         [str(jars.java), "-Duser.timezone=UTC", "-cp", f"{jars.directory}/*", str(_PROGRAM)],
@@ -39,4 +38,4 @@ def golden_text(found: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(golden_text(results()))
+    GOLDEN.write_text(golden_text(results(find_jars())))
