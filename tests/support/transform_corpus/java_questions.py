@@ -77,6 +77,8 @@ _PARSED: dict[str, tuple[str, ...]] = {
     "": ("", "x"),
 }  # fmt: skip
 _RULES = [
+    ("a(?i)b|c", "y", "C"), ("(?:a(?i)b|c)d", "y", "Cd"), ("(?:a(?i)b|c)d", "y", "CD"),
+    ("(?i)a(?-i)b", "y", "Ab"), ("(?i)a(?-i)b", "y", "AB"),
     ("(\\w+)-(\\w+)", "$2-$1", "a-b"), ("(?<x>a)(b)?", "${x}[$2]", "a"), ("a*+a", "n", "aaa"),
     ("(a*)+", "$1", "aaa"), ("[a-c&&[b-d]]+", "y", "bcb"), ("[^a-c[d]]+", "y", "xyz"),
     ("\\p{Upper}\\P{Upper}+", "y", "Abc"), ("\\p{javaLowerCase}+", "y", "abc"),
