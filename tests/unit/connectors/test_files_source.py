@@ -6,7 +6,10 @@ import json
 import os
 import random
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import fastavro
@@ -20,6 +23,8 @@ from drover.connectors.files_source import FilesSource
 from drover.connectors.paths import ROOTS_VARIABLE
 from tests.unit.connectors.files_harness import FilesRun
 
+#: The user without rights, on every system.
+NOBODY = 65_534
 BASE = {"name": "f", "connector.class": "FilesSource", "topic": "t"}
 UTC = datetime.UTC
 
@@ -489,15 +494,30 @@ def test_a_file_that_cannot_be_read_holds_up_no_other(
     assert why in error
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
-def test_a_file_without_rights_is_told_and_read_once_it_has_them(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_text("a\n")
-    file.chmod(0)
-    found = run(tmp_path).drain()
-    assert "Permission denied" in found.bad[0][2]
-    file.chmod(0o600)
-    assert found.drain().rows == [{"line": "a"}]
+@contextmanager
+def as_somebody() -> Iterator[Path]:
+    """A directory of somebody who is not root, who reads every file; and as that user."""
+    with TemporaryDirectory() as name:
+        directory = Path(name)
+        user = os.geteuid()
+        if user == 0:
+            os.chown(directory, NOBODY, -1)
+            os.seteuid(NOBODY)
+        try:
+            yield directory
+        finally:
+            os.seteuid(user)
+
+
+def test_a_file_without_rights_is_told_and_read_once_it_has_them() -> None:
+    with as_somebody() as directory:
+        file = directory / "a.txt"
+        file.write_text("a\n")
+        file.chmod(0)
+        found = run(directory).drain()
+        assert "Permission denied" in found.bad[0][2]
+        file.chmod(0o600)
+        assert found.drain().rows == [{"line": "a"}]
 
 
 def test_a_link_out_of_the_roots_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
