@@ -31,6 +31,7 @@ from drover.connectors.files_source import TASK_SHARE, FilesSource, FilesSourceT
 from drover.connectors.row_generator import QUICKSTARTS, RowGenerator
 from drover.model.ids import TaskId, Term
 from drover.record.batch import ERROR_COLUMN, make_batch
+from tests.spark.pipeline import Pipeline
 
 pytestmark = pytest.mark.spark
 
@@ -181,3 +182,34 @@ def test_files_are_read_on_executors_and_go_on_after_a_restart(
     ]
     assert [each.num_rows for each in bad] == [1]
     assert pa.concat_tables(good).combine_chunks() == wanted.combine_chunks()
+
+
+def test_files_go_through_a_topic_into_files(pipeline: Pipeline) -> None:
+    names = "order_id", "at", "customer", "price", "city"
+    rows = RowGenerator(QUICKSTARTS["orders"], 5).rows(np.arange(3000, dtype=np.uint64))
+    wanted = pa.Table.from_batches([rows]).select(names)
+    source, target = pipeline.directory / "in", pipeline.directory / "out"
+    source.mkdir()
+    for index in range(3):
+        pa_csv.write_csv(wanted.slice(index * 1000, 1000), source / f"{index}.csv")
+    with (source / "1.csv").open("a") as file:
+        file.write("no row\n")
+    (source / "cut.parquet").write_bytes(b"PAR1 and no more")
+    raw = {
+        "name": "source",
+        "path": str(source),
+        "topic": "rows",
+        "files.settle.ms": "0",
+        "schema": "order_id bigint, at timestamp, customer string, "
+        "price decimal(10,2), city string",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "bad",
+    }
+    pipeline.start_source(FilesSource, raw).run_until_idle()
+    assert pipeline.store.end_offsets("bad") == {0: 2}
+    sink = {"name": "sink", "path": str(target), "topics": "rows", "partition.by": "month(at),city"}
+    killed = pipeline.start_sink(FilesSink, sink)
+    killed.write(killed.plan(max_records=700))  # and killed before the commit
+    pipeline.start_sink(FilesSink, sink).run_until_idle(max_records=1100)
+    found = ds.dataset(target, partitioning="hive").to_table()
+    assert found.select(names).sort_by("order_id") == wanted.combine_chunks()
