@@ -16,7 +16,17 @@ CAMEL = re.compile(r"([A-Z][a-z0-9]+)+")
 VERBS = {
     *("Get", "List", "Create", "Update", "Put", "Patch", "Delete", "Watch"),  # state
     *("Join", "Sync", "Leave", "Describe", "Find", "Claim", "Commit", "Fetch"),  # groups
-    *("Pause", "Resume", "Stop", "Restart", "Alter", "Reset", "Set", "Validate"),  # connectors
+    *(
+        "Pause",
+        "Resume",
+        "Stop",
+        "Restart",
+        "Alter",
+        "Reset",
+        "Set",
+        "Validate",
+        "Preview",
+    ),  # connectors
     "Submit",
     "Rollback",
 }

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Mapping
 
+from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import encode_counts
 from drover.errors import Reason, UnavailableError
@@ -88,6 +89,8 @@ class FakeEngine:
                 return pb.EngineReport(plugins=pb.PluginList(plugins=_PLUGINS))
             case "validate_config":
                 return pb.EngineReport(validation=_validate(dict(command.validate_config.config)))
+            case "preview_connector":
+                return _preview(command.preview_connector)
             case "start_connector":
                 start = command.start_connector
                 if _plugin(start.config) is None:
@@ -200,6 +203,18 @@ def _plugin(config: Mapping[str, str]) -> pb.Plugin | None:
 def _no_plugin(config: Mapping[str, str]) -> pb.EngineReport:
     message = f"no connector class {config.get('connector.class', '')!r} is installed"
     return pb.EngineReport(failure=pb.Failure(message=message, plugin_not_found=True))
+
+
+def _preview(command: pb.PreviewConnector) -> pb.EngineReport:
+    """As many rows as are asked for; the topic says of what size, or that there are none."""
+    if command.config["topic"] == "refused":
+        return pb.EngineReport(failure=pb.Failure(message="reading has effects"))
+    text = "x" * (16 * 1024 if command.config["topic"] == "large" else 1)
+    rows = [
+        PreviewedRow(place=f"{command.config['name']}:{n}", records=[PreviewedRecord(value=text)])
+        for n in range(command.row_count)
+    ]
+    return pb.EngineReport(preview=Preview(steps=["read"], rows=rows))
 
 
 def _validate(config: dict[str, str]) -> pb.ConfigValidation:

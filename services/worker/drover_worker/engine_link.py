@@ -7,12 +7,14 @@ from typing import Any, Protocol
 
 import structlog
 
+from drover.api.common.v1.preview_pb2 import Preview
 from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import decode_counts, encode_task_id, encode_term
 from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
 from drover.errors import (
     DeadlineExceededError,
+    FailedPreconditionError,
     Reason,
     UnavailableError,
     Violation,
@@ -243,6 +245,20 @@ class EngineLink:
             return report.failure
         self.plugins.learn(config.get("connector.class", ""), report.validation)
         return report.validation
+
+    async def preview(self, config: Mapping[str, str], row_count: int) -> Preview:
+        """What a connector would do to some records.
+
+        Raises:
+            FailedPreconditionError: PREVIEW_FAILED.
+            DeadlineExceededError: It took too long.
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
+        wanted = pb.PreviewConnector(config=config, row_count=row_count)
+        report = await self._call(pb.EngineCommand(preview_connector=wanted), self._limits.start_ms)
+        if report.WhichOneof("report") == "failure":
+            raise FailedPreconditionError(Reason.PREVIEW_FAILED, report.failure.message)
+        return report.preview
 
     # Instructions
 

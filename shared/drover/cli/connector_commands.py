@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import grpc.aio
 import typer
+from google.protobuf.json_format import MessageToDict
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import call_worker
@@ -20,11 +21,13 @@ from drover.cli.console import (
     print_json,
     print_json_line,
     print_table,
+    print_tables,
     say,
     worker_addresses,
 )
 from drover.cli.definitions import Definition, DefinitionError, read_definition
 from drover.cli.history_commands import history, rollback
+from drover.cli.preview_view import preview_tables
 from drover.cli.views import (
     COUNTS,
     cause,
@@ -193,6 +196,29 @@ def status(
 ) -> None:
     """Show what a connector and its tasks are doing."""
     _print_status(call_worker(address, lambda c: c.get_connector_status(name)), output)
+
+
+@commands.command()
+def preview(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A definition; - for stdin.")],
+    rows: Annotated[int, typer.Option(min=1, max=1_000, help="How many records.")] = 10,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show records as they are read and after each step; nothing is written or committed."""
+    definition = read_definition(file)
+    config = dict(definition.config)
+    if definition.name:
+        config.setdefault("name", definition.name)
+    found = call_worker(address, lambda c: c.preview_connector(config, row_count=rows))
+    if output is Output.JSON:
+        print_json(MessageToDict(found, preserving_proto_field_name=True))
+        return
+    print_tables(preview_tables(found))
+    for note in found.notes:
+        say(plain(note))
+    if found.truncated:
+        say("there is more than an answer holds")
 
 
 @commands.command()

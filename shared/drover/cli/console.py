@@ -3,7 +3,7 @@
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
@@ -173,6 +173,15 @@ def print_table(
     for row in rows:
         table.add_row(*(Text(plain(cell)) for cell in row))
     console.print(table)
+
+
+def print_tables(tables: Iterable[Table]) -> None:
+    """Tables on stdout, a line between."""
+    console = Console(soft_wrap=False)
+    for index, table in enumerate(tables):
+        if index:
+            console.print()
+        console.print(table)
 
 
 def say(text: str) -> None:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import grpc.aio
 
+from drover.api.common.v1.preview_pb2 import Preview
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
 from drover.client.calls import (
@@ -241,6 +242,14 @@ class ConnectClient:
         """A config's faults, all of them, without writing anything."""
         request = pb.ValidateConfigRequest(config=config)
         return await self._call(self._stub.ValidateConfig, request, timeout_s=timeout_s)
+
+    async def preview_connector(
+        self, config: ConfigMap, *, row_count: int = 0, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> Preview:
+        """What a connector would do to some records (10 unless told), writing nothing."""
+        request = pb.PreviewConnectorRequest(config=config, row_count=row_count)
+        answer = await self._call(self._stub.PreviewConnector, request, timeout_s=timeout_s)
+        return answer.preview
 
     def watch_statuses(self, name: str = "") -> AsyncGenerator[pb.WatchStatusesResponse, None]:
         """Statuses as they change, the present ones first, until the stream breaks."""

@@ -167,6 +167,7 @@ CALLS: dict[str, Call] = {
     "ConnectService.ListPlugins": _connect(lambda c: c.list_plugins()),
     "ConnectService.GetPlugin": _connect(lambda c: c.get_plugin("FileStreamSource")),
     "ConnectService.ValidateConfig": _connect(lambda c: c.validate_config({})),
+    "ConnectService.PreviewConnector": _connect(lambda c: c.preview_connector({})),
     "ConnectService.GetConnectorOffsets": _connect(lambda c: c.get_connector_offsets("flights")),
     "ConnectService.AlterConnectorOffsets": _connect(
         lambda c: c.alter_connector_offsets(

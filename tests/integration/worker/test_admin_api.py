@@ -124,6 +124,51 @@ async def test_a_config_with_200_faults_is_told_within_the_limits(worker: Runnin
     assert validation.error_count == len(validation.violations) == 200
 
 
+async def test_a_preview_needs_no_name_and_has_ten_rows(worker: RunningWorker) -> None:
+    request = pb.PreviewConnectorRequest(config={"connector.class": SOURCE, "topic": "t"})
+    answer = await worker.stub.PreviewConnector(request, timeout=20)
+    assert [row.place for row in answer.preview.rows] == [f"preview:{n}" for n in range(10)]
+    assert not answer.preview.truncated
+
+
+@pytest.mark.parametrize(
+    ("row_count", "config", "expected", "code"),
+    [
+        (-1, {}, ["row_count"], "INVALID_REQUEST"),
+        (1001, {}, ["row_count"], "INVALID_REQUEST"),
+        (1, {"topic": "********"}, ['config["topic"]'], "INVALID_CONFIG"),
+        (1, {"name": "a\nb"}, ["name"], "INVALID_CONFIG"),
+    ],
+)
+async def test_a_preview_is_checked_as_a_config_that_is_written(
+    worker: RunningWorker, row_count: int, config: dict[str, str], expected: list[str], code: str
+) -> None:
+    whole = {"connector.class": SOURCE, "topic": "t", **config}
+    request = pb.PreviewConnectorRequest(config=whole, row_count=row_count)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await worker.stub.PreviewConnector(request, timeout=20)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert reason(caught.value) == code
+    assert fields(caught.value) == expected
+
+
+async def test_a_connector_that_cannot_be_previewed_says_why(worker: RunningWorker) -> None:
+    config = {"connector.class": SOURCE, "topic": "refused"}
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await worker.stub.PreviewConnector(pb.PreviewConnectorRequest(config=config), timeout=20)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert reason(caught.value) == "PREVIEW_FAILED"
+    assert caught.value.details() == "reading has effects"
+
+
+async def test_a_preview_has_as_many_rows_as_an_answer_holds(worker: RunningWorker) -> None:
+    config = {"connector.class": SOURCE, "topic": "large"}
+    request = pb.PreviewConnectorRequest(config=config, row_count=1000)
+    answer = await worker.stub.PreviewConnector(request, timeout=20)
+    assert answer.preview.truncated
+    assert 10 < len(answer.preview.rows) < 1000
+
+
 async def test_names_are_trimmed_and_taken_from_the_config(worker: RunningWorker) -> None:
     created = await worker.stub.CreateConnector(create("  a  "), timeout=20)
     assert created.connector.name == "a"

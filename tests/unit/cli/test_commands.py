@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from drover.api.common.v1.preview_pb2 import Preview, PreviewedRow
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2 as group_pb
 from drover.cli.state import ClusterState, ProcessState, write_state
@@ -279,6 +280,39 @@ def test_validate_shows_every_fault_and_fails(
     assert (code, json.loads(out)["error_count"]) == (1, 2)
     cluster.answers["ValidateConfig"] = pb.ValidateConfigResponse()
     assert drover("config", "validate", "-f", definition_file(tmp_path))[:2] == (0, "no faults\n")
+
+
+def test_a_preview_is_a_table_for_each_step_with_what_fails_in_place(
+    cluster: FakeCluster, drover: Run, tmp_path: Path
+) -> None:
+    good = PreviewedRow(place="a.csv:2")
+    good.records.add(value='{"id": 1, "email": "a@x"}')
+    good.records.add(value='{"id": 1, "email": ""}')
+    good.records.add(topic="t", key="1", value='{"schema": {}, "payload": {"id": 1}}')
+    bad = PreviewedRow(place="a.csv:3", failed_step="read", error="has 1 columns, not 2")
+    gone = PreviewedRow(place="a.csv:4", dropped_by="transforms.mask (MaskField$Value)")
+    gone.records.add(value='{"id": 4, "email": null}')
+    preview = Preview(
+        steps=["read", "transforms.mask (MaskField$Value)", "write"],
+        rows=[good, bad, gone],
+        notes=["a note"],
+    )
+    cluster.answers["PreviewConnector"] = pb.PreviewConnectorResponse(preview=preview)
+    code, out, _ = drover("connector", "preview", definition_file(tmp_path), "--rows", "3")
+    assert code == 0
+    assert (cluster.requests[0].row_count, cluster.requests[0].config["name"]) == (3, "flights")
+    read, rest = out.split("transforms.mask")
+    masked, written = rest.split("write ")
+    assert read.splitlines()[1].split() == ["FROM", "id", "email"]
+    assert "a@x" in read
+    assert "failed: has 1 columns, not 2" in read
+    assert "dropped" in masked
+    assert "a@x" not in masked
+    assert "a.csv:3" not in masked + written
+    assert '"payload"' in written
+    assert out.endswith("a note\n")
+    code, out, _ = drover("connector", "preview", definition_file(tmp_path), "-o", "json")
+    assert json.loads(out)["rows"][1]["error"] == "has 1 columns, not 2"
 
 
 def test_a_warning_is_shown_and_refuses_nothing(

@@ -116,6 +116,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """A config's faults."""
         return await self._admin.plugins.validate(request, _call(context))
 
+    async def PreviewConnector(
+        self, request: pb.PreviewConnectorRequest, context: Context
+    ) -> pb.PreviewConnectorResponse:
+        """What a connector would do to some records."""
+        return await self._admin.plugins.preview(request, _call(context))
+
     # Changes
 
     async def CreateConnector(

@@ -238,8 +238,18 @@ def _json(record: pa.RecordBatch, name: str) -> str | None:
             text = value.decode()
         except UnicodeDecodeError:
             return json.dumps({"bytes": base64.b64encode(value).decode()})[:_VALUE_MAX_LENGTH]
+        if _is_json(text):
+            return text[:_VALUE_MAX_LENGTH]
         value = text
     try:
         return schemaless.dumps(value)[:_VALUE_MAX_LENGTH]
     except (TypeError, ValueError):
         return json.dumps(value, default=str)[:_VALUE_MAX_LENGTH]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

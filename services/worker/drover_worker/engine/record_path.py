@@ -6,10 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 import structlog
-from drover.api.common.v1.record_counts_pb2 import RecordCounts
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 
+from drover.api.common.v1.record_counts_pb2 import RecordCounts
 from drover.connector import OffsetRange, SinkBatch, SourceBatch
 from drover.connector.connector import Connector
 from drover.connector.error_settings import ErrorSettings

@@ -1,0 +1,93 @@
+"""How a preview is shown: a table for each step."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow
+from drover.cli.console import plain
+
+_CELL_MAX_LENGTH = 60
+_COLUMNS_MAX = 20
+
+
+def preview_tables(preview: Preview) -> Iterator[Table]:
+    """A table for each step: the records after it, and in place what failed or was dropped."""
+    for index, step in enumerate(preview.steps):
+        shown = [(row, _at(row, index)) for row in preview.rows]
+        rows = [(row, record) for row, record in shown if record is not None or _ends(row, step)]
+        if rows:
+            yield _table(step, rows)
+
+
+def _at(row: PreviewedRow, index: int) -> PreviewedRecord | None:
+    return row.records[index] if index < len(row.records) else None
+
+
+def _ends(row: PreviewedRow, step: str) -> bool:
+    return step in (row.failed_step, row.dropped_by)
+
+
+def _table(step: str, rows: Sequence[tuple[PreviewedRow, PreviewedRecord | None]]) -> Table:
+    records = [record for _, record in rows if record is not None]
+    fields = _fields(records)
+    with_key = any(record.HasField("key") for record in records)
+    with_headers = any(record.headers for record in records)
+    table = Table(title=step, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    columns = ["FROM", *(["KEY"] if with_key else []), *(fields or ["VALUE"])]
+    columns += ["HEADERS"] if with_headers else []
+    for column in columns:
+        table.add_column(column, header_style="dim", overflow="fold")
+    for row, record in rows:
+        if record is None:
+            said = f"failed: {row.error}" if row.failed_step == step else "dropped"
+            table.add_row(
+                Text(plain(row.place)), Text(plain(said), style="red" if row.error else "yellow")
+            )
+            continue
+        cells = [row.place]
+        if with_key:
+            cells.append(_short(record.key) if record.HasField("key") else "")
+        cells += _cells(record, fields)
+        if with_headers:
+            cells.append(_short(", ".join(f"{each.key}={each.value}" for each in record.headers)))
+        table.add_row(*(Text(plain(cell)) for cell in cells))
+    return table
+
+
+def _fields(records: Sequence[PreviewedRecord]) -> list[str]:
+    """The fields of the values in order, when all are objects of few; else none."""
+    found: dict[str, None] = {}
+    for record in records:
+        value = _object(record)
+        if value is None:
+            return []
+        found.update(dict.fromkeys(value))
+    return list(found) if len(found) <= _COLUMNS_MAX and "payload" not in found else []
+
+
+def _object(record: PreviewedRecord) -> dict[str, object] | None:
+    try:
+        value = json.loads(record.value) if record.HasField("value") else None
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _cells(record: PreviewedRecord, fields: Sequence[str]) -> list[str]:
+    if not fields:
+        return [_short(record.value) if record.HasField("value") else "null"]
+    value = _object(record) or {}
+    return ["" if value.get(name) is None else _cell(value[name]) for name in fields]
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, dict) and list(value) == ["\u0000drover"]:
+        return _short(str(value["\u0000drover"][1]))
+    return _short(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _CELL_MAX_LENGTH else f"{text[: _CELL_MAX_LENGTH - 1]}…"
