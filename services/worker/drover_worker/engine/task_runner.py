@@ -13,6 +13,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from drover.api.engine.v1 import engine_pb2
+from drover.backoff import Backoff
 from drover.codec.common import encode_task_id
 from drover.connector import SinkTask, SourceTask
 from drover.connector.connector import Connector
@@ -85,7 +86,7 @@ class TaskRunner(ABC):
         self._stopping = False
         self._instance: SourceTask | SinkTask | None = None
         self._restart_wanted = False
-        self._retry_s = _RETRY_FIRST_S
+        self._retries = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
         self._deadline: float | None = None
         self._deadline_what = ""
         self._deadline_limit_ms = 0
@@ -261,7 +262,7 @@ class TaskRunner(ABC):
 
     def _moved(self, record_count: int, started_s: float, topics: Iterable[str]) -> None:
         """A batch of records of these topics is done and committed."""
-        self._retry_s = _RETRY_FIRST_S
+        self._retries.reset()
         with self._lock:
             self._record_count += record_count
             self._batch_count += 1
@@ -297,8 +298,7 @@ class TaskRunner(ABC):
             self._end_fenced()
             return None
         if fault is StorageFault.UNAVAILABLE:
-            pause_s = self._retry_s
-            self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
+            pause_s = self._retries.next_pause_s()
             log.warning(
                 "a batch waits for the store", error=error_text(error)[:500], pause_s=pause_s
             )
