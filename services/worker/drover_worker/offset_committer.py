@@ -9,6 +9,7 @@ from typing import Protocol
 
 import structlog
 
+from drover.backoff import Backoff
 from drover.errors import (
     DeadlineExceededError,
     DroverError,
@@ -83,7 +84,7 @@ class OffsetCommitter:
 
     async def _commit_batch(self, batch: Sequence[tuple[int, TaskOffsets]]) -> None:
         life = self._engine_life
-        backoff_s = _BACKOFF_FIRST_S
+        backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S)
         while life == self._engine_life:
             try:
                 results = await self._coordinator.commit_offsets(
@@ -93,8 +94,7 @@ class OffsetCommitter:
                 )
             except (UnavailableError, DeadlineExceededError, ResourceExhaustedError) as error:
                 _log.warning("commits wait", count=len(batch), why=error.message)
-                await asyncio.sleep(backoff_s)
-                backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+                await asyncio.sleep(backoff.next_pause_s())
                 continue
             except DroverError as error:
                 _log.error("commits were refused", count=len(batch), why=error.message)

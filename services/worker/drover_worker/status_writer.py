@@ -9,6 +9,7 @@ from typing import Protocol
 
 import structlog
 
+from drover.backoff import Backoff
 from drover.errors import DroverError, InvalidArgumentError
 from drover.model.status import StatusKey, StatusWrite
 
@@ -63,7 +64,7 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        backoff_s = _BACKOFF_FIRST_S
+        backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S)
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -73,14 +74,13 @@ class StatusWriter:
                     await self._store.put_statuses(
                         batch, writer=self._writer, number=next(self._numbers), timeout_s=5.0
                     )
-                    backoff_s = _BACKOFF_FIRST_S
+                    backoff.reset()
                 except InvalidArgumentError as error:
                     _log.error("statuses were refused", count=len(batch), why=error.message)
                 except DroverError as error:
                     self._put_back(batch)
                     _log.warning("statuses wait", count=len(self._waiting), why=error.message)
-                    await asyncio.sleep(backoff_s)
-                    backoff_s = min(backoff_s * 2, _BACKOFF_MAX_S)
+                    await asyncio.sleep(backoff.next_pause_s())
             self._idle.set()
 
     def _take_batch(self) -> list[StatusWrite]:

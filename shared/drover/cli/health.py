@@ -7,6 +7,8 @@ from collections.abc import Callable
 import grpc
 from grpc_health.v1 import health_pb2
 
+from drover.backoff import Backoff
+
 _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -52,13 +54,12 @@ async def wait_until_serving(
     """Poll until the server at ``address`` serves; False at the timeout or once ``given_up()``."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + timeout_s
-    pause_s = _POLL_FIRST_S
+    polls = Backoff(_POLL_FIRST_S, _POLL_MAX_S, growth=1.5)
     async with HealthChannel(address) as channel:
         while not given_up() and loop.time() < end_s:
             if await channel.status() == "SERVING":
                 return True
-            await asyncio.sleep(pause_s)
-            pause_s = min(_POLL_MAX_S, pause_s * 1.5)
+            await asyncio.sleep(polls.next_pause_s())
     return False
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from drover.backoff import Backoff
 from drover.cli import health
 from drover.cli.state import ClusterError
 
@@ -135,7 +136,7 @@ class SupervisedProcess:
         self.pid = None
 
     async def _keep(self, served: asyncio.Future[None]) -> None:
-        pause_s = self._policy.first_s
+        backoff = Backoff(self._policy.first_s, self._policy.max_s)
         while not self._stopping.is_set():
             try:
                 process = await self._spawn()
@@ -145,7 +146,7 @@ class SupervisedProcess:
                     served.set_exception(ClusterError(text))
                     return
                 self._change(ProcessPhase.DEAD, text)
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(backoff.next_pause_s())
                 continue
             exit_code = await self._watch(process, served)
             self.pid = None
@@ -155,13 +156,13 @@ class SupervisedProcess:
                 served.set_exception(ClusterError(self._early_death(exit_code)))
                 return
             if time.monotonic() - self.started_s > self._policy.recovered_after_s:
-                pause_s = self._policy.first_s
+                backoff.reset()
+            pause_s = backoff.next_pause_s()
             self._change(
                 ProcessPhase.DEAD, f"died ({describe_exit(exit_code)}), restart in {pause_s:g} s"
             )
             await asyncio.sleep(pause_s)
             await self._may_start.wait()
-            pause_s = min(self._policy.max_s, pause_s * 2)
 
     async def _spawn(self) -> asyncio.subprocess.Process:
         self.log.parent.mkdir(parents=True, exist_ok=True)

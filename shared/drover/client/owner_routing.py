@@ -16,6 +16,7 @@ import grpc.aio
 
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
+from drover.backoff import Backoff
 from drover.client.calls import channel
 from drover.errors import (
     DeadlineExceededError,
@@ -116,7 +117,7 @@ class OwnerRoutingChannel:
     async def _lead(self, group_id: str, timeout_s: float, at: Callable[[str, float], Any]) -> Any:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        pause_s = FOLLOW_FIRST_S
+        backoff = Backoff(FOLLOW_FIRST_S, FOLLOW_MAX_S)
         while True:
             owner = await self.owner(group_id, deadline - loop.time())
             try:
@@ -129,6 +130,7 @@ class OwnerRoutingChannel:
             left_s = deadline - loop.time()
             if error.reason is not Reason.NOT_COORDINATOR:
                 raise error
+            pause_s = backoff.next_pause_s()
             if left_s <= pause_s:  # which is no verdict on the call: it was not looked at
                 raise UnavailableError(
                     Reason.COORDINATOR_NOT_AVAILABLE,
@@ -136,19 +138,17 @@ class OwnerRoutingChannel:
                     metadata={"groupId": group_id},
                 )
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, FOLLOW_MAX_S)
 
     async def _answer(self, group_id: str, owner: str, call: Any) -> Any:
         """Wait for the answer; while there is none, ask the others whether the owner changed."""
         answer = asyncio.ensure_future(_awaited(call))
         others = [address for address in self.addresses if address != owner]
-        pause_s = PROBE_EVERY_S
+        probes = Backoff(PROBE_EVERY_S, PROBE_MAX_S)
         try:
             while True:
-                await asyncio.wait([answer], timeout=pause_s if others else None)
+                await asyncio.wait([answer], timeout=probes.next_pause_s() if others else None)
                 if answer.done():
                     return answer.result()
-                pause_s = min(2 * pause_s, PROBE_MAX_S)
                 found = owner
                 with suppress(DroverError):
                     found = await self._find(group_id, others, FIND_TIMEOUT_S)

@@ -1,7 +1,6 @@
 """The one loop that follows a log: a snapshot, then every change, whatever breaks in between."""
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 import structlog
 
+from drover.backoff import Backoff
 from drover.errors import (
     DroverError,
     InvalidArgumentError,
@@ -103,13 +103,13 @@ async def follow(
     """
     position: int | None = None
     seen, log_id = 0, ""
-    failures = 0
+    backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MAX_S, jitter=True)
     while True:
         try:
             if position is None:
                 snapshot = await log.get_snapshot()
                 is_same = bool(log_id) and snapshot.log_id == log_id
-                if is_same and snapshot.end_offset < seen and failures < OLDER_TRIES:
+                if is_same and snapshot.end_offset < seen and backoff.pauses < OLDER_TRIES:
                     raise UnavailableError(Reason.LOADING, f"it is behind: {seen} was seen before")
                 seen = position = snapshot.end_offset
                 log_id = snapshot.log_id
@@ -117,7 +117,7 @@ async def follow(
             async with aclosing(log.watch(position, log_id)) as batches:
                 batch: EventsRead[EventT] | None = await _next(batches, FIRST_MESSAGE_S)
                 while batch is not None:
-                    failures = 0
+                    backoff.reset()
                     if batch.end_offset < position:
                         _log.warning("the log is another one", log=name, position=position)
                         position = None
@@ -132,10 +132,9 @@ async def follow(
         except (InvalidArgumentError, NotImplementedYetError):
             raise
         except (DroverError, TimeoutError) as error:
-            if failures == 0:
+            if backoff.pauses == 0:
                 _log.info("a watch broke", log=name, position=position, why=str(error))
-        failures += 1
-        await asyncio.sleep(_backoff_s(failures))
+        await asyncio.sleep(backoff.next_pause_s())
 
 
 async def _next(
@@ -146,8 +145,3 @@ async def _next(
             return await anext(batches, None)
     except TimeoutError:
         raise TimeoutError(f"the watch was silent for {limit_s} s") from None
-
-
-def _backoff_s(failures: int) -> float:
-    limit_s = min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 1, 10))
-    return limit_s * random.uniform(0.5, 1.0)

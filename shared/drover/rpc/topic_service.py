@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from drover.backoff import Backoff
 from drover.clock import Clock, SystemClock
 from drover.errors import DroverError, InternalError, Reason
 from drover.log.kafka.client import KafkaClient
@@ -112,7 +113,7 @@ async def serve_topic(
 
 async def _once_reached(step: Callable[[], Awaitable[T]], health: StorageHealth) -> T:
     """The result of ``step``, which is tried until the brokers are there for it."""
-    pause_s = RETRY_FIRST_S
+    backoff = Backoff(RETRY_FIRST_S, RETRY_MAX_S)
     while True:
         try:
             return await step()
@@ -120,8 +121,7 @@ async def _once_reached(step: Callable[[], Awaitable[T]], health: StorageHealth)
             if error.reason is not Reason.STORAGE_UNAVAILABLE:
                 raise
             await health.away(error)
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, RETRY_MAX_S)
+        await asyncio.sleep(backoff.next_pause_s())
 
 
 def _followed(log: KafkaLog) -> FollowedKafkaLog:

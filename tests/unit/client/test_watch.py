@@ -191,12 +191,6 @@ async def test_cancelling_the_reader_stops_it() -> None:
         await task
 
 
-def test_the_backoff_grows_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    assert all(0.05 <= watch._backoff_s(1) <= 0.1 for _ in range(200))
-    assert all(0.5 <= watch._backoff_s(1000) <= 1.0 for _ in range(200))
-
-
 async def test_a_watch_says_which_log_its_offset_counts_in() -> None:
     log = ScriptedLog(
         [Snapshot(5, "one"), Snapshot(2, "other")],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from drover.connector import SourceBatch
+from drover.connector import RetriableError, SourceBatch
 from drover.connector.error_settings import ErrorSettings
 from drover.dataplane import embedded
 from drover.errors import DataLossError, Reason
@@ -387,3 +387,29 @@ def test_a_paused_task_runs_without_work(world: World) -> None:
     assert world.scheduler.woken == 1
     assert runner.run_once() == 0
     assert world.record_count == 1
+
+
+def test_a_retriable_write_is_made_again_for_the_same_batch(world: World) -> None:
+    _fill(world)
+
+    def refuse() -> None:
+        raise RetriableError("the other side is busy")
+
+    Writer.faults[:] = [refuse, refuse]
+    runner = world.sink(**{"errors.retry.timeout": "60000"})
+    assert [runner.run_once() for _ in range(2)] == [0.3, 0.6]
+    assert world.kinds == []
+    assert runner.run_once() is None
+    assert [offset for _, offset, _ in Writer.written] == [0, 1, 2]
+    assert world.kinds == ["commit_offsets"]
+
+
+def test_without_a_time_to_retry_it_fails_the_task(world: World) -> None:
+    _fill(world)
+
+    def refuse() -> None:
+        raise RetriableError("the other side is busy")
+
+    Writer.faults[:] = [refuse]
+    assert world.sink().run_once() is None
+    assert world.kinds == ["task_failed"]

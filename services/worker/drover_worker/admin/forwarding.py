@@ -12,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 import structlog
 from google.protobuf.message import DecodeError, Message
 
+from drover.backoff import Backoff
 from drover.client.worker import WorkerClient
 from drover.errors import (
     DeadlineExceededError,
@@ -127,7 +128,7 @@ class RequestForwarder:
             DroverError: The call's own; DEADLINE_EXCEEDED with the stage when time ran out;
                 DRAINING when this worker shuts down; NOT_LEADER or NOT_OWNER after too many hops.
         """
-        pause_s = _RETRY_FIRST_S
+        backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
         last_error = ""
         while True:
             if not call.deadline.remaining_s():
@@ -140,8 +141,7 @@ class RequestForwarder:
                     raise
                 last_error = error.message
                 _log.info("a call looks for its worker again", call=method.name, why=last_error)
-            await asyncio.sleep(min(pause_s, call.deadline.remaining_s()))
-            pause_s = min(pause_s * 2, _RETRY_MAX_S)
+            await asyncio.sleep(min(backoff.next_pause_s(), call.deadline.remaining_s()))
 
     async def forward(
         self,

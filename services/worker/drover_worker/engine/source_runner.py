@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from drover.backoff import Backoff
 from drover.connector import SourceBatch, SourceTask, SourceTaskContext
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import PARTITIONER_KEYLESS, POLL_INTERVAL_MS, TOPIC_PARTITIONS
@@ -40,7 +41,10 @@ class SourceRunner(TaskRunner):
         self._writer: TopicWriter
         #: The batch that is not written yet; the task is polled again only after that.
         self._polled: _Polled | None = None
-        self._idle_pause_s = 0.0
+        first_s = self._config[POLL_INTERVAL_MS] / 1000
+        longest_s = max(first_s, tools.limits.idle_poll_ms / 1000)
+        #: Longer from one empty poll to the next.
+        self._idle = Backoff(first_s, longest_s)
 
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         self._polled = None
@@ -64,8 +68,8 @@ class SourceRunner(TaskRunner):
             started_s = time.monotonic()
             batch = self._poll()
             if batch is None or self.over:
-                return self._idle_pause()
-            self._idle_pause_s = 0.0
+                return self._idle.next_pause_s()
+            self._idle.reset()
             self._polled = _Polled(self._outgoing(batch), source_offsets(batch.offsets), started_s)
         return self._write(self._polled)
 
@@ -110,10 +114,3 @@ class SourceRunner(TaskRunner):
             return 0
         self._commit(receipt.uncommitted, committed)
         return None
-
-    def _idle_pause(self) -> float:
-        """Longer from one empty poll to the next, up to the limit."""
-        first_s = self._config[POLL_INTERVAL_MS] / 1000
-        longest_s = max(first_s, self._tools.limits.idle_poll_ms / 1000)
-        self._idle_pause_s = min(max(self._idle_pause_s * 2, first_s), longest_s)
-        return self._idle_pause_s

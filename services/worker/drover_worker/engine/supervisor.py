@@ -20,13 +20,14 @@ from enum import StrEnum
 import structlog
 
 from drover.api.engine.v1 import engine_pb2
+from drover.backoff import Backoff
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
 from drover_worker.engine.child import EngineChild, write_to_stderr
 from drover_worker.engine.log_lines import as_logged
 from drover_worker.engine.settings import LASTING_EXIT_CODES, EngineSettings, ExitCode
 
-_BACKOFF_FIRST_MS = 200
-_BACKOFF_MAX_MS = 30_000
+_BACKOFF_FIRST_S = 0.2
+_BACKOFF_MAX_S = 30.0
 #: An engine that was ready this long resets the back-off.
 _SOUND_AFTER_S = 60.0
 #: Over the plugins' stop limit: for Spark to end in good order.
@@ -212,7 +213,7 @@ class EngineSupervisor:
 
     async def _run(self) -> None:
         """One engine after the other, until ``close``."""
-        backoff_ms = _BACKOFF_FIRST_MS
+        backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S)
         loop = asyncio.get_running_loop()
         while True:
             started_s = loop.time()
@@ -227,10 +228,9 @@ class EngineSupervisor:
                 break
             self._state = EngineState.BACKING_OFF
             if ended.requested or loop.time() - started_s > _SOUND_AFTER_S:
-                backoff_ms = _BACKOFF_FIRST_MS
+                backoff.reset()
             if not ended.requested:
-                await asyncio.sleep(backoff_ms / 1000)
-                backoff_ms = min(backoff_ms * 2, _BACKOFF_MAX_MS)
+                await asyncio.sleep(backoff.next_pause_s())
         self._state = EngineState.STOPPED
 
     async def _live_once(self) -> EngineExit:

@@ -13,6 +13,7 @@ import structlog
 from pyspark.sql import SparkSession
 
 from drover.api.engine.v1 import engine_pb2
+from drover.backoff import Backoff
 from drover.codec.common import encode_task_id
 from drover.connector import RetriableError, SinkTask, SourceTask
 from drover.connector.connector import Connector
@@ -38,6 +39,7 @@ from drover_worker.engine.topic_watcher import TopicWatcher
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _RETRIABLE_FIRST_S = 0.3
+_DAY_S = 86_400.0
 #: Topics in one report of a task's progress, and those that wait for the next ones. Of more than
 #: that a topic is reported once records of it move again.
 _REPORT_TOPICS_MAX = 1_000
@@ -93,7 +95,7 @@ class TaskRunner(ABC):
         self._stopping = False
         self._instance: SourceTask | SinkTask | None = None
         self._restart_wanted = False
-        self._retry_s = _RETRY_FIRST_S
+        self._retries = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
         self._deadline: float | None = None
         self._deadline_what = ""
         self._deadline_limit_ms = 0
@@ -122,6 +124,9 @@ class TaskRunner(ABC):
             record_bytes_max=tools.plane.record_bytes_max,
         )
         self._error_rate = ErrorRate(self._path.errors)
+        longest_ms = self._path.errors.retry_delay_max_ms
+        longest_s = longest_ms / 1000 if longest_ms >= 0 else _DAY_S
+        self._call_retries = Backoff(min(_RETRIABLE_FIRST_S, longest_s), longest_s)
         #: When the first of the retries in a row was that go on now; None when none does.
         self._retrying_since_s: float | None = None
 
@@ -285,7 +290,7 @@ class TaskRunner(ABC):
         Raises:
             TooManyErrorsError: More of the records failed than errors.max.rate allows.
         """
-        self._retry_s = _RETRY_FIRST_S
+        self._retries.reset()
         self._retrying_since_s = None
         with self._lock:
             self._counts = total((self._counts, report))
@@ -323,8 +328,7 @@ class TaskRunner(ABC):
             self._end_fenced()
             return None
         if fault is StorageFault.UNAVAILABLE:
-            wait_s = self._retry_s
-            self._retry_s = min(self._retry_s * 2, _RETRY_MAX_S)
+            wait_s = self._retries.next_pause_s()
             log.warning(
                 "a batch waits for the store", error=error_text(error)[:500], pause_s=wait_s
             )
@@ -343,15 +347,14 @@ class TaskRunner(ABC):
         errors, now_s = self._path.errors, time.monotonic()
         since_s = self._retrying_since_s
         if since_s is None:
-            self._retry_s = _RETRIABLE_FIRST_S
+            self._call_retries.reset()
             self._retrying_since_s = since_s = now_s
         left_s = errors.retry_timeout_ms / 1000 - (now_s - since_s)
         if errors.retry_timeout_ms >= 0 and left_s <= 0:
             return None
-        pause_s = min(self._retry_s, errors.retry_delay_max_ms / 1000)
+        pause_s = self._call_retries.next_pause_s()
         if errors.retry_timeout_ms >= 0:
             pause_s = min(pause_s, left_s)
-        self._retry_s *= 2
         log.warning("a call is made again", error=error_text(error)[:500], pause_s=pause_s)
         return pause_s
 
