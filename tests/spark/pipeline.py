@@ -57,7 +57,6 @@ class RunningSource:
             creation=TopicCreation(TopicRule(self.partition_count)),
             spread_keyless=self.spread_keyless,
         )
-        self._path.begin_pass()
         outgoing = OutgoingBatch(*self._path.source_batch(batch), destination)
         receipt = self._writer.write(outgoing, source_offsets(batch.offsets))
         self.report = self._path.report(read_count=receipt.record_count)

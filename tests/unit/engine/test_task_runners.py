@@ -266,6 +266,19 @@ def test_a_source_counts_what_its_transforms_drop(world: World) -> None:
     assert world.record_count == 0
 
 
+def test_a_batch_that_waits_for_the_store_is_counted_once_it_is_there(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = world.source(**{"transforms": "none", "transforms.none.type": "Filter"})
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, "publish", lambda *_: unavailable())
+        assert runner.run_once() == 0.1
+    runner.run_once()
+    progress = runner.progress()
+    assert progress is not None
+    assert (progress.counts.read_count, progress.counts.filtered_count) == (1, 1)
+
+
 def test_a_task_that_loses_too_many_records_fails(world: World) -> None:
     rate = ErrorRate(ErrorSettings.of(world.parsed(**{"errors.max.rate": "0.1"})))
     rate.add(PassReport(read_count=99, skipped_count=99), 0.0)  # of so few nobody can tell

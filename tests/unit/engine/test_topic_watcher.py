@@ -1,6 +1,7 @@
 """Idle sinks are woken when there is something to read, once, and not before."""
 
 import threading
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -8,9 +9,10 @@ import pytest
 
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.payload import encode
+from drover.dataplane.plane import PartitionKey
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import StagedBlob
-from drover.errors import Reason, UnavailableError
+from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover_worker.engine.topic_watcher import TopicWatcher
 from tests.support.waiting import wait_until
@@ -108,3 +110,24 @@ def test_a_store_that_fails_for_a_while_is_watched_again(
         TopicWatcher(EmbeddedPlane(store), interval_ms=5).wait(waiter.wake, {("a", 0): 0}, {})
         assert failed.wait(10)
     wait_until(lambda: waiter.count, describe="the wake")
+
+
+class Unreadable(EmbeddedPlane):
+    """Refuses to say anything of the topic "secret"."""
+
+    def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        if any(topic == "secret" for topic, _ in partitions):
+            raise FailedPreconditionError(Reason.STORAGE_MISCONFIGURED, "not authorised")
+        return super().end_offsets(partitions)
+
+
+def test_a_topic_that_cannot_be_read_keeps_only_its_own_readers_waiting(
+    store: EmbeddedStore,
+) -> None:
+    _publish(store, "a")
+    watcher = TopicWatcher(Unreadable(store), interval_ms=5)
+    refused, other = Waiter(), Waiter()
+    watcher.wait(refused.wake, {("secret", 0): 0}, {})
+    watcher.wait(other.wake, {("a", 0): 0}, {})
+    wait_until(lambda: other.count, describe="the other's wake")
+    assert refused.count == 0

@@ -142,6 +142,7 @@ class RecordPath:
 
     def source_batch(self, batch: SourceBatch) -> tuple[DataFrame | ArrowRows, ArrowFunction]:
         """The rows of a batch, and the function on executors that makes records of them."""
+        self.begin_pass()
         rows = self.rows_of(batch)
         if self._is_identity(structured=self._class.structured or batch.layout is not None) and (
             self._record_bytes_max is None or not self.errors.tolerate

@@ -94,7 +94,6 @@ class SourceRunner(TaskRunner):
     def _write(self, polled: _Polled) -> float | None:
         # when it fails the task object has moved on already: it starts again from the offsets
         self._restart_wanted = True
-        self._path.begin_pass()
         try:
             with self._spark_jobs():
                 receipt = self._writer.write(polled.batch, polled.offsets)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from drover.dataplane.plane import DataPlane, PartitionKey
-from drover.errors import DroverError
+from drover.errors import DroverError, UnavailableError
 
 #: How often a store that cannot be read is tried again.
 _RETRY_S = 1.0
@@ -95,7 +95,8 @@ class TopicWatcher:
         try:
             return self._due(waiting), None
         except DroverError as error:
-            if len(waiting) == 1:
+            # brokers that are away are away for all: each question would wait for them
+            if len(waiting) == 1 or isinstance(error, UnavailableError):
                 return [], error
             found: list[Callable[[], None]] = []
             last = error
