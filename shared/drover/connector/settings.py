@@ -31,6 +31,7 @@ TOPICS_REGEX = "topics.regex"
 BATCH_MAX_RECORDS = "batch.max.records"
 BATCH_MAX_BYTES = "batch.max.bytes"
 POLL_INTERVAL_MS = "poll.interval.ms"
+RATE_MAX_RECORDS = "rate.max.records"
 PARTITIONER_KEYLESS = "partitioner.keyless"
 
 _MIB = 1024 * 1024
@@ -105,6 +106,16 @@ _COMMON = ConfigDef(
         group="Batches",
         documentation="About how many bytes one batch carries at most; one record always fits.",
         validator=InRange(1024),
+    ),
+    ConfigKey(
+        RATE_MAX_RECORDS,
+        ConfigType.INT,
+        default=0,
+        importance=Importance.LOW,
+        group="Batches",
+        documentation="At most so many records a second go through each task, on average; 0 for "
+        "no limit.",
+        validator=InRange(0),
     ),
     ConfigKey(
         POLL_INTERVAL_MS,
@@ -254,6 +265,7 @@ __all__ = [
     "NAME",
     "PARTITIONER_KEYLESS",
     "POLL_INTERVAL_MS",
+    "RATE_MAX_RECORDS",
     "TASKS_MAX",
     "TOPICS",
     "TOPICS_REGEX",

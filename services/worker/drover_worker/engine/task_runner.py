@@ -18,7 +18,7 @@ from drover.codec.common import encode_task_id
 from drover.connector import RetriableError, SinkTask, SourceTask
 from drover.connector.connector import Connector
 from drover.connector.record_settings import with_worker_converters
-from drover.connector.settings import task_config
+from drover.connector.settings import BATCH_MAX_RECORDS, RATE_MAX_RECORDS, task_config
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
@@ -29,6 +29,7 @@ from drover.rpc.logs import log_context
 from drover_worker.engine.answers import timed_out_message
 from drover_worker.engine.commits import Answer, TaskCommits
 from drover_worker.engine.error_rate import ErrorRate
+from drover_worker.engine.rate_limit import RateLimit
 from drover_worker.engine.record_path import RecordPath, encode_counts
 from drover_worker.engine.scheduler import Scheduler
 from drover_worker.engine.settings import EngineLimits
@@ -115,7 +116,10 @@ class TaskRunner(ABC):
         )
         config = with_worker_converters(spec.connector_config, tools.converters)
         merged = task_config(spec.connector_class, config, spec.own_config)
-        self._config: Mapping[str, Any] = merged
+        self._rate = RateLimit(merged[RATE_MAX_RECORDS])
+        # what plugins and plans go by
+        batch_max = self._rate.batch_max(merged[BATCH_MAX_RECORDS])
+        self._config: Mapping[str, Any] = {**merged, BATCH_MAX_RECORDS: batch_max}
         self._path = RecordPath(
             spec.connector_class,
             merged,
@@ -180,8 +184,9 @@ class TaskRunner(ABC):
                 if self._restart_wanted:
                     self._restart()
                 # woken by the answer to a commit, however long the coordinator is away
-                waits = self.stopping or not self._commits.settle()
-                pause_s = None if waits else self._run_batch()
+                if self.stopping or not self._commits.settle():
+                    return None
+                pause_s = self._rate.pause_s(time.monotonic()) or self._run_batch()
             except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
                 return self._after_error(error)
             finally:
@@ -299,6 +304,7 @@ class TaskRunner(ABC):
                 if len(self._moved_topics) < _WAITING_TOPICS_MAX:
                     self._moved_topics[topic] = None
             self._last_batch_ms = round((time.monotonic() - started_s) * 1000)
+        self._rate.moved(report.read_count, started_s)
         self._error_rate.add(report, time.monotonic())
 
     def _make_instance(self, committed: Sequence[CommittedOffset]) -> None:
