@@ -57,3 +57,21 @@ def test_the_library_does_not_drag_spark_along() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert ended.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "package",
+    ["drover.cli.main", "drover_coordinator", "drover_config_store", "drover_status_store"],
+)
+def test_the_command_and_the_control_services_need_neither_arrow_nor_spark(package: str) -> None:
+    """They are installed without what executors need."""
+    program = (
+        "import sys, importlib, pkgutil\n"
+        "for name in ('pyspark', 'pyarrow', 'pandas', 'numpy', 'orjson', 'fastavro'):\n"
+        "    sys.modules[name] = None\n"
+        f"found = importlib.import_module({package!r})\n"
+        "for each in pkgutil.walk_packages(getattr(found, '__path__', []), found.__name__ + '.'):\n"
+        "    if not each.name.endswith('__main__'):\n"
+        "        importlib.import_module(each.name)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -62,6 +62,7 @@ async def test_the_commands_of_the_page_work(
         (definitions / definition.name).write_text(text)
     env = {
         "DROVER_ADDRESS": unharmed.cluster.workers[0],
+        "COLUMNS": "160",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     wanted = steps(page)
@@ -74,7 +75,8 @@ async def test_the_commands_of_the_page_work(
                 continue
 
             async def prints(command: str = real, shown: str = shown) -> bool:
-                return await run("bash", "-c", f"{command} || true", env=env) == shown
+                printed = await run("bash", "-c", f"{command} || true", env=env)
+                return [line.rstrip() for line in printed.splitlines()] == shown.splitlines()
 
             await wait_until_async(prints, timeout_s=COMMAND_TIMEOUT_S, describe=command)
     finally:

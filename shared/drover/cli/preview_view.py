@@ -1,5 +1,6 @@
 """How a preview is shown: a table for each step."""
 
+import datetime
 import json
 from collections.abc import Iterator, Sequence
 
@@ -9,7 +10,10 @@ from rich.text import Text
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow
 from drover.cli.console import plain
 
-_CELL_MAX_LENGTH = 60
+_CELL_MAX_LENGTH = 100
+#: As in drover.record.schemaless, whose package needs more than the command has installed.
+_TAG = "\u0000drover"
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _COLUMNS_MAX = 20
 
 
@@ -78,14 +82,29 @@ def _object(record: PreviewedRecord) -> dict[str, object] | None:
 
 def _cells(record: PreviewedRecord, fields: Sequence[str]) -> list[str]:
     if not fields:
-        return [_short(record.value) if record.HasField("value") else "null"]
+        return [_short(_without_schema(record)) if record.HasField("value") else "null"]
     value = _object(record) or {}
     return ["" if value.get(name) is None else _cell(value[name]) for name in fields]
 
 
+def _without_schema(record: PreviewedRecord) -> str:
+    """A value's text; of an envelope the payload, as the schema fills the line."""
+    value = _object(record)
+    if value is None or list(value) != ["schema", "payload"]:
+        return record.value
+    payload = json.dumps(value["payload"], ensure_ascii=False, separators=(",", ":"))
+    return f'{{"schema":…,"payload":{payload}}}'
+
+
+def _as_time(milliseconds: str) -> str:
+    moment = _EPOCH + datetime.timedelta(milliseconds=int(milliseconds))
+    return moment.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+
+
 def _cell(value: object) -> str:
-    if isinstance(value, dict) and list(value) == ["\u0000drover"]:
-        return _short(str(value["\u0000drover"][1]))
+    if isinstance(value, dict) and list(value) == [_TAG]:
+        kind, text = value[_TAG]
+        return _short(_as_time(text) if kind == "timestamp" else str(text))
     return _short(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
 

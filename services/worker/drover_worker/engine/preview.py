@@ -22,7 +22,7 @@ from drover.model.ids import TaskId, Term
 from drover.pipeline.failures import place_of
 from drover.pipeline.step import Step
 from drover.record import schemaless
-from drover.record.batch import ERROR, HEADERS, KEY, TOPIC, VALUE
+from drover.record.batch import ERROR, HEADERS, KEY, OFFSET, ORIGIN, TOPIC, VALUE
 from drover.record.schema import is_schemaless
 from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.plugins import PluginRegistry
@@ -76,11 +76,11 @@ def preview(
         route, batches = layout_route, _source_rows(batch)
     answer.steps.extend((READ, *(step.name for step in route.shown), WRITE))
     started_s = time.monotonic()
-    for record in islice(_single(route.prepare, batches), row_count):
+    for number, record in enumerate(islice(_single(route.prepare, batches), row_count)):
         if time.monotonic() - started_s > _TIME_S:
             answer.truncated = True
             break
-        answer.rows.append(_row(record, route))
+        answer.rows.append(_row(record, route, number))
     if not answer.rows and not answer.notes:
         answer.notes.append("there is no record to read now")
     return answer
@@ -172,8 +172,9 @@ def _single(
                 yield records.slice(row, 1)
 
 
-def _row(record: pa.RecordBatch, route: Route) -> preview_pb2.PreviewedRow:
-    row = preview_pb2.PreviewedRow(place=place_of(record))
+def _row(record: pa.RecordBatch, route: Route, number: int) -> preview_pb2.PreviewedRow:
+    named = ORIGIN in record.schema.names or record.column(OFFSET).null_count == 0
+    row = preview_pb2.PreviewedRow(place=place_of(record) if named else f"row {number + 1}")
     fault = record.column(ERROR)[0].as_py() if ERROR in record.schema.names else None
     if fault is not None:
         row.failed_step, row.error = READ, fault
