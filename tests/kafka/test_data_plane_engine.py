@@ -241,18 +241,44 @@ async def test_a_source_is_not_polled_again_before_its_offsets_are_committed(flo
     await flow.stop()
 
 
-async def test_a_converter_that_would_make_other_bytes_fails_what_has_it(flow: Flow) -> None:
+async def test_lines_cross_a_topic_as_json_and_what_is_no_json_is_a_dead_letter(
+    flow: Flow, kafka: Kafka
+) -> None:
     json_converter = "org.apache.kafka.connect.json.JsonConverter"
+    flow.grow(100)
+    await flow.start("source", value_converter=json_converter)
+    await wait_until_async(
+        lambda: len(flow.records()) == 100, timeout_s=CALL_TIMEOUT_S, describe=flow.failures
+    )
+    assert json.loads(flow.records()[0]) == {
+        "schema": {"type": "string", "optional": True},
+        "payload": "line 0",
+    }
+    produce(kafka.bootstrap, flow.topic, [(b"k", b"{broken")])
+    dead = Flow(flow.engine, kafka.bootstrap, flow.source.parent, f"{flow.topic}-dead-")
+    await flow.start(
+        "sink",
+        value_converter=json_converter,
+        errors_tolerance="all",
+        errors_deadletterqueue_topic_name=dead.topic,
+        errors_deadletterqueue_topic_replication_factor="1",
+    )
+    await flow.wait_until_equal()
+    await wait_until_async(
+        lambda: dead.records() == [b"{broken"], timeout_s=CALL_TIMEOUT_S, describe=flow.failures
+    )
+    await flow.stop()
+    assert flow.failures() == []
+
+
+async def test_a_topic_that_the_cluster_keeps_itself_in_is_refused(flow: Flow) -> None:
+    flow.topic = flow.storage.topics.config
+    flow.grow(1)
     for kind in ("source", "sink"):
-        answers = [
-            await flow.start(kind, value_converter=json_converter),
-            await flow.engine.start_connector(
-                flow.name(kind), **flow.config(kind), value_converter=json_converter
-            ),
-        ]
-        for answer in answers:
-            assert "value.converter must be StringConverter" in answer.failure.message
-            assert json_converter in answer.failure.message
+        await flow.start(kind)
+    await wait_until_async(lambda: len(flow.failures()) == 2, timeout_s=CALL_TIMEOUT_S)
+    for failure in flow.failures():
+        assert f"the topic {flow.topic} is one that Drover keeps itself in" in failure
 
 
 # -- deaths ----------------------------------------------------------------------------------
