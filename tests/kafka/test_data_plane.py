@@ -15,7 +15,6 @@ from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.partitioner import partition_for_key
 from drover.dataplane.payload import FrameError
-from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.errors import DataLossError, InvalidArgumentError, OutOfRangeError
 from drover_worker.engine.topic_watcher import TopicWatcher
@@ -62,15 +61,15 @@ def test_a_record_keeps_all_that_it_has(kafka: Kafka, topic: Topic) -> None:
 
 def test_a_missing_topic_is_made_and_one_that_is_there_left_alone(topic: Topic) -> None:
     assert topic.plane.partition_counts([topic.name]) == {}
-    topic.write({"value": [b"v"]}, creation=TopicCreation(TopicRule(3)))
+    topic.write({"value": [b"v"]}, partition_count=3)
     wait_until(lambda: topic.plane.partition_counts([topic.name]) == {topic.name: 3})
-    topic.write({"value": [b"v"]}, creation=TopicCreation(TopicRule(5)))
+    topic.write({"value": [b"v"]}, partition_count=5)
     assert KafkaPlane(topic.storage).partition_counts([topic.name]) == {topic.name: 3}
 
 
 def test_a_given_partition_wins_then_the_key_as_in_java_then_the_first(topic: Topic) -> None:
     keys = [b"%d" % number for number in range(50)]
-    topic.write({"key": keys, "value": keys}, creation=TopicCreation(TopicRule(4)))
+    topic.write({"key": keys, "value": keys}, partition_count=4)
     for row in topic.rows(0, 1, 2, 3):
         assert row["partition"] == partition_for_key(row["key"], 4)
     columns = {
@@ -100,7 +99,7 @@ def test_a_batch_tells_which_topics_its_records_name(topic: Topic) -> None:
 
 def test_keyless_records_are_spread_evenly_where_that_is_asked_for(topic: Topic) -> None:
     values = [b"%05d" % number for number in range(1_000)]
-    topic.write({"value": values}, creation=TopicCreation(TopicRule(4)), spread_keyless=True)
+    topic.write({"value": values}, partition_count=4, spread_keyless=True)
     shares = [topic.values(partition) for partition in range(4)]
     assert [len(share) for share in shares] == [250] * 4
     assert all(share == sorted(share) for share in shares)
@@ -300,7 +299,7 @@ def _note(woken: list[str], what: str) -> Callable[[], None]:
 
 
 def test_all_idle_readers_share_one_request(topic: Topic, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic.write({"value": [b"v"] * 3}, creation=TopicCreation(TopicRule(4)), spread_keyless=True)
+    topic.write({"value": [b"v"] * 3}, partition_count=4, spread_keyless=True)
     ends = topic.plane.end_offsets(_keys(topic, 4))
     assert sum(ends.values()) == 3
     admin = topic.plane._client.admin

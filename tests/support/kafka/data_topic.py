@@ -9,6 +9,7 @@ import pyarrow as pa
 from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.kafka.reading import KafkaRangeReader
+from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.log.storage import KafkaStorage
 
@@ -33,9 +34,14 @@ class Topic:
         )
         return cls(name, storage, KafkaPlane(storage))
 
-    def write(self, columns: Mapping[str, Any], **options: Any) -> int:
-        """Produce a batch; how many records there were."""
-        producer = RecordProducer(self.storage, **{"topic": self.name, **options})
+    def write(self, columns: Mapping[str, Any], *, partition_count: int = 1, **options: Any) -> int:
+        """Produce a batch, to a topic of that many partitions if it has to be made.
+
+        Returns:
+            How many records there were.
+        """
+        creation = TopicCreation(TopicRule(partition_count))
+        producer = RecordProducer(self.storage, topic=self.name, creation=creation, **options)
         (answer,) = producer(iter([pa.RecordBatch.from_pydict(dict(columns))]))
         return int(answer.column("record_count")[0].as_py())
 
