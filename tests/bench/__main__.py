@@ -12,6 +12,7 @@ from tests.bench import (
     joins,
     kafka_connectors,
     kafka_copy,
+    rows_job,
     status_writes,
 )
 from tests.bench.figure import Figure
@@ -25,6 +26,7 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "config-load": config_load.figures,
     "status-store": status_writes.figures,
     "cluster": cluster.figures,
+    "rows-job": rows_job.figures,
     "kafka-copy": kafka_copy.figures,
     "kafka-connectors": kafka_connectors.figures,
 }
