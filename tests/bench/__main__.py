@@ -28,13 +28,14 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "cluster": cluster.figures,
     "rows-job": rows_job.figures,
     "kafka-copy": kafka_copy.figures,
+    "kafka-json": kafka_copy.json_figures,
     "kafka-connectors": kafka_connectors.figures,
 }
 #: Names for several parts.
 SETS = {
     "coordinator": ("joins", "heartbeats", "fail-over"),
     "config-store": ("config-seen", "config-load"),
-    "kafka": ("kafka-copy", "kafka-connectors"),
+    "kafka": ("kafka-copy", "kafka-json", "kafka-connectors"),
 }
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.kafka_connectors import connectors_a_second
-from tests.bench.kafka_copy import in_turn
+from tests.bench.kafka_copy import JSON, TEXT, in_turn
 from tests.bench.kafka_sides import Side, connect_side, drover_side
 from tests.bench.running import write_lines
 from tests.support.kafka.choice import Kafka
@@ -48,8 +48,9 @@ async def test_both_sides_copy_a_file_and_run_connectors(
 
 
 async def assert_measured(bootstrap: str, source: Path, empty: Path, *sides: Side) -> None:
-    for rates in await in_turn(sides, bootstrap, source, line_count=LINE_COUNT, rounds=0):
-        assert rates == [], "the round that warms up does not count"
+    for job in (TEXT, JSON):
+        rates = await in_turn(sides, job, bootstrap, source, line_count=LINE_COUNT, rounds=0)
+        assert not any(rates), "the round that warms up does not count"
     for side in sides:
         assert await connectors_a_second(side, empty, 2) > 0
         assert await side.running_count() == 2

@@ -22,6 +22,10 @@ from drover_worker.engine.settings import EngineSettings, ExitCode
 
 _GATEWAY_TIMEOUT_S = 120.0
 _GATEWAY_POLL_S = 0.02
+#: What Spark puts behind the folder of its Unix sockets: "/.", a UUID and ".sock".
+_SOCKET_NAME_BYTES = 43
+#: The least that a system takes as the path of a Unix socket (macOS; Linux takes 107).
+_SOCKET_PATH_BYTES_MAX = 103
 _TEXT_PATTERN = "%d{HH:mm:ss} spark %p %c{1}: %m%n%ex"
 #: An event as structlog writes it.
 _JSON_PATTERN = (
@@ -163,6 +167,9 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
         conf["spark.python.daemon.module"] = "drover_worker.engine.python_daemon"
         # the JVM mostly plans and waits: threads of its own for garbage would take cores away
         conf["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
+        if len(os.fsencode(directory)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_BYTES_MAX:
+            conf["spark.python.unix.domain.socket.enabled"] = "true"
+            conf["spark.python.unix.domain.socket.dir"] = str(directory)
     else:
         # executors here have the engine's environment; elsewhere they have to be told
         conf[f"spark.executorEnv.{ROOTS_VARIABLE}"] = settings.file_roots or ","

@@ -1,0 +1,47 @@
+"""Spark's settings for an engine."""
+
+import socket
+import tempfile
+import uuid
+from pathlib import Path
+
+from drover.log.storage import EmbeddedStorage
+from drover_worker.engine.session import spark_conf
+from drover_worker.engine.settings import EngineSettings
+
+ENABLED = "spark.python.unix.domain.socket.enabled"
+FOLDER = "spark.python.unix.domain.socket.dir"
+STORAGE = EmbeddedStorage(Path("/nowhere"))
+
+
+def folder_of(length: int) -> Path:
+    return Path("/" + "d" * (length - 1))
+
+
+def test_python_workers_of_this_machine_talk_through_unix_sockets() -> None:
+    conf = spark_conf(EngineSettings(storage=STORAGE), Path("/tmp/engine"))
+    assert (conf[ENABLED], conf[FOLDER]) == ("true", "/tmp/engine")
+
+
+def test_a_folder_whose_sockets_would_have_too_long_a_path_has_none() -> None:
+    settings = EngineSettings(storage=STORAGE)
+    assert ENABLED in spark_conf(settings, folder_of(60))
+    assert ENABLED not in spark_conf(settings, folder_of(61))
+
+
+def test_the_longest_folder_takes_a_socket_of_sparks_name() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as parent:
+        folder = Path(parent) / ("d" * (60 - len(parent) - 1))
+        folder.mkdir()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
+            server.bind(str(folder / f".{uuid.uuid4()}.sock"))
+
+
+def test_executors_of_other_machines_have_none() -> None:
+    settings = EngineSettings(storage=STORAGE, spark_master="spark://elsewhere:7077")
+    assert ENABLED not in spark_conf(settings, Path("/tmp/engine"))
+
+
+def test_a_users_setting_wins() -> None:
+    settings = EngineSettings(storage=STORAGE, spark_conf={ENABLED: "false"})
+    assert spark_conf(settings, Path("/tmp/engine"))[ENABLED] == "false"
