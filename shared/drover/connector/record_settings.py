@@ -3,24 +3,42 @@
 from collections.abc import Mapping
 from typing import Any
 
-from drover.config.config_def import ConfigDef
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.validators import OneOf
 from drover.convert.converter import Converter
 from drover.convert.registry import CONVERTERS, build_converter, converter_config_def
 from drover.convert.unchanged import UnchangedConverter
+from drover.pipeline.schema_change import SchemaChange
 from drover.transform.chain import chain_config_def
 
 KEY_CONVERTER = "key.converter"
 VALUE_CONVERTER = "value.converter"
 HEADER_CONVERTER = "header.converter"
+SCHEMA_CHANGE = "schema.change"
 CONVERTER_SETTINGS = (KEY_CONVERTER, VALUE_CONVERTER, HEADER_CONVERTER)
 
 #: Converters that leave the bytes of records as they are that nobody looks into.
 _TRANSPARENT = frozenset({"StringConverter", "ByteArrayConverter", "SimpleHeaderConverter"})
 
 
+_SCHEMA_CHANGE = ConfigDef(
+    ConfigKey(
+        SCHEMA_CHANGE,
+        ConfigType.STRING,
+        default=str(SchemaChange.EVOLVE),
+        group="Records",
+        documentation="What happens to a record whose value has another schema than its topic's "
+        "first one in this run of the task, as it comes to the transforms: it passes (evolve), it "
+        "is an error (freeze), it is left out (discard_row), or its new columns are "
+        "(discard_value).",
+        validator=OneOf(*SchemaChange),
+    )
+)
+
+
 def record_config_def(raw: Mapping[str, str | None]) -> ConfigDef:
     """The settings of the converters and transforms that a config names."""
-    definition = ConfigDef()
+    definition = _SCHEMA_CHANGE
     for setting in CONVERTER_SETTINGS:
         definition |= converter_config_def(setting, raw)
     return definition | chain_config_def(raw)

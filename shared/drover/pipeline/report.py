@@ -39,7 +39,7 @@ class PassReport:
 
     read_count: int = 0
     written_count: int = 0
-    #: Dropped by transforms.
+    #: Dropped by transforms, or by schema.change.
     filtered_count: int = 0
     #: Failed, and written to the dead letter queue.
     dead_lettered_count: int = 0
@@ -49,6 +49,8 @@ class PassReport:
     failures: list[Failure] = field(default_factory=list)
     #: What the writer of dead letters returned.
     dead_letter_rows: Sequence[Mapping[str, Any]] = ()
+    #: What schema.change discarded, by topic: the first change of each.
+    schema_changes: dict[str, str] = field(default_factory=dict)
 
     @property
     def failed_count(self) -> int:
@@ -71,6 +73,7 @@ def total(reports: Iterable[PassReport]) -> PassReport:
         found.filtered_count += each.filtered_count
         found.dead_lettered_count += each.dead_lettered_count
         found.skipped_count += each.skipped_count
+        found.schema_changes = each.schema_changes | found.schema_changes
         for failure in each.failures:
             found.add_failure(failure)
         rows += each.dead_letter_rows

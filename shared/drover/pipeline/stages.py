@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from drover.pipeline.failures import FailTask, Policy, RecordFailedError, StepFailedError
 from drover.pipeline.report import PassReport
+from drover.pipeline.schema_change import KeepSchema
 from drover.pipeline.step import Step
 from drover.record.batch import ERROR
 from drover.record.errors import StageError
@@ -59,6 +60,10 @@ class Pipeline:
             for records in self.prepare(batch) if self.prepare is not None else (batch,):
                 report.read_count += records.num_rows
                 yield from self._run_records(records, report)
+        for stage in self.stages:
+            for step in stage.steps:
+                if isinstance(step, KeepSchema):
+                    report.schema_changes |= step.changes
 
     def _run_records(self, records: pa.RecordBatch, report: PassReport) -> Iterator[pa.RecordBatch]:
         for part, fault in _unreadable_apart(records):

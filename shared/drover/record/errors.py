@@ -18,7 +18,9 @@ class SchemaError(RecordError):
 
 
 class ErrorStage(StrEnum):
-    """Where a record failed, in Kafka Connect's words (the header ``__connect.errors.stage``)."""
+    """Where a record failed (the header ``__connect.errors.stage``), in Kafka Connect's words but
+    for SCHEMA_CHANGE, which it does not have.
+    """
 
     TASK_POLL = "TASK_POLL"
     TRANSFORMATION = "TRANSFORMATION"
@@ -27,6 +29,7 @@ class ErrorStage(StrEnum):
     HEADER_CONVERTER = "HEADER_CONVERTER"
     KAFKA_PRODUCE = "KAFKA_PRODUCE"
     TASK_PUT = "TASK_PUT"
+    SCHEMA_CHANGE = "SCHEMA_CHANGE"
 
 
 class StageError(RecordError):

@@ -16,6 +16,7 @@ from drover.connector.error_settings import ErrorSettings
 from drover.connector.record_settings import (
     HEADER_CONVERTER,
     KEY_CONVERTER,
+    SCHEMA_CHANGE,
     VALUE_CONVERTER,
     converter_of,
     passes_bytes,
@@ -47,8 +48,10 @@ from drover.pipeline import (
 )
 from drover.pipeline.layouts import RecordRows, SizeLimit, TopicRows, topic_records
 from drover.pipeline.report import total
+from drover.pipeline.schema_change import SchemaChange
 from drover.pipeline.tracked import TrackedPipeline, TrackedRead
 from drover.transform.chain import build_chain
+from drover_worker.engine.known_schemas import KnownSchemas
 
 _REMEDY = (
     " (errors.tolerance=all leaves such records out, "
@@ -73,8 +76,8 @@ class _MergeReports(AccumulatorParam[dict[int, PassReport]]):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The steps of a batch one by one, for previews: ``shown`` are the transforms, ``before`` and
-    ``after`` convert.
+    """The steps of a batch one by one, for previews: ``shown`` are schema.change and the
+    transforms, ``before`` and ``after`` convert.
     """
 
     prepare: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
@@ -107,6 +110,7 @@ class RecordPath:
         self.errors = ErrorSettings.of(config)
         self._transforms = build_chain(config)
         self._accumulator: Accumulator[dict[int, PassReport]] | None = None
+        self._schemas = KnownSchemas(SchemaChange(config[SCHEMA_CHANGE]), task)
 
     def rows_of(self, batch: SourceBatch) -> DataFrame | ArrowRows:
         """The rows of a batch, on executors."""
@@ -118,12 +122,13 @@ class RecordPath:
         """The steps for a batch of a source."""
         layout = None if batch is None else batch.layout
         structured = self._class.structured or layout is not None
+        topic = None if batch is None else batch.topic
         return Route(
             prepare=layout or RecordRows(text=self._class.text),
             before=(),
-            shown=self._transforms,
+            shown=(*self._schemas.steps(topic), *self._transforms),
             after=self._to_topic(structured=structured),
-            default_topic=None if batch is None else batch.topic,
+            default_topic=topic,
         )
 
     def sink_route(self) -> Route:
@@ -136,7 +141,7 @@ class RecordPath:
             prepare=topic_records,
             # headers stay raw: no transform looks at their values
             before=(DecodeRecords(converters[0], converters[1]),),
-            shown=self._transforms,
+            shown=(*self._schemas.steps(None), *self._transforms),
             after=() if structured else to_bytes,
         )
 
@@ -148,6 +153,9 @@ class RecordPath:
             self._record_bytes_max is None or not self.errors.tolerate
         ):
             return rows, Pipeline()
+        if self._schemas.wants(batch.topic):
+            prepare = self.source_route(batch).prepare
+            self._schemas.learn_from_source(rows, batch.topic, prepare)
         route = self.source_route(batch)
         pipeline = source_pipeline(
             prepare=route.prepare,
@@ -161,6 +169,8 @@ class RecordPath:
         self, plane: DataPlane, plan: ReadPlan, dead_letters: DeadLetterWriter, first: int = 0
     ) -> SinkBatch:
         """A plan as the sink takes it; ``first`` numbers its groups of ranges in reports."""
+        if not self._is_identity(structured=self._class.structured):
+            self._learn(plane, plan)
         read = plane.rows(self._spark, plan)
         rows = self._sink_rows(read, dead_letters, first_number=first)
 
@@ -174,6 +184,14 @@ class RecordPath:
             ]
 
         return SinkBatch(rows, joined_ranges(plan), cut)
+
+    def _learn(self, plane: DataPlane, plan: ReadPlan) -> None:
+        ranges = tuple(each for each in plan.ranges if self._schemas.wants(each.topic))
+        if ranges:
+            topics = parts_of(ReadPlan(ranges), "topic")
+            rows = [plane.rows(self._spark, each) for each in topics]
+            route = self.sink_route()
+            self._schemas.learn_from_topics(rows, route.prepare, route.before)
 
     def _sink_rows(
         self, rows: ArrowRows, writer: DeadLetterWriter, *, first_number: int
@@ -206,6 +224,7 @@ class RecordPath:
         if not found:
             return PassReport(read_count=read_count, written_count=read_count)
         report = total(found[number] for number in sorted(found))
+        self._schemas.log_changes(report)
         self._log(report)
         return report
 

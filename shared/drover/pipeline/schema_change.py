@@ -1,0 +1,141 @@
+"""What happens to records whose value has another schema than those before (schema.change)."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.record.batch import TOPIC, VALUE, with_column
+from drover.record.errors import ErrorStage, StageError
+from drover.record.fitting import SchemaChangeError, fit
+
+#: Changes of a pass that are told, by topic.
+CHANGES_MAX = 100
+
+_FOUND = pa.schema([("topic", pa.string()), ("schema", pa.binary())])
+#: The columns of what FirstSchemas makes.
+FOUND_DDL = "topic string, schema binary"
+
+
+class SchemaChange(StrEnum):
+    """The settings' words; they are those of dlt and ingestr."""
+
+    EVOLVE = "evolve"
+    FREEZE = "freeze"
+    DISCARD_ROW = "discard_row"
+    DISCARD_VALUE = "discard_value"
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSchema:
+    """A step that gives the values of each topic the schema that is known of it.
+
+    Values that fit take it (see ``record.fitting``). Others are errors (FREEZE), are left out
+    (DISCARD_ROW), or lose what is new (DISCARD_VALUE). A topic that is not known takes the schema
+    of its first value here; so that all executors agree, ``known`` has the topics of the batch.
+    """
+
+    change: SchemaChange
+    known: dict[str, pa.Field] = field(default_factory=dict)
+    default_topic: str = ""
+    #: What was discarded, by topic: the first change of each.
+    changes: dict[str, str] = field(default_factory=dict)
+    name: str = "schema.change"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """See Step.
+
+        Raises:
+            StageError: of SCHEMA_CHANGE, for values that do not fit.
+        """
+        for topic, part in by_topic(batch, self.default_topic):
+            yield from self._keep(topic, part)
+
+    def _keep(self, topic: str, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        values, found = batch.column(VALUE), batch.schema.field(VALUE)
+        known = self.known.get(topic)
+        if known is None:
+            if values.null_count < len(values):
+                self.known[topic] = found
+            yield batch
+            return
+        try:
+            fitted = fit(known, found, values)
+        except SchemaChangeError as error:
+            if self.change is SchemaChange.FREEZE:
+                raise StageError(ErrorStage.SCHEMA_CHANGE, str(error)) from error
+            yield from self._discard(topic, batch, error)
+        else:
+            yield _with_values(batch, known, fitted)
+
+    def _discard(
+        self, topic: str, batch: pa.RecordBatch, error: SchemaChangeError
+    ) -> Iterator[pa.RecordBatch]:
+        if error.of_rows and batch.num_rows > 1:
+            half = batch.num_rows // 2
+            yield from self._keep(topic, batch.slice(0, half))
+            yield from self._keep(topic, batch.slice(half))
+            return
+        if len(self.changes) < CHANGES_MAX:
+            self.changes.setdefault(topic, str(error))
+        if self.change is SchemaChange.DISCARD_ROW:
+            return
+        known, found = self.known[topic], batch.schema.field(VALUE)
+        try:
+            fitted = fit(known, found, batch.column(VALUE), drop=True)
+        except SchemaChangeError as left:
+            raise StageError(ErrorStage.SCHEMA_CHANGE, str(left)) from left
+        yield _with_values(batch, known, fitted)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstSchemas:
+    """Finds the schema of each topic's first value, of ``topic_count`` topics if that is given; a
+    function for mapInArrow.
+    """
+
+    default_topic: str = ""
+    topic_count: int | None = None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of FOUND_DDL; see ``schemas_of``."""
+        found: dict[str, bytes] = {}
+        for batch in batches:
+            for topic, part in by_topic(batch, self.default_topic):
+                values = part.column(VALUE)
+                if topic not in found and values.null_count < len(values):
+                    schema = pa.schema([part.schema.field(VALUE)])
+                    found[topic] = schema.serialize().to_pybytes()
+            if len(found) == self.topic_count:
+                break
+        columns = {"topic": list(found), "schema": list(found.values())}
+        yield pa.RecordBatch.from_pydict(columns, schema=_FOUND)
+
+
+def schemas_of(rows: Iterable[tuple[str, bytes]]) -> Mapping[str, pa.Field]:
+    """The fields that FirstSchemas found, by topic; of several of one topic the first."""
+    found: dict[str, pa.Field] = {}
+    for topic, schema in rows:
+        found.setdefault(topic, pa.ipc.read_schema(pa.py_buffer(schema)).field(0))
+    return found
+
+
+def by_topic(batch: pa.RecordBatch, default_topic: str) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The batch cut into runs of one topic, in order."""
+    topics = batch.column(TOPIC).fill_null(default_topic)
+    if len(pc.unique(topics)) <= 1:
+        if len(topics):
+            yield topics[0].as_py(), batch
+        return
+    codes = np.asarray(topics.dictionary_encode().indices)
+    for start, end in pairwise([0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]):
+        yield topics[start].as_py(), batch.slice(start, end - start)
+
+
+def _with_values(batch: pa.RecordBatch, known: pa.Field, values: pa.Array) -> pa.RecordBatch:
+    # tombstones are nulls whatever the schema says
+    return with_column(batch, known.with_name(VALUE).with_nullable(True), values)
