@@ -151,6 +151,24 @@ class Collect(SinkConnector):
         return [{} for _ in range(max_tasks)]
 
 
+class CollectRowsTask(CollectTask):
+    """As CollectTask, with rows as JSON."""
+
+    def write(self, batch: SinkBatch) -> str:
+        for row in batch.frame.collect():
+            name = f"{row['topic']}-{row['partition']}-{row['offset']:08d}"
+            text = json.dumps(row["value"].asDict(recursive=True))
+            (self._directory / name).write_text(text)
+        return ""
+
+
+class CollectRows(Collect):
+    """Collects rows."""
+
+    structured = True
+    task_class = CollectRowsTask
+
+
 class RaisingConstructor(Counter):
     """Cannot be made."""
 

@@ -63,6 +63,40 @@ async def test_a_sink_writes_what_a_source_published_and_commits_it(
     await engine.stop_task("flow-in")
 
 
+async def test_a_frame_gets_records_of_one_schema_at_a_time(
+    engine: Harness, tmp_path: Path
+) -> None:
+    rows: list[dict[str, object]] = [
+        {"id": number, **({"city": "oslo"} if number in (3, 4, 6) else {})} for number in range(8)
+    ]
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{_enveloped(row)}\n" for row in rows))
+    await engine.start_task("mixed-in", plugin="FileStreamSource", topic="mixed", file=str(lines))
+    await engine.start_task(
+        "mixed-out",
+        plugin="CollectRows",
+        topics="mixed",
+        directory=str(tmp_path),
+        value_converter="JsonConverter",
+    )
+    await wait_until_async(
+        lambda: [json.loads(each) for each in _files(tmp_path, "mixed")] == rows,
+        timeout_s=CALL_TIMEOUT_S,
+        describe=lambda: _files(tmp_path, "mixed"),
+    )
+    assert not engine.reports_of("task_failed", "mixed-out")
+    await engine.stop_task("mixed-out")
+    await engine.stop_task("mixed-in")
+
+
+def _enveloped(row: dict[str, object]) -> str:
+    fields = [
+        {"field": name, "type": "string" if isinstance(value, str) else "int32"}
+        for name, value in row.items()
+    ]
+    return json.dumps({"schema": {"type": "struct", "fields": fields}, "payload": row})
+
+
 async def test_a_sink_waits_for_its_topic_and_for_a_coordinator_that_is_away(
     engine: Harness, tmp_path: Path
 ) -> None:

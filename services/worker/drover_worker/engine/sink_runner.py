@@ -15,6 +15,7 @@ from drover.connector.settings import (
     TOPICS,
     TOPICS_REGEX,
 )
+from drover.dataplane.arrow_rows import MixedSchemasError
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan
 from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
@@ -52,6 +53,8 @@ class SinkRunner(TaskRunner):
         self._fresh = True
         #: What write() asked to have again.
         self._again: ReadPlan | None = None
+        #: Records of a plan, after one whose records had several schemas.
+        self._batch_limit: int = self._config[BATCH_MAX_RECORDS]
 
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         parsed = parse_sink_offsets(committed)
@@ -80,14 +83,23 @@ class SinkRunner(TaskRunner):
             self._tools.watcher.wait(self._wake, self._positions, self._partition_counts)
             return _NEW_TOPICS_S if self._pattern is not None else None
         self._check_claim()  # a zombie should not write what it cannot commit
-        metadata, report = self._write(plan)
+        try:
+            metadata, report = self._write(plan)
+        except MixedSchemasError:
+            limit = min(self._batch_limit, plan.record_count) // 2
+            if not limit:
+                raise
+            self._batch_limit = limit
+            log.info("a batch is cut, as its records have several schemas", task=self.name)
+            return 0
+        self._batch_limit = min(2 * self._batch_limit, self._config[BATCH_MAX_RECORDS])
         self._send_commit(plan, metadata, report, started_s)
         return None
 
     def _plan_next(self) -> ReadPlan:
         plan = self._tools.plane.plan_read(
             self._positions,
-            max_records=self._config[BATCH_MAX_RECORDS],
+            max_records=self._batch_limit,
             max_bytes=self._config[BATCH_MAX_BYTES],
         )
         self._log_skipped(plan)
