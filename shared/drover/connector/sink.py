@@ -38,6 +38,7 @@ from drover.connector.connector import Connector
 from drover.connector.offsets import SinkOffset, TopicPartition
 from drover.connector.task import TaskContext
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows
+from drover.pipeline.failures import RecordFailedError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -69,13 +70,15 @@ class SinkBatch:
     """Records of topics.
 
     ``ranges`` says which offsets it holds, one range for each topic partition, in the order of the
-    records; it is never empty, but transforms may have dropped any of the records. ``records`` and
-    ``cut`` are for the engine: take ``frame``, ``map_in_arrow`` and ``parts``.
+    records; it is never empty, but transforms may have dropped any of the records. ``records``,
+    ``cut`` and ``on_reject`` are for the engine: take ``frame``, ``map_in_arrow``, ``parts`` and
+    ``reject``.
     """
 
     records: "DataFrame | ArrowRows"
     ranges: Sequence[OffsetRange]
     cut: "Callable[[str], Sequence[SinkBatch]] | None" = None
+    on_reject: Callable[[str, int, int, str | Exception], None] | None = None
 
     @property
     def frame(self) -> "DataFrame":
@@ -95,6 +98,20 @@ class SinkBatch:
         so all together cost as much as the whole.
         """
         return [self] if self.cut is None else self.cut(by)
+
+    def reject(self, topic: str, partition: int, offset: int, reason: str | Exception) -> None:
+        """Say, before ``write`` returns, that a record of this batch cannot be written (KIP-610).
+
+        ``errors.*`` decides what becomes of it, as of records that no converter can read: it is
+        left out and may go to the dead letter queue, as it came; or the task fails.
+
+        Raises:
+            RecordFailedError: the task fails: let it pass.
+            ValueError: the batch holds no such record.
+        """
+        if self.on_reject is None:
+            raise RecordFailedError(f"record {topic}-{partition}@{offset} was rejected: {reason}")
+        self.on_reject(topic, partition, offset, reason)
 
     def map_in_arrow(self, function: ArrowFunction, ddl: str) -> "DataFrame":
         """What ``frame.mapInArrow(function, ddl)`` gives, but faster when the records come straight

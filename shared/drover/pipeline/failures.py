@@ -11,7 +11,7 @@ from drover.pipeline.dead_letters import as_bytes, dead_letter
 from drover.pipeline.report import Failure, PassReport
 from drover.record.batch import KEY, OFFSET, ORIGIN, PARTITION, TOPIC, VALUE
 
-_MESSAGE_MAX_LENGTH = 2_000
+MESSAGE_MAX_LENGTH = 2_000
 _TRACE_MAX_LENGTH = 8_000
 
 
@@ -80,7 +80,12 @@ class Tolerate:
         self, record: pa.RecordBatch, error: StepFailedError, report: PassReport
     ) -> Iterable[pa.RecordBatch]:
         """See Policy."""
-        failure = failure_of(record, error)
+        return self.leave_out(record, failure_of(record, error), report)
+
+    def leave_out(
+        self, record: pa.RecordBatch, failure: Failure, report: PassReport
+    ) -> Iterable[pa.RecordBatch]:
+        """Count one record that failed; its dead letter, if that is part of the batch."""
         text = record_text(record) if self.include_records else ""
         report.add_failure(replace(failure, record=text))
         if self.topic is None:
@@ -120,7 +125,7 @@ def place_of(record: pa.RecordBatch) -> str:
 def record_text(record: pa.RecordBatch) -> str:
     """A record's key and value, for the log."""
     key, value = as_bytes(record, KEY), as_bytes(record, VALUE)
-    return f"key={key!r:.{_MESSAGE_MAX_LENGTH}} value={value!r:.{_MESSAGE_MAX_LENGTH}}"
+    return f"key={key!r:.{MESSAGE_MAX_LENGTH}} value={value!r:.{MESSAGE_MAX_LENGTH}}"
 
 
 def failure_of(record: pa.RecordBatch, error: StepFailedError) -> Failure:
@@ -132,6 +137,6 @@ def failure_of(record: pa.RecordBatch, error: StepFailedError) -> Failure:
         stage=error.stage,
         step=error.step,
         error_class=type(cause).__name__,
-        message=str(cause)[:_MESSAGE_MAX_LENGTH],
+        message=str(cause)[:MESSAGE_MAX_LENGTH],
         trace=trace[-_TRACE_MAX_LENGTH:],
     )

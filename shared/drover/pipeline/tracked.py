@@ -1,14 +1,16 @@
 """Pipelines that tell the driver what became of their records."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from drover.pipeline.failures import Tolerate
-from drover.pipeline.report import PassReport
+from drover.pipeline.layouts import topic_records
+from drover.pipeline.report import Failure, PassReport
 from drover.pipeline.stages import Pipeline
+from drover.record.batch import OFFSET, PARTITION, TOPIC
 
 
 class Reports(Protocol):
@@ -57,8 +59,50 @@ class TrackedRead:
         kept = policy.kept if isinstance(policy, Tolerate) else []
         kept.clear()
         yield from self.pipeline.run(iter(self.read(number)), report)
-        if kept and self.write_dead_letters is not None:
-            rows = self.write_dead_letters(iter(kept))
-            report.dead_letter_rows = [row for batch in rows for row in batch.to_pylist()]
-            kept.clear()
+        _write_kept(kept, self.write_dead_letters, report)
         self.reports.add({self.first_number + number: report})
+
+
+@dataclass(frozen=True)
+class RejectedRead:
+    """Finds the records that a sink rejected in what ``read(n)`` gives, by topic, partition and
+    offset; they count as written until then. Gives no rows.
+    """
+
+    read: Callable[[int], Iterable[Any]]
+    rejected: Mapping[tuple[str, int], Mapping[int, Failure]]
+    policy: Tolerate
+    reports: Reports
+    write_dead_letters: Callable[[Iterator[Any]], Iterator[Any]]
+
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """See TrackedRead."""
+        report = PassReport()
+        kept = self.policy.kept
+        kept.clear()
+        for batch in self.read(number):
+            for records in topic_records(batch):
+                self._take(records, report)
+        _write_kept(kept, self.write_dead_letters, report)
+        self.reports.add({number: report})
+        return iter(())
+
+    def _take(self, records: pa.RecordBatch, report: PassReport) -> None:
+        places = zip(
+            *(records.column(name).to_pylist() for name in (TOPIC, PARTITION, OFFSET)), strict=True
+        )
+        for row, (topic, partition, offset) in enumerate(places):
+            failure = self.rejected.get((topic, partition), {}).get(offset)
+            if failure is not None:
+                report.written_count -= 1
+                self.policy.leave_out(records.slice(row, 1), failure, report)
+
+
+def _write_kept(
+    kept: list[pa.RecordBatch],
+    write: Callable[[Iterator[Any]], Iterator[Any]] | None,
+    report: PassReport,
+) -> None:
+    if kept and write is not None:
+        report.dead_letter_rows = [row for batch in write(iter(kept)) for row in batch.to_pylist()]
+        kept.clear()

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
-import structlog
-from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 
 from drover.api.common.v1.record_counts_pb2 import RecordCounts
@@ -52,26 +51,13 @@ from drover.pipeline.schema_change import SchemaChange
 from drover.pipeline.tracked import TrackedPipeline, TrackedRead
 from drover.transform.chain import build_chain
 from drover_worker.engine.known_schemas import KnownSchemas
+from drover_worker.engine.pass_reports import PassReports, log_failures
+from drover_worker.engine.rejections import Rejections
 
 _REMEDY = (
     " (errors.tolerance=all leaves such records out, "
     "errors.deadletterqueue.topic.name keeps them in a topic)"
 )
-
-log = structlog.get_logger(__name__)
-
-
-class _MergeReports(AccumulatorParam[dict[int, PassReport]]):
-    """By number: the last report of what ran again counts."""
-
-    def zero(self, value: dict[int, PassReport]) -> dict[int, PassReport]:
-        del value
-        return {}
-
-    def addInPlace(  # noqa: N802 (Spark's name)
-        self, value1: dict[int, PassReport], value2: dict[int, PassReport]
-    ) -> dict[int, PassReport]:
-        return {**value1, **value2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +95,8 @@ class RecordPath:
         self._spark = spark
         self.errors = ErrorSettings.of(config)
         self._transforms = build_chain(config)
-        self._accumulator: Accumulator[dict[int, PassReport]] | None = None
+        self._reports = PassReports(spark)
+        self._rejections: Rejections | None = None
         self._schemas = KnownSchemas(SchemaChange(config[SCHEMA_CHANGE]), task)
 
     def rows_of(self, batch: SourceBatch) -> DataFrame | ArrowRows:
@@ -163,27 +150,31 @@ class RecordPath:
             converters=route.after,
             policy=self._policy(in_batch=True),
         )
-        return rows, TrackedPipeline(pipeline, self._reports, current_spark_partition)
+        return rows, TrackedPipeline(pipeline, self._reports.sender, current_spark_partition)
 
     def sink_batch(
-        self, plane: DataPlane, plan: ReadPlan, dead_letters: DeadLetterWriter, first: int = 0
+        self, plane: DataPlane, plan: ReadPlan, dead_letters: DeadLetterWriter
     ) -> SinkBatch:
-        """A plan as the sink takes it; ``first`` numbers its groups of ranges in reports."""
+        """A plan as the sink takes it."""
         if not self._is_identity(structured=self._class.structured):
             self._learn(plane, plan)
-        read = plane.rows(self._spark, plan)
-        rows = self._sink_rows(read, dead_letters, first_number=first)
+        rejections = Rejections(plane, plan, dead_letters, step=self._class.__name__)
+        self._rejections = rejections
+        policy = self._policy(in_batch=False)
 
-        def cut(by: str) -> Sequence[SinkBatch]:
-            # the numbers of a part's groups must not be another's
-            plans = parts_of(plan, by)
-            step = max(len(each.ranges) for each in plans)
-            return [
-                self.sink_batch(plane, each, dead_letters, number * step)
-                for number, each in enumerate(plans)
-            ]
+        def made(plan: ReadPlan, first_number: int) -> SinkBatch:
+            read = plane.rows(self._spark, plan)
+            rows = self._sink_rows(read, dead_letters, first_number=first_number)
 
-        return SinkBatch(rows, joined_ranges(plan), cut)
+            def cut(by: str) -> Sequence[SinkBatch]:
+                # the numbers of a part's groups must not be another's
+                plans = parts_of(plan, by)
+                step = max(len(each.ranges) for each in plans)
+                return [made(each, number * step) for number, each in enumerate(plans)]
+
+            return SinkBatch(rows, joined_ranges(plan), cut, partial(rejections.reject, policy))
+
+        return made(plan, 0)
 
     def _learn(self, plane: DataPlane, plan: ReadPlan) -> None:
         ranges = tuple(each for each in plan.ranges if self._schemas.wants(each.topic))
@@ -207,50 +198,33 @@ class RecordPath:
             last=route.after,
             policy=self._policy(in_batch=False),
         )
-        read = TrackedRead(rows.read, pipeline, self._reports, writer.write, first_number)
+        read = TrackedRead(rows.read, pipeline, self._reports.sender, writer.write, first_number)
         return ArrowRows(rows.spark, read, rows.partition_count, None if structured else rows.ddl)
 
     def begin_pass(self) -> None:
         """Forget the reports of what ran before."""
-        if self._accumulator is not None:
-            self._accumulator.value = {}
+        self._reports.begin()
+        self._rejections = None
 
     def report(self, *, read_count: int) -> PassReport:
         """What became of the records since the last ``begin_pass``; logs the failures.
 
         ``read_count`` is that of records which nobody counted as they passed unchanged.
+
+        Raises:
+            RecordFailedError: the sink rejected one, which is not tolerated.
         """
-        found = self._accumulator.value if self._accumulator is not None else None
-        if not found:
-            return PassReport(read_count=read_count, written_count=read_count)
-        report = total(found[number] for number in sorted(found))
+        report = self._reports.total() or PassReport(read_count, read_count)
+        rejections, self._rejections = self._rejections, None
+        if rejections is not None:
+            self._reports.begin()
+            policy = self._policy(in_batch=False)
+            if rejections.settle(self._spark, policy, self._reports.sender):
+                report = total((report, self._reports.total() or PassReport()))
         self._schemas.log_changes(report)
-        self._log(report)
+        if self.errors.log:
+            log_failures(report, self._task)
         return report
-
-    @property
-    def _reports(self) -> "Accumulator[dict[int, PassReport]]":
-        if self._accumulator is None:
-            self._accumulator = self._spark.sparkContext.accumulator({}, _MergeReports())
-        return self._accumulator
-
-    def _log(self, report: PassReport) -> None:
-        if not self.errors.log:
-            return
-        for failure in report.failures:
-            log.error(
-                "a record was not handled",
-                connector=self._task.connector,
-                task=str(self._task),
-                place=failure.place,
-                stage=failure.stage,
-                step=failure.step,
-                error=f"{failure.error_class}: {failure.message}",
-                **({"record": failure.record} if failure.record else {}),
-            )
-        more = report.failed_count - len(report.failures)
-        if more > 0:
-            log.error("more records were not handled", task=str(self._task), record_count=more)
 
     def _to_topic(self, *, structured: bool) -> tuple[Step, ...]:
         encode = EncodeRecords(*self._converters(structured=structured))

@@ -161,10 +161,10 @@ class SinkRunner(TaskRunner):
         try:
             with self._spark_jobs():
                 metadata = task.write(self._path.sink_batch(self._tools.plane, plan, dead_letters))
+                report = self._path.report(read_count=plan.record_count)
         except RetriableError:
             self._restart_wanted, self._again = False, plan
             raise
-        report = self._path.report(read_count=plan.record_count)
         if report.dead_letter_rows:
             dead_letters.publish(report.dead_letter_rows)
             self._tools.watcher.published()

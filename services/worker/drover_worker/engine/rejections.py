@@ -1,0 +1,93 @@
+"""Records that a sink's own code rejects (KIP-610)."""
+
+import traceback
+
+from pyspark.sql import SparkSession
+
+from drover.dataplane.arrow_rows import ArrowRows
+from drover.dataplane.plane import DataPlane, DeadLetterWriter
+from drover.dataplane.values import ReadPlan
+from drover.pipeline import FailTask, Policy, RecordFailedError, Tolerate
+from drover.pipeline.failures import MESSAGE_MAX_LENGTH
+from drover.pipeline.report import Failure
+from drover.pipeline.tracked import RejectedRead, Reports
+from drover.record.errors import ErrorStage
+
+#: Of one batch, as executors look for each.
+REJECTED_MAX = 100_000
+
+
+class Rejections:
+    """Those of one batch.
+
+    Nothing travels with the batch for them: the few records that are rejected are read again.
+    """
+
+    def __init__(
+        self, plane: DataPlane, plan: ReadPlan, dead_letters: DeadLetterWriter, *, step: str
+    ) -> None:
+        """``step`` names whose code rejects."""
+        self._plane = plane
+        self._plan = plan
+        self._dead_letters = dead_letters
+        self._step = step
+        self._found: dict[tuple[str, int], dict[int, Failure]] = {}
+        self._count = 0
+
+    def reject(
+        self, policy: Policy, topic: str, partition: int, offset: int, reason: str | Exception
+    ) -> None:
+        """See SinkBatch.reject; under FailTask it always raises."""
+        place = f"{topic}-{partition}@{offset}"
+        if not any(
+            (each.topic, each.partition) == (topic, partition)
+            and each.start_offset <= offset < each.end_offset
+            for each in self._plan.ranges
+        ):
+            raise ValueError(f"record {place} is not in this batch, so it cannot be rejected")
+        failure = _failure(place, self._step, reason)
+        found = self._found.setdefault((topic, partition), {})
+        self._count += offset not in found
+        found.setdefault(offset, failure)
+        if isinstance(policy, FailTask):
+            raise RecordFailedError(f"{failure}{policy.remedy}")
+        if self._count > REJECTED_MAX:
+            raise ValueError(f"more than {REJECTED_MAX} records of one batch were rejected")
+
+    def settle(self, spark: SparkSession, policy: Policy, reports: Reports) -> bool:
+        """Count them and write their dead letters; whether there are any.
+
+        Raises:
+            RecordFailedError: the sink went on although the task has to fail.
+        """
+        failures = [each for found in self._found.values() for each in found.values()]
+        if not failures:
+            return False
+        if not isinstance(policy, Tolerate):
+            remedy = policy.remedy if isinstance(policy, FailTask) else ""
+            raise RecordFailedError(f"{failures[0]}{remedy}")
+        ranges = tuple(
+            each
+            for each in self._plan.ranges
+            if any(
+                each.start_offset <= offset < each.end_offset
+                for offset in self._found.get((each.topic, each.partition), ())
+            )
+        )
+        rows = self._plane.rows(spark, ReadPlan(ranges))
+        find = RejectedRead(rows.read, self._found, policy, reports, self._dead_letters.write)
+        # it gives no rows: whatever their columns are
+        ArrowRows(spark, find, rows.partition_count, "value binary").frame().collect()
+        return True
+
+
+def _failure(place: str, step: str, reason: str | Exception) -> Failure:
+    told = isinstance(reason, Exception)
+    return Failure(
+        place=place,
+        stage=str(ErrorStage.TASK_PUT),
+        step=step,
+        error_class=type(reason).__name__ if told else "RejectedError",
+        message=str(reason)[:MESSAGE_MAX_LENGTH],
+        trace="".join(traceback.format_exception(reason)) if isinstance(reason, Exception) else "",
+    )
