@@ -10,6 +10,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
 
 from drover.client import ConnectClient
+from drover.model.config import CONSUMER_GROUP_SETTING
 from tests.support.cluster import EmbeddedCluster
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, create_topic
@@ -104,13 +105,17 @@ async def _give_back(connect: KafkaConnect, flow: FileCopy, still: FileCopy) -> 
 
 
 def _copies(kafka: Kafka, options: ConnectOptions, directory: Path) -> tuple[FileCopy, FileCopy]:
-    """One whose input grows all the while, and one that is told what to read."""
+    """One whose input grows all the while, and one that is told what to read, as a consumer group
+    of its own.
+    """
     made = []
     for name in ("flow.1-x", "still"):
         topic = f"{options.group_id}-{name}"
         create_topic(kafka.bootstrap, topic)
         made.append(FileCopy(directory, name, topic))
-    return made[0], made[1]
+    flow, still = made
+    still.configs[still.sink][CONSUMER_GROUP_SETTING] = f"{still.topic}-readers"
+    return flow, still
 
 
 async def _came_out(copy: FileCopy, text: str) -> None:
@@ -134,9 +139,11 @@ async def _shown_as_taken_over(
 
 
 async def _lag_tools_see_the_offsets(client: ConnectClient, kafka: Kafka, copy: FileCopy) -> None:
-    """Three records came out, and Kafka's own view of the sink's group says so."""
+    """Three records came out, and Kafka's own view of the sink's group says so; the group that is
+    named after it has none.
+    """
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
-    group = f"connect-{copy.sink}"
+    group = copy.configs[copy.sink][CONSUMER_GROUP_SETTING]
     seen: list[object] = []
 
     async def agree() -> bool:
@@ -144,14 +151,19 @@ async def _lag_tools_see_the_offsets(client: ConnectClient, kafka: Kafka, copy: 
             (json.loads(each.partition_json), json.loads(each.offset_json))
             for each in await client.get_connector_offsets(copy.sink)
         ]
-        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
-        result = await asyncio.to_thread(asked[group].result, CALL_TIMEOUT_S)
-        held = [(each.topic, each.partition, each.offset) for each in result.topic_partitions]
+        held = await asyncio.to_thread(_positions, admin, group)
         seen[:] = [shown, held]
         partition = {"kafka_topic": copy.topic, "kafka_partition": 0}
+        assert await asyncio.to_thread(_positions, admin, f"connect-{copy.sink}") == []
         return shown == [(partition, {"kafka_offset": 3})] and held == [(copy.topic, 0, 3)]
 
     await wait_until_async(agree, timeout_s=PASS_TIMEOUT_S, describe=lambda: seen)
+
+
+def _positions(admin: AdminClient, group: str) -> list[tuple[str, int, int]]:
+    asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    found = asked[group].result(CALL_TIMEOUT_S).topic_partitions
+    return [(each.topic, each.partition, each.offset) for each in found]
 
 
 async def _kill(cluster: EmbeddedCluster, name: str) -> None:

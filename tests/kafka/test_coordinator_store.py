@@ -332,6 +332,20 @@ async def test_a_sinks_positions_are_those_of_its_consumer_group(
     assert await store.offsets.fetch(sink.connector, "", without_positions=True) == ([], "")
 
 
+async def test_a_sink_may_name_its_consumer_group(
+    store: CoordinatorStore, sink: TaskId, lines: str, admin: AdminClient
+) -> None:
+    group_id = f"{lines}-readers"
+    term = await claim(store.offsets, sink)
+    commit = TaskOffsets(sink, term, [sink_at(lines, 5)], consumer_group=group_id)
+    [result] = await store.offsets.commit([commit])
+    assert result.outcome is CommitOutcome.COMMITTED
+    assert await asyncio.to_thread(group_positions, admin, group_id) == {(lines, 0): (5, "")}
+    [found], _ = await store.offsets.fetch(sink.connector, "", consumer_group=group_id)
+    assert found.offset_json == '{"kafka_offset":5}'
+    assert await fetched(store.offsets, sink.connector) == {}
+
+
 async def test_each_commit_of_a_sink_is_seen_right_after_it(
     store: CoordinatorStore, sink: TaskId, lines: str
 ) -> None:
@@ -356,12 +370,12 @@ async def test_positions_are_read_again_once_brokers_are_back(
 
     async def has_no_members() -> bool:
         with suppress(UnavailableError):
-            return (await groups.check([sink], [lines])).live == set()
+            return (await groups.check([f"connect-{sink}"], [lines])).live == set()
         return False
 
     async def position_is_found() -> bool:
         with suppress(UnavailableError):
-            [position] = await groups.positions(sink)
+            [position] = await groups.positions(f"connect-{sink}")
             return position.offset_json == '{"kafka_offset":5}'
         return False
 
@@ -372,9 +386,9 @@ async def test_positions_are_read_again_once_brokers_are_back(
     await asyncio.to_thread(getattr(mortal_broker, lose))
     for _ in range(3):
         with raises_reason(Reason.STORAGE_UNAVAILABLE, f"connect-{sink}"):
-            await groups.positions(sink)
+            await groups.positions(f"connect-{sink}")
         with suppress(UnavailableError):  # or what it saw a moment ago
-            await groups.check([sink], [lines])
+            await groups.check([f"connect-{sink}"], [lines])
     await asyncio.to_thread(mortal_broker.start)
     await wait_until_async(position_is_found, timeout_s=90)
     await wait_until_async(has_no_members, timeout_s=90)

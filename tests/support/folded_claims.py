@@ -113,7 +113,12 @@ class FoldedOffsets:
         return self._store.commit_offsets(tasks)
 
     async def fetch(
-        self, connector: str, page_token: str, *, without_positions: bool = False
+        self,
+        connector: str,
+        page_token: str,
+        *,
+        without_positions: bool = False,
+        consumer_group: str = "",
     ) -> tuple[list[CommittedOffset], str]:
         return page_of(self._store.offsets_of(connector), canonical_token(page_token))
 

@@ -41,12 +41,18 @@ class OffsetStore(Protocol):
         """
 
     async def fetch(
-        self, connector: str, page_token: str, *, without_positions: bool = False
+        self,
+        connector: str,
+        page_token: str,
+        *,
+        without_positions: bool = False,
+        consumer_group: str = "",
     ) -> tuple[list[CommittedOffset], str]:
         """A page of a connector's offsets, and the token of the next one; empty on the last.
 
         It sees whatever was committed before the call. A token is the partition that the page
-        before ended with. ``without_positions`` leaves out what consumer groups of Kafka have.
+        before ended with. ``without_positions`` leaves out what consumer groups of Kafka have;
+        ``consumer_group`` has the connector's positions, the one named after it when empty.
 
         Raises:
             InvalidArgumentError: INVALID_REQUEST, a token that no page gave.

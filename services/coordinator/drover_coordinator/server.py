@@ -286,7 +286,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
         check_counts(request)
         self._shards.runtime(request.group_id)
         tasks = [decode_task_offsets(each) for each in request.tasks]
-        _raise(check_commit(request.group_id, [each.task for each in tasks]))
+        _raise(check_commit(request.group_id, tasks))
         _raise(check_tasks_group(request.group_id, self._tasks_group))
         results = await self._offsets.commit(tasks)
         return pb.CommitOffsetsResponse(results=[encode_commit_result(each) for each in results])
@@ -296,10 +296,13 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
     ) -> pb.FetchOffsetsResponse:
         """A connector's offsets, by page."""
         self._shards.runtime(request.group_id)
-        _raise(check_fetch(request.group_id, request.connector))
+        _raise(check_fetch(request.group_id, request.connector, request.consumer_group))
         _raise(check_tasks_group(request.group_id, self._tasks_group))
         page, token = await self._offsets.fetch(
-            request.connector, request.page_token, without_positions=request.without_positions
+            request.connector,
+            request.page_token,
+            without_positions=request.without_positions,
+            consumer_group=request.consumer_group,
         )
         return pb.FetchOffsetsResponse(
             offsets=[encode_offset(each) for each in page], next_page_token=token

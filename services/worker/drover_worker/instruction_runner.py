@@ -346,6 +346,7 @@ class InstructionRunner:
             group_id=self._settings.group_id,
             connector=call.task.connector,
             without_positions=not call.reads_topics,
+            consumer_group=call.consumer_group,
         )
         return events.OffsetsFetched(call.task, call.run_id, offsets)
 

@@ -348,11 +348,13 @@ class CoordinatorClient:
         group_id: str,
         connector: str,
         without_positions: bool = False,
+        consumer_group: str = "",
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> list[CommittedOffset]:
         """A connector's committed offsets, of all pages; ``timeout_s`` is for each page.
 
-        ``without_positions`` leaves out what only sinks on Kafka have.
+        ``without_positions`` leaves out what only sinks on Kafka have; ``consumer_group`` has that,
+        the one that is named after the connector when empty.
         """
 
         async def fetch(token: str) -> pb.FetchOffsetsResponse:
@@ -361,6 +363,7 @@ class CoordinatorClient:
                 connector=connector,
                 page_token=token,
                 without_positions=without_positions,
+                consumer_group=consumer_group,
             )
             return await unary(self._stub.FetchOffsets, request, timeout_s=timeout_s, retry=True)
 

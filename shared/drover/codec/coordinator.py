@@ -323,6 +323,7 @@ def encode_task_offsets(offsets: TaskOffsets) -> pb.TaskOffsets:
         claim=encode_term(offsets.claim),
         offsets=[encode_offset(offset) for offset in offsets.offsets],
         number=offsets.number,
+        consumer_group=offsets.consumer_group,
     )
 
 
@@ -333,6 +334,7 @@ def decode_task_offsets(message: pb.TaskOffsets) -> TaskOffsets:
         decode_term(message.claim),
         tuple(decode_offset(offset) for offset in message.offsets),
         message.number,
+        message.consumer_group,
     )
 
 

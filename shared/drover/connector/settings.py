@@ -12,7 +12,7 @@ from drover.config.config_def import (
     Importance,
     ParsedConfig,
 )
-from drover.config.validators import All, Check, InRange, NonEmpty, OneOf
+from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf
 from drover.connector.connector import Connector
 from drover.connector.error_settings import DEAD_LETTER_TOPIC, ERROR_SETTINGS, error_faults
 from drover.connector.record_settings import record_config_def
@@ -20,6 +20,7 @@ from drover.connector.sink import SinkConnector
 from drover.connector.topic_settings import TOPIC_PARTITIONS, topic_creation_config_def
 from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
 from drover.errors import Violation
+from drover.model.config import CONSUMER_GROUP_SETTING
 from drover.model.names import connector_name_violations
 from drover.transform.java_regex import JavaRegex
 
@@ -149,6 +150,15 @@ _SOURCE = ConfigDef(
 )
 
 _SINK = ConfigDef(
+    ConfigKey(
+        CONSUMER_GROUP_SETTING,
+        ConfigType.STRING,
+        default=None,
+        group="Topic",
+        documentation="The consumer group that keeps the sink's positions on Kafka; connect- and "
+        "the connector's name when left out. Embedded storage keeps them for the connector.",
+        validator=All(NonEmpty(), Matches(r"[^\x00-\x1f\x7f]{1,255}", "a group's id")),
+    ),
     ConfigKey(
         TOPICS,
         ConfigType.LIST,

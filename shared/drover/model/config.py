@@ -8,6 +8,9 @@ from drover.model.ids import TaskId
 
 ConfigMap = Mapping[str, str]
 
+#: The setting of a sink that names its consumer group on Kafka.
+CONSUMER_GROUP_SETTING = "consumer.override.group.id"
+
 
 class TargetState(StrEnum):
     """What a connector should be doing (KIP-875 for STOPPED)."""

@@ -28,13 +28,15 @@ class TaskOffsets:
     """Offsets of one task, committed together under its claim.
 
     ``number`` counts the commits under a claim upwards, so that a copy of one that comes late sets
-    nothing back; 0 is not counted.
+    nothing back; 0 is not counted. ``consumer_group`` keeps a sink's positions on Kafka; empty for
+    the one that is named after the connector.
     """
 
     task: TaskId
     claim: Term
     offsets: Sequence[CommittedOffset]
     number: int = 0
+    consumer_group: str = ""
 
 
 class CommitOutcome(StrEnum):

@@ -6,7 +6,8 @@ import pytest
 
 from drover.errors import DroverError, InvalidArgumentError, Reason
 from drover.model.group import GroupState, LeavingMember, MemberAssignment, OfferedProtocol
-from drover.model.ids import TaskId
+from drover.model.ids import TaskId, Term
+from drover.model.offsets import TaskOffsets
 from drover_coordinator.core.groups.events import (
     Heartbeat,
     JoinGroup,
@@ -195,11 +196,13 @@ def test_claims_commits_and_fetches() -> None:
         "task.task",
         "request_id",
     ]
-    assert check_commit("", [TaskId("c", 0)]) is None
+    good, bad = (TaskOffsets(each, Term(1, 1), ()) for each in (TaskId("c", 0), TaskId("", -1)))
+    assert check_commit("", [good]) is None
     assert fields(check_commit("g", [])) == ["tasks"]
-    assert fields(check_commit("g", [TaskId("c", 0), TaskId("", -1)])) == [
+    assert fields(check_commit("g", [good, replace(bad, consumer_group="\0")])) == [
         "tasks[1].task.connector",
         "tasks[1].task.task",
+        "tasks[1].consumer_group",
     ]
-    assert check_fetch("", "c") is None
-    assert fields(check_fetch("\0", "")) == ["group_id", "connector"]
+    assert check_fetch("", "c", "") is None
+    assert fields(check_fetch("\0", "", "x\n")) == ["group_id", "connector", "consumer_group"]

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.coordinator import CoordinatorClient
 from drover.client.status_store import StatusStoreClient
+from drover.model.config import CONSUMER_GROUP_SETTING
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.paging import take_page
 from drover_worker.admin.reads import Reads
@@ -72,8 +73,12 @@ class ConnectorStatuses:
     ) -> pb.GetConnectorOffsetsResponse:
         """A page of a connector's committed offsets."""
         name = await self._reads.existing(request.name, call.deadline)
+        config = self._view.config(name) or {}
         offsets = await self._coordinator.fetch_offsets(
-            group_id=self._group_id, connector=name, timeout_s=call.deadline.remaining_s()
+            group_id=self._group_id,
+            connector=name,
+            consumer_group=config.get(CONSUMER_GROUP_SETTING, ""),
+            timeout_s=call.deadline.remaining_s(),
         )
         page, token = take_page(
             offsets,

@@ -228,12 +228,14 @@ class ClaimTask:
 class FetchOffsets:
     """Read the committed offsets of the task's connector: OffsetsFetched or TaskNotPrepared.
 
-    ``reads_topics`` is for sinks, whose positions in topics are offsets too.
+    ``reads_topics`` is for sinks, whose positions in topics are offsets too; ``consumer_group`` has
+    them, the one named after the connector when empty.
     """
 
     task: TaskId
     run_id: int
     reads_topics: bool = False
+    consumer_group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,10 @@ class TaskCommits:
         send: Callable[[engine_pb2.EngineReport], None],
         answers: dict[int, Answer],
         wake: Callable[[], None],
+        consumer_group: str = "",
     ) -> None:
         """``answers`` is where the engine looks up who gets an answer, by its call id."""
+        self._consumer_group = consumer_group
         self._task = task
         self._claim = claim
         self._committed = {canonical_json(each.partition_json): each for each in committed}
@@ -70,7 +72,9 @@ class TaskCommits:
         self._settled.clear()
         self._commit = commit
         self._answers[commit.call_id] = lambda result: self._take(commit, result)
-        message = encode_task_offsets(TaskOffsets(self._task, self._claim, offsets))
+        message = encode_task_offsets(
+            TaskOffsets(self._task, self._claim, offsets, consumer_group=self._consumer_group)
+        )
         self._send(engine_pb2.EngineReport(call_id=commit.call_id, commit_offsets=message))
 
     def settle(self) -> bool:

@@ -21,6 +21,7 @@ from drover.connector.record_settings import with_worker_converters
 from drover.connector.settings import BATCH_MAX_RECORDS, RATE_MAX_RECORDS, task_config
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.model.config import CONSUMER_GROUP_SETTING
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
@@ -106,6 +107,8 @@ class TaskRunner(ABC):
         self._moved_topics: dict[str, None] = {}
         self._last_batch_ms = 0
         self._reported_batch_count = 0
+        config = with_worker_converters(spec.connector_config, tools.converters)
+        merged = task_config(spec.connector_class, config, spec.own_config)
         self._commits = TaskCommits(
             spec.task,
             spec.claim,
@@ -113,9 +116,8 @@ class TaskRunner(ABC):
             send=tools.send,
             answers=tools.commits,
             wake=self._wake,
+            consumer_group=merged.get(CONSUMER_GROUP_SETTING) or "",
         )
-        config = with_worker_converters(spec.connector_config, tools.converters)
-        merged = task_config(spec.connector_class, config, spec.own_config)
         self._rate = RateLimit(merged[RATE_MAX_RECORDS])
         # what plugins and plans go by
         batch_max = self._rate.batch_max(merged[BATCH_MAX_RECORDS])

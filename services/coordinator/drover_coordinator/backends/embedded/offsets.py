@@ -48,10 +48,15 @@ class EmbeddedOffsets:
         return await self._queue.commit(tasks)
 
     async def fetch(
-        self, connector: str, page_token: str, *, without_positions: bool = False
+        self,
+        connector: str,
+        page_token: str,
+        *,
+        without_positions: bool = False,
+        consumer_group: str = "",
     ) -> tuple[list[CommittedOffset], str]:
         """See ``OffsetStore``."""
-        del without_positions  # there are no consumer groups
+        del without_positions, consumer_group  # there are no consumer groups
         after = canonical_token(page_token)
         page, more = await self._run(
             self._reads,

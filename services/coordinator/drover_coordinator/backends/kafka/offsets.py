@@ -52,7 +52,7 @@ class _Loaded:
 
 @dataclass(slots=True)
 class _Transaction:
-    """The writes of several commits: records by key, positions by connector and partition."""
+    """The writes of several commits: records by key, positions by group and partition."""
 
     draft: Draft
     records: dict[bytes, Produced] = field(default_factory=dict)
@@ -64,13 +64,14 @@ class _Parsed:
     """A commit: its source offsets, its sink positions, and their faults."""
 
     commit: TaskOffsets
+    group_id: str
     sources: list[CommittedOffset] = field(default_factory=list)
     positions: dict[TopicPartition, GroupPosition] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, commit: TaskOffsets) -> "_Parsed":
-        parsed = cls(commit)
+        parsed = cls(commit, commit.consumer_group or group_of(commit.task.connector))
         parsed.faults += (f"{each.field} {each.description}" for each in validate(commit.offsets))
         for index, offset in enumerate(() if parsed.faults else commit.offsets):
             try:
@@ -83,7 +84,7 @@ class _Parsed:
             else:
                 place, position = found
                 parsed.positions[place] = GroupPosition(
-                    group_of(commit.task.connector),
+                    parsed.group_id,
                     *(place.topic, place.partition, position),
                     offset.metadata,
                 )
@@ -147,7 +148,12 @@ class KafkaOffsets:
         return await self._queue.commit(tasks)
 
     async def fetch(
-        self, connector: str, page_token: str, *, without_positions: bool = False
+        self,
+        connector: str,
+        page_token: str,
+        *,
+        without_positions: bool = False,
+        consumer_group: str = "",
     ) -> tuple[list[CommittedOffset], str]:
         """See ``OffsetStore``."""
         after = canonical_token(page_token)
@@ -155,7 +161,7 @@ class KafkaOffsets:
         await loaded.topic.refresh()
         found = dict(loaded.topic.of(connector))
         if not without_positions:
-            for position in await self._groups.positions(connector):
+            for position in await self._groups.positions(consumer_group or group_of(connector)):
                 found[canonical_token(position.partition_json)] = position
         return page_of(found, after)
 
@@ -184,7 +190,7 @@ class KafkaOffsets:
         parsed = [_Parsed.of(each) for each in tasks]
         sinks = [each for each in parsed if each.positions]
         check = await self._groups.check(
-            sorted({each.commit.task.connector for each in sinks}),
+            sorted({each.group_id for each in sinks}),
             sorted({place.topic for each in sinks for place in each.positions}),
         )
         transaction = _Transaction(loaded.log.claims.draft())
@@ -219,7 +225,7 @@ class KafkaOffsets:
         stale = draft.stale_message(task, commit.claim)
         if stale is not None:
             return CommitResult(task, CommitOutcome.STALE_CLAIM, stale)
-        faults = parsed.faults or check.faults(task.connector, parsed.positions)
+        faults = parsed.faults or check.faults(parsed.group_id, parsed.positions)
         if faults:
             return CommitResult(task, CommitOutcome.INVALID, "; ".join(faults))
         if not draft.comes_late(task, commit.claim, commit.number):
@@ -227,7 +233,7 @@ class KafkaOffsets:
                 for record in loaded.topic.produced(task.connector, offset):
                     transaction.records[record.key] = record
             for place, position in parsed.positions.items():
-                transaction.positions[task.connector, place] = position
+                transaction.positions[parsed.group_id, place] = position
         return CommitResult(task, CommitOutcome.COMMITTED)
 
     async def _write(self, loaded: _Loaded, transaction: _Transaction) -> None:

@@ -1,4 +1,4 @@
-"""Sink offsets: committed by the consumer groups ``connect-<connector>``, as in Kafka Connect."""
+"""Sink offsets: committed by consumer groups, as in Kafka Connect."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from drover.errors import UnavailableError
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.errors import kafka_code
 from drover.model.offsets import CommittedOffset, TopicPartition
-from drover_coordinator.core.offsets.sink_offsets import group_of, sink_offset
+from drover_coordinator.core.offsets.sink_offsets import sink_offset
 
 #: A group without members and an existing topic are not checked again for so long.
 CHECK_VALID_S = 5.0
@@ -37,24 +37,24 @@ WITH_MEMBERS = {
 
 @dataclass(frozen=True, slots=True)
 class SinkGroupCheck:
-    """What prevents commits: connectors whose groups have members, and how many partitions each
-    topic has, 0 for one that does not exist.
+    """What prevents commits: groups that have members, and how many partitions each topic has, 0
+    for one that does not exist.
     """
 
     live: Set[str] = frozenset()
     partition_counts: Mapping[str, int] = field(default_factory=dict)
 
-    def faults(self, connector: str, places: Iterable[TopicPartition]) -> list[str]:
-        """Why a connector may not commit positions there."""
+    def faults(self, group_id: str, places: Iterable[TopicPartition]) -> list[str]:
+        """Why a group may not commit positions there."""
         faults = [
             f"partition {each.partition} of topic {each.topic} does not exist: was it deleted?"
             for each in places
             if each.partition >= self.partition_counts.get(each.topic, 0)
         ]
-        if connector in self.live:
+        if group_id in self.live:
             faults.append(
-                f"consumer group {group_of(connector)} has live members, which commit there as"
-                f" well: stop connector {connector} where else it runs (another Kafka Connect?)"
+                f"consumer group {group_id} has live members, which commit there as well: stop "
+                "them (the same connector in another Kafka Connect?)"
             )
         return faults
 
@@ -89,13 +89,12 @@ class SinkGroups:
         self._empty = _RecentChecks()
         self._topics = _RecentChecks()
 
-    async def positions(self, connector: str) -> list[CommittedOffset]:
-        """A connector's committed offsets, including those of others, with no commit pending.
+    async def positions(self, group_id: str) -> list[CommittedOffset]:
+        """A group's committed offsets, including those of others, with no commit pending.
 
         Raises:
             DroverError: STORAGE_UNAVAILABLE, STORAGE_MISCONFIGURED.
         """
-        group_id = group_of(connector)
         deadline_s = time.monotonic() + self._client.timeout_s
         while True:
             try:
@@ -108,7 +107,7 @@ class SinkGroups:
                     raise
             await asyncio.sleep(PAUSE_S)
 
-    async def check(self, connectors: Iterable[str], topics: Iterable[str]) -> SinkGroupCheck:
+    async def check(self, group_ids: Iterable[str], topics: Iterable[str]) -> SinkGroupCheck:
         """Check whether sinks may commit offsets of topics, since a refused commit takes long.
 
         Results without faults are cached for some seconds.
@@ -116,7 +115,7 @@ class SinkGroups:
         Raises:
             DroverError: As ``positions``.
         """
-        asked = self._empty.missing(connectors)
+        asked = self._empty.missing(group_ids)
         live: set[str] = set()
         if asked:
             doing = "the members of sinks' consumer groups cannot be read"
@@ -159,12 +158,11 @@ class SinkGroups:
             if each.offset >= 0
         ]
 
-    def _live(self, connectors: list[str]) -> set[str]:
+    def _live(self, group_ids: list[str]) -> set[str]:
         """Groups of unreachable brokers are not listed; those take no commit either."""
         listed = self._client.waited(
             self._client.admin.list_consumer_groups(
                 states=WITH_MEMBERS, request_timeout=self._client.timeout_s
             )
         )
-        groups = {each.group_id for each in listed.valid}
-        return {each for each in connectors if group_of(each) in groups}
+        return {each.group_id for each in listed.valid} & {*group_ids}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.group import GroupState, LeavingMember
 from drover.model.ids import TaskId
-from drover.model.offsets import TopicPartition
+from drover.model.offsets import TaskOffsets, TopicPartition
 from drover.model.pages import PAGE_SIZE_MAX
 from drover_coordinator.core.groups.events import (
     CommitGroupOffsets,
@@ -132,21 +132,23 @@ def check_claim(
     return _error("ClaimTask", faults)
 
 
-def check_commit(group_id: str, tasks: Sequence[TaskId]) -> InvalidArgumentError | None:
+def check_commit(group_id: str, tasks: Sequence[TaskOffsets]) -> InvalidArgumentError | None:
     """The tasks of a commit; the store checks their offsets one by one."""
     faults = _group_id_faults(group_id, may_be_empty=True)
     count = len(tasks)
     if not 1 <= count <= COMMIT_MAX_TASKS:
         faults.append(_invalid("tasks", f"give 1 to {COMMIT_MAX_TASKS} tasks, not {count}"))
-    for index, task in enumerate(tasks[:COMMIT_MAX_TASKS]):
-        faults += _task_faults(f"tasks[{index}].task", task)
+    for index, each in enumerate(tasks[:COMMIT_MAX_TASKS]):
+        faults += _task_faults(f"tasks[{index}].task", each.task)
+        faults += _consumer_group_faults(f"tasks[{index}].consumer_group", each.consumer_group)
     return _error("CommitOffsets", faults)
 
 
-def check_fetch(group_id: str, connector: str) -> InvalidArgumentError | None:
-    """The group and connector of a fetch."""
+def check_fetch(group_id: str, connector: str, consumer_group: str) -> InvalidArgumentError | None:
+    """The group, connector and consumer group of a fetch."""
     faults = _group_id_faults(group_id, may_be_empty=True)
     faults += _text_faults("connector", connector, ID_MAX_CHARS)
+    faults += _consumer_group_faults("consumer_group", consumer_group)
     return _error("FetchOffsets", faults)
 
 
@@ -279,6 +281,10 @@ def _partition_faults(field: str, topic: str, partition: int) -> Faults:
     if partition < 0:
         faults.append(_invalid(f"{field}.partition", f"must be 0 or more, not {partition}"))
     return faults
+
+
+def _consumer_group_faults(field: str, group_id: str) -> Faults:
+    return _text_faults(field, group_id, ID_MAX_CHARS, may_be_empty=True)
 
 
 def _task_faults(field: str, task: TaskId) -> Faults:

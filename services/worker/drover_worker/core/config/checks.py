@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
-from drover.model.config import ConfigMap
+from drover.model.config import CONSUMER_GROUP_SETTING, ConfigMap
 from drover.model.names import CONNECTOR_NAME_MAX_CHARS
 
 CONFIG_MAX_BYTES = 1024 * 1024
 
 _SHOWN_CHARS = CONNECTOR_NAME_MAX_CHARS
-_SINK_GROUP_KEY = "consumer.override.group.id"
 
 
 def connector_not_found(name: str) -> NotFoundError:
@@ -34,9 +33,9 @@ def config_size_bytes(config: ConfigMap) -> int:
 
 def sink_group_violations(name: str, config: ConfigMap, worker_group: str) -> list[Violation]:
     """A violation if the sink's consumer group is the workers' own group."""
-    override = config.get(_SINK_GROUP_KEY)
+    override = config.get(CONSUMER_GROUP_SETTING)
     if override is not None:
-        field, group = f'config["{_SINK_GROUP_KEY}"]', override
+        field, group = f'config["{CONSUMER_GROUP_SETTING}"]', override
     else:
         field, group = "name", f"connect-{name}"
     if group != worker_group:

@@ -9,7 +9,7 @@ from drover.errors import (
     ResourceExhaustedError,
     UnavailableError,
 )
-from drover.model.config import TargetState
+from drover.model.config import CONSUMER_GROUP_SETTING, TargetState
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.model.status import RecordCounts, RunState
@@ -158,7 +158,8 @@ class TaskLifecycle(Lifecycle):
     def _emit_fetch(self, context: Context) -> None:
         config = context.view.config(self.task.connector) or {}
         reads_topics = not TOPICS_KEYS.isdisjoint(config)
-        context.emit(FetchOffsets(self.task, self.run_id, reads_topics))
+        group = config.get(CONSUMER_GROUP_SETTING, "") if reads_topics else ""
+        context.emit(FetchOffsets(self.task, self.run_id, reads_topics, group))
 
     def _adjust(self, context: Context) -> None:
         wanted = self._wants_pause(context)
