@@ -31,6 +31,7 @@ TOPICS = "topics"
 TOPICS_REGEX = "topics.regex"
 BATCH_MAX_RECORDS = "batch.max.records"
 BATCH_MAX_BYTES = "batch.max.bytes"
+BATCH_WAIT_MS = "batch.wait.ms"
 POLL_INTERVAL_MS = "poll.interval.ms"
 RATE_MAX_RECORDS = "rate.max.records"
 PARTITIONER_KEYLESS = "partitioner.keyless"
@@ -150,6 +151,15 @@ _SOURCE = ConfigDef(
 )
 
 _SINK = ConfigDef(
+    ConfigKey(
+        BATCH_WAIT_MS,
+        ConfigType.INT,
+        default=0,
+        group="Batches",
+        documentation="How long a batch waits for more records unless it is full (batch.max.*): "
+        "fewer and larger files and transactions, and later ones.",
+        validator=InRange(0, 86_400_000),
+    ),
     ConfigKey(
         CONSUMER_GROUP_SETTING,
         ConfigType.STRING,
@@ -271,6 +281,7 @@ def task_config(
 __all__ = [
     "BATCH_MAX_BYTES",
     "BATCH_MAX_RECORDS",
+    "BATCH_WAIT_MS",
     "CONNECTOR_CLASS",
     "NAME",
     "PARTITIONER_KEYLESS",

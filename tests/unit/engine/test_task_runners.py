@@ -3,6 +3,7 @@
 Frames are stand-ins that run the executors' functions in this process.
 """
 
+import time
 from typing import Any
 
 import pytest
@@ -444,3 +445,36 @@ def test_a_sink_reads_as_many_records_as_a_second_may_have(world: World) -> None
     _fill(world)
     world.sink(**{"rate.max.records": "2"}).run_once()
     assert [offset for _, offset, _ in Writer.written] == [0, 1]
+
+
+def test_a_batch_waits_for_more_records_as_long_as_it_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now_s[0])
+    source, sink = world.source(), world.sink(**{"batch.wait.ms": "1500"})
+    assert sink.run_once() is None, "nothing waits without records"
+    source.run_once()
+    now_s[0] = 500.0
+    assert sink.run_once() == 1.0
+    source.run_once()
+    now_s[0] = 501.0
+    assert sink.run_once() == 0.5
+    assert Writer.written == []
+    now_s[0] = 501.5
+    assert sink.run_once() is None
+    assert [value for _, _, value in Writer.written] == [b"line 0", b"line 1"]
+    world.answer_commit()
+    source.run_once()
+    assert sink.run_once() == 1.0, "the next one waits from its own first record on"
+
+
+def test_a_full_batch_does_not_wait(world: World) -> None:
+    source = world.source()
+    sink = world.sink(**{"batch.wait.ms": "60000", "batch.max.records": "2"})
+    for _ in range(3):
+        source.run_once()
+    assert sink.run_once() is None
+    assert [value for _, _, value in Writer.written] == [b"line 0", b"line 1"]
+    world.answer_commit()
+    assert sink.run_once() == 1.0

@@ -12,6 +12,7 @@ from drover.connector.offsets import parse_sink_offsets, sink_offset
 from drover.connector.settings import (
     BATCH_MAX_BYTES,
     BATCH_MAX_RECORDS,
+    BATCH_WAIT_MS,
     TOPICS,
     TOPICS_REGEX,
 )
@@ -27,6 +28,8 @@ from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 
 #: How often an idle sink with topics.regex looks for new topics.
 _NEW_TOPICS_S = 5.0
+#: How often a batch that waits for more records looks for them.
+_WAITING_S = 1.0
 #: Topic partitions that one warning names.
 _NAMED_MAX = 20
 
@@ -51,6 +54,8 @@ class SinkRunner(TaskRunner):
         self._logged_starts: dict[PartitionKey, int] = {}
         #: The next commit is the first since the task object was started.
         self._fresh = True
+        #: When the batch that waits for more records had its first ones.
+        self._waits_since_s: float | None = None
         #: What write() asked to have again.
         self._again: ReadPlan | None = None
         #: Records of a plan, after one whose records had several schemas.
@@ -82,6 +87,10 @@ class SinkRunner(TaskRunner):
             self._positions = dict(plan.next_offsets)
             self._tools.watcher.wait(self._wake, self._positions, self._partition_counts)
             return _NEW_TOPICS_S if self._pattern is not None else None
+        wait_s = self._wait_s(plan)
+        if wait_s > 0:
+            return min(wait_s, _WAITING_S)
+        self._waits_since_s = None
         self._check_claim()  # a zombie should not write what it cannot commit
         try:
             metadata, report = self._write(plan)
@@ -95,6 +104,21 @@ class SinkRunner(TaskRunner):
         self._batch_limit = min(2 * self._batch_limit, self._config[BATCH_MAX_RECORDS])
         self._send_commit(plan, metadata, report, started_s)
         return None
+
+    def _wait_s(self, plan: ReadPlan) -> float:
+        """How much longer the batch waits for more records."""
+        limit_s = self._config[BATCH_WAIT_MS] / 1000
+        if not limit_s or plan is self._again:
+            return 0
+        now_s = time.monotonic()
+        since_s = now_s if self._waits_since_s is None else self._waits_since_s
+        self._waits_since_s = since_s
+        left_s: float = limit_s - (now_s - since_s)
+        if left_s > 0:
+            behind = self._tools.plane.plan_read(plan.next_offsets, max_records=1, max_bytes=1)
+            if behind.record_count:  # the batch is full
+                return 0
+        return left_s
 
     def _plan_next(self) -> ReadPlan:
         plan = self._tools.plane.plan_read(
