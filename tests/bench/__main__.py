@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable, Iterable
 
 from tests.bench import (
+    bad_rows,
     cluster,
     config_load,
     config_seen,
@@ -27,6 +28,7 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "status-store": status_writes.figures,
     "cluster": cluster.figures,
     "rows-job": rows_job.figures,
+    "bad-rows": bad_rows.figures,
     "kafka-copy": kafka_copy.figures,
     "kafka-json": kafka_copy.json_figures,
     "kafka-connectors": kafka_connectors.figures,

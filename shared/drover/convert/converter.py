@@ -25,8 +25,8 @@ class Decoded:
 class Converter(ABC):
     """Turns keys or values into the bytes that topics hold, and back; pickled with its config.
 
-    Both methods take any number of rows at once and raise what is wrong with any of them: whoever
-    runs them finds out which ones by asking for fewer.
+    Both methods take any number of rows at once and raise what is wrong with any of them: a
+    RowsError says with which; else whoever runs them finds out by asking for fewer.
     """
 
     version: ClassVar[str] = "unknown"

@@ -7,7 +7,8 @@ they give the same values or the error.
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -28,7 +29,7 @@ from drover.convert.json_values import (
     reader_of,
 )  # fmt: skip
 from drover.record import schema as schemas
-from drover.record.errors import RecordError
+from drover.record.errors import RecordError, RowsError
 from drover.record.schema import Schema, Type, arrow_field, arrow_type
 
 _ENVELOPE = re.compile(r'\s*\{\s*"schema"\s*:\s*')
@@ -57,9 +58,7 @@ def decode_schemaless(values: Any) -> list[Decoded]:
     """
     texts = _utf8(values)
     # orjson only checks: Arrow's reader would not be faster, and takes what is no JSON (NaN)
-    nulls = [
-        text == "" or (text is not None and _loads(text) is None) for text in texts.to_pylist()
-    ]
+    nulls = _each(lambda text: text == "" or (text is not None and _loads(text) is None), texts)
     if any(nulls):
         texts = pc.if_else(pa.array(nulls), None, texts)
     return [Decoded(None, _SCHEMALESS, texts)]
@@ -72,8 +71,9 @@ def decode_payloads(values: Any, schema: Schema, *, replace_null: bool) -> list[
         RecordError: a text is no JSON, or not of the schema.
     """
     tombstones = values.is_null()
-    column = parse_payloads(values.drop_null(), schema, replace_null=replace_null)
     rows = _rows(pc.invert(tombstones)) if values.null_count else None
+    with _rows_at(rows):
+        column = parse_payloads(values.drop_null(), schema, replace_null=replace_null)
     found = [Decoded(rows, arrow_field("value", schema), column)] if len(column) else []
     return [*found, *_tombstones(tombstones)]
 
@@ -120,6 +120,24 @@ def decode_envelopes(values: Any, *, replace_null: bool) -> list[Decoded]:
     return [*found, *_tombstones(tombstones)]
 
 
+def _each(read: Callable[[Any], Any], values: Any) -> list[Any]:
+    """What ``read`` makes of every value.
+
+    Raises:
+        RowsError: of every value for which it raised a RecordError.
+    """
+    found: list[Any] = []
+    errors: dict[int, RecordError] = {}
+    for row, value in enumerate(values.to_pylist()):
+        try:
+            found.append(read(value))
+        except RecordError as error:
+            errors[row] = error
+    if errors:
+        raise RowsError(errors)
+    return found
+
+
 def _chosen(rows: Any, mask: Any, everything: bool) -> Any:
     if everything:
         return rows
@@ -153,7 +171,10 @@ def _decode_prefixed(texts: Any, prefix: str, rows: Any, replace_null: bool) -> 
     begin = _ENVELOPE.match(prefix)
     assert begin is not None
     _, end = _PARSER.raw_decode(prefix, begin.end())
-    schema = parse_schema(prefix[begin.end() : end])
+    try:
+        schema = parse_schema(prefix[begin.end() : end])
+    except RecordError as error:
+        raise RowsError(dict.fromkeys(range(len(texts)), error)).at(rows) from None
     # one kernel instead of two: the payload's text with what makes it an object of its own
     lines = pc.binary_replace_slice(
         texts.cast(pa.binary()),
@@ -162,9 +183,21 @@ def _decode_prefixed(texts: Any, prefix: str, rows: Any, replace_null: bool) -> 
         replacement=_LINE.encode(),
     ).cast(pa.string())
     if schema is None:
-        payloads = [_payload_text(line) for line in lines.to_pylist()]
+        with _rows_at(rows):
+            payloads = _each(_payload_text, lines)
         return Decoded(rows, _SCHEMALESS, pa.array(payloads, pa.string()))
-    return Decoded(rows, arrow_field("value", schema), _parse_lines(lines, schema, replace_null))
+    with _rows_at(rows):
+        return Decoded(
+            rows, arrow_field("value", schema), _parse_lines(lines, schema, replace_null)
+        )
+
+
+@contextmanager
+def _rows_at(rows: Any | None) -> Iterator[None]:
+    try:
+        yield
+    except RowsError as error:
+        raise error.at(rows) from None
 
 
 def _payload_text(line: str) -> str | None:
@@ -183,27 +216,31 @@ def _check_envelope(found: Any, fields: set[str]) -> None:
 
 def _decode_each(texts: Any, rows: Any, replace_null: bool) -> Iterator[Decoded]:
     """Row by row: another order of fields, or very many schemas."""
+    with _rows_at(rows):
+        read = _each(lambda text: _read_envelope(text, replace_null), texts)
     groups: dict[str, list[int]] = {}
-    payloads: list[Any] = []
-    for index, text in enumerate(texts.to_pylist()):
-        found = _loads(text)
-        _check_envelope(found, {"schema", "payload"})
-        said = orjson.dumps(found["schema"]).decode()
+    for index, (said, _) in enumerate(read):
         groups.setdefault(said, []).append(index)
-        schema = parse_schema(said)
-        if schema is None:
-            payload = json.loads(text)["payload"]  # unlike orjson it keeps large integers
-            payloads.append(None if payload is None else _compact(payload))
-            continue
-        if has_decimal(schema):
-            found = _loads_exact(text)
-        payloads.append(_reader(said, replace_null)(found["payload"]))
     for said, indices in groups.items():
         schema = parse_schema(said)
         kind = pa.string() if schema is None else arrow_type(schema)
-        column = _array([payloads[index] for index in indices], kind)
+        column = _array([read[index][1] for index in indices], kind)
         own = pa.array(indices, pa.int64())
         yield Decoded(own if rows is None else rows.take(own), arrow_field("value", schema), column)
+
+
+def _read_envelope(text: str, replace_null: bool) -> tuple[str, Any]:
+    """The schema's text, and the payload as pyarrow takes it."""
+    found = _loads(text)
+    _check_envelope(found, {"schema", "payload"})
+    said = orjson.dumps(found["schema"]).decode()
+    schema = parse_schema(said)
+    if schema is None:
+        payload = json.loads(text)["payload"]  # unlike orjson it keeps large integers
+        return said, None if payload is None else _compact(payload)
+    if has_decimal(schema):
+        found = _loads_exact(text)
+    return said, _reader(said, replace_null)(found["payload"])
 
 
 @lru_cache(maxsize=100)
@@ -223,7 +260,9 @@ def _parse_lines(lines: Any, schema: Schema, replace_null: bool) -> Any:
         return pa.array([], arrow_type(schema))
     try:
         return parse_fast(lines, schema, replace_null)
-    except (NotFastError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+    except (NotFastError, RecordError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # without lines that are no JSON at all the others may be read at once
+        _each(_loader(schema), lines)
         return parse_each(lines, schema, replace_null)
 
 
@@ -234,13 +273,14 @@ def parse_each(lines: Any, schema: Schema, replace_null: bool) -> Any:
         RecordError: a line is no JSON, or its payload is not of the schema.
     """
     read = reader_of(schema, replace_null=replace_null)
-    loads = _loads_exact if has_decimal(schema) else _loads
-    values = []
-    for line in lines.to_pylist():
+    loads = _loader(schema)
+
+    def payload_of(line: str) -> Any:
         found = loads(line)
         _check_envelope(found, {"payload"})
-        values.append(read(found["payload"]))
-    return _array(values, arrow_type(schema))
+        return read(found["payload"])
+
+    return _array(_each(payload_of, lines), arrow_type(schema))
 
 
 def _array(values: list[Any], kind: pa.DataType) -> Any:
@@ -368,7 +408,18 @@ def _utf8(values: Any) -> Any:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
+        return pa.array(_each(_text_of, values), pa.string())
+
+
+def _text_of(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
         raise RecordError("the bytes are no UTF-8, as JSON must be") from None
+
+
+def _loader(schema: Schema) -> Callable[[str], Any]:
+    return _loads_exact if has_decimal(schema) else _loads
 
 
 def _loads(text: str) -> Any:

@@ -1,8 +1,9 @@
 """What happens to records that a step cannot handle (KIP-298)."""
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol
 
 import pyarrow as pa
@@ -16,13 +17,22 @@ _TRACE_MAX_LENGTH = 8_000
 
 
 class StepFailedError(Exception):
-    """A step raised ``__cause__`` for a batch, or for a record."""
+    """A step raised ``error`` for a batch, or for a record; ``rows`` says which it was for, where
+    the step knows that.
+    """
 
-    def __init__(self, stage: str, step: str, error: BaseException) -> None:
+    def __init__(
+        self,
+        stage: str,
+        step: str,
+        error: BaseException,
+        rows: Mapping[int, BaseException] = MappingProxyType({}),
+    ) -> None:
         super().__init__(str(error))
         self.stage = stage
         self.step = step
         self.error = error
+        self.rows = rows
 
 
 class RecordFailedError(Exception):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
 from drover.pipeline.failures import FailTask, Policy, RecordFailedError, StepFailedError
@@ -10,7 +11,7 @@ from drover.pipeline.report import PassReport
 from drover.pipeline.schema_change import KeepSchema
 from drover.pipeline.step import Step
 from drover.record.batch import ERROR
-from drover.record.errors import StageError
+from drover.record.errors import RowsError, StageError
 
 TRANSFORMATION = "TRANSFORMATION"
 CONVERTER = "VALUE_CONVERTER"
@@ -31,8 +32,9 @@ class Pipeline:
     """Stages in order, under one error policy; a function for ArrowRows and mapInArrow.
 
     ``prepare`` makes records of the batches that come, for instance of a table's rows. A batch runs
-    through all stages at once. When a step fails, the batch is halved until the rows are found that
-    it fails for: good batches pay nothing for that, and the bad rows are at hand as they came.
+    through all stages at once. When a step fails, it says for which rows (RowsError), or the batch
+    is halved until they are found: good batches pay nothing for that, and the bad rows are at hand
+    as they came.
     """
 
     stages: tuple[Stage, ...] = ()
@@ -77,17 +79,31 @@ class Pipeline:
         try:
             made = self._apply(records)
         except StepFailedError as error:
-            if records.num_rows <= 1:
-                yield from self.policy.handle(records, error, report)
-                return
-            half = records.num_rows // 2
-            yield from self._run_good(records.slice(0, half), report)
-            yield from self._run_good(records.slice(half), report)
+            yield from self._run_apart(records, error, report)
             return
         count = sum(each.num_rows for each in made)
         report.filtered_count += max(0, records.num_rows - count)
         report.written_count += count
         yield from made
+
+    def _run_apart(
+        self, records: pa.RecordBatch, error: StepFailedError, report: PassReport
+    ) -> Iterator[pa.RecordBatch]:
+        if error.rows:
+            good = np.ones(records.num_rows, bool)
+            for row, cause in error.rows.items():
+                good[row] = False
+                failed = StepFailedError(error.stage, error.step, cause)
+                yield from self.policy.handle(records.slice(row, 1), failed, report)
+            if good.any():
+                yield from self._run_good(records.filter(pa.array(good)), report)
+            return
+        if records.num_rows <= 1:
+            yield from self.policy.handle(records, error, report)
+            return
+        half = records.num_rows // 2
+        yield from self._run_good(records.slice(0, half), report)
+        yield from self._run_good(records.slice(half), report)
 
     def _apply(self, records: pa.RecordBatch) -> list[pa.RecordBatch]:
         batches = [records]
@@ -97,13 +113,21 @@ class Pipeline:
                 for batch in batches:
                     try:
                         made += step(batch)
-                    except StageError as error:
-                        cause = error.__cause__ or error
-                        raise StepFailedError(str(error.stage), step.name, cause) from cause
                     except Exception as error:  # any of a plugin's code
-                        raise StepFailedError(stage.name, step.name, error) from error
+                        # rows are the records' as long as no step has made others of them
+                        raise _failed(stage, step, error, batch is records) from error
                 batches = [each for each in made if each.num_rows]
         return batches
+
+
+def _failed(stage: Stage, step: Step, error: Exception, whole: bool) -> StepFailedError:
+    name = stage.name
+    cause: BaseException = error
+    if isinstance(error, StageError):
+        name, cause = str(error.stage), error.__cause__ or error
+    if not isinstance(cause, RowsError):
+        return StepFailedError(name, step.name, cause)
+    return StepFailedError(name, step.name, cause.first, cause.rows if whole else {})
 
 
 def source_pipeline(

@@ -1,8 +1,9 @@
 """What is wrong with a record."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import Any
 
 
 class RecordError(ValueError):
@@ -11,6 +12,31 @@ class RecordError(ValueError):
     The message says what is wrong with which field, without the record's position: whoever runs the
     step adds that.
     """
+
+
+class RowsError(RecordError):
+    """What is wrong with which rows of a batch, by their indices.
+
+    Others may be wrong as well: whoever leaves these out asks again.
+    """
+
+    def __init__(self, rows: Mapping[int, RecordError]) -> None:
+        super().__init__(rows)
+        self.rows = dict(sorted(rows.items()))
+
+    @property
+    def first(self) -> RecordError:
+        """The error of the first row."""
+        return next(iter(self.rows.values()))
+
+    def at(self, indices: Any | None) -> "RowsError":
+        """The same errors, of the rows at ``indices``; None leaves them."""
+        if indices is None:
+            return self
+        return RowsError({indices[row].as_py(): error for row, error in self.rows.items()})
+
+    def __str__(self) -> str:
+        return str(self.first)
 
 
 class SchemaError(RecordError):
@@ -52,4 +78,5 @@ def failing_at(stage: ErrorStage) -> Iterator[None]:
     except StageError:
         raise
     except Exception as error:
-        raise StageError(stage, f"{type(error).__name__}: {error}") from error
+        shown = error.first if isinstance(error, RowsError) else error
+        raise StageError(stage, f"{type(shown).__name__}: {shown}") from error

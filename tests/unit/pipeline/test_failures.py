@@ -14,6 +14,7 @@ from drover.pipeline import (
     PassReport,
     Policy,
     RecordFailedError,
+    Step,
     Tolerate,
     sink_pipeline,
     source_pipeline,
@@ -21,8 +22,9 @@ from drover.pipeline import (
 from drover.pipeline.layouts import TableRows, topic_records
 from drover.pipeline.report import FAILURES_MAX, total
 from drover.pipeline.tracked import TrackedRead
-from drover.record import make_batch
+from drover.record import ErrorStage, RecordError, failing_at, make_batch
 from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
+from drover.record.errors import RowsError
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,23 @@ class RefuseNegative:
 
 
 @dataclass(frozen=True)
+class NameNegative:
+    """Says which rows it could not handle, or some of them."""
+
+    at_most: int
+    name: str = "transforms.positive"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        numbers = batch.column("value").to_pylist()
+        errors = {row: RecordError(f"{n} is negative") for row, n in enumerate(numbers) if n < 0}
+        if errors:
+            named = dict(list(errors.items())[-self.at_most :])
+            with failing_at(ErrorStage.VALUE_CONVERTER):
+                raise RowsError(named)
+        yield batch
+
+
+@dataclass(frozen=True)
 class DropEven:
     name: str = "transforms.odd"
 
@@ -46,7 +65,17 @@ class DropEven:
         yield batch.filter(pc.equal(pc.bit_wise_and(batch.column("value"), 1), 1))
 
 
-STEPS = (RefuseNegative(), DropEven())
+@dataclass(frozen=True)
+class KeepAll:
+    """Makes batches of its own."""
+
+    name: str = "transforms.copy"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        yield batch.slice(0)
+
+
+STEPS: tuple[Step, ...] = (RefuseNegative(), DropEven())
 
 
 def records(numbers: Sequence[int], *, first_offset: int = 0) -> pa.RecordBatch:
@@ -65,10 +94,12 @@ def tolerant(*, topic: str | None = None, in_batch: bool = True, context: bool =
 
 
 def run(
-    batches: Sequence[pa.RecordBatch], policy: Policy | None = None
+    batches: Sequence[pa.RecordBatch],
+    policy: Policy | None = None,
+    steps: tuple[Step, ...] = STEPS,
 ) -> tuple[list[pa.RecordBatch], PassReport]:
     report = PassReport()
-    pipeline = sink_pipeline(transforms=STEPS, policy=policy)
+    pipeline = sink_pipeline(transforms=steps, policy=policy)
     return list(pipeline.run(iter(batches), report)), report
 
 
@@ -88,16 +119,24 @@ def test_without_tolerance_the_first_bad_record_is_named_by_its_place() -> None:
     st.lists(st.integers(-3, 9), max_size=60),
     st.lists(st.integers(0, 60), max_size=6),
     st.sampled_from([None, "dead"]),
+    st.sampled_from(
+        [
+            STEPS,
+            (NameNegative(99), DropEven()),
+            (NameNegative(1), DropEven()),
+            (KeepAll(), NameNegative(2), DropEven()),
+        ]
+    ),
 )
 def test_any_bad_subset_is_isolated_and_the_counts_add_up(
-    numbers: list[int], cuts: list[int], topic: str | None
+    numbers: list[int], cuts: list[int], topic: str | None, steps: tuple[Step, ...]
 ) -> None:
     edges = [0, *sorted(min(cut, len(numbers)) for cut in cuts), len(numbers)]
     batches = [
         records(numbers[start:end], first_offset=start) for start, end in itertools.pairwise(edges)
     ]
     policy = tolerant(topic=topic, in_batch=False)
-    out, report = run(batches, policy)
+    out, report = run(batches, policy, steps)
     assert numbers_of(out) == [n for n in numbers if n >= 0 and n % 2]
     bad = [n for n in numbers if n < 0]
     assert report.failed_count == len(bad)
@@ -108,8 +147,30 @@ def test_any_bad_subset_is_isolated_and_the_counts_add_up(
         == len(numbers)
         == (report.written_count + report.filtered_count + report.failed_count)
     )
-    places = [failure.place for failure in report.failures]
-    assert places == [f"t-3@{offset}" for offset, n in enumerate(numbers) if n < 0]
+    places = sorted(failure.place for failure in report.failures)
+    assert places == sorted(f"t-3@{offset}" for offset, n in enumerate(numbers) if n < 0)
+
+
+def test_rows_that_a_step_names_are_told_with_their_own_errors() -> None:
+    _, report = run([records([1, -2, 3, -4])], tolerant(), (NameNegative(99),))
+    assert [
+        (each.place, each.stage, each.error_class, each.message) for each in report.failures
+    ] == [
+        ("t-3@1", "VALUE_CONVERTER", "RecordError", "-2 is negative"),
+        ("t-3@3", "VALUE_CONVERTER", "RecordError", "-4 is negative"),
+    ]
+
+
+def test_rows_of_another_batch_than_came_are_found_by_halving() -> None:
+    out, report = run([records([2, -1, 4, -3, 5])], tolerant(), (DropEven(), NameNegative(99)))
+    assert numbers_of(out) == [5]
+    assert [each.message for each in report.failures] == ["-1 is negative", "-3 is negative"]
+    assert report.filtered_count == 2
+
+
+def test_good_rows_beside_named_ones_stay_together() -> None:
+    out, _ = run([records([1, -2, 3, -4, 5])], tolerant(), (NameNegative(99),))
+    assert [each.num_rows for each in out] == [3]
 
 
 def test_a_sinks_dead_letter_is_the_record_as_it_came_and_says_why() -> None:
