@@ -123,7 +123,7 @@ class CollectTask(SinkTask):
             f"{key.topic}-{key.partition}": [each.offset, each.metadata]
             for key, each in context.committed.items()
         }
-        (self._directory / f"started-{context.task.task}").write_text(json.dumps(note))
+        self._put(f"started-{context.task.task}", json.dumps(note).encode())
 
     def write(self, batch: SinkBatch) -> str:
         (self._directory / "writing").touch()
@@ -131,11 +131,16 @@ class CollectTask(SinkTask):
             threading.Event().wait(0.02)
         for row in batch.frame.collect():
             name = f"{row['topic']}-{row['partition']}-{row['offset']:08d}"
-            (self._directory / name).write_bytes(row["value"])
+            self._put(name, row["value"])
         return f"up to {batch.ranges[-1].end_offset}"
 
     def stop(self) -> None:
         (self._directory / f"stopped-{self._context.task.task}").touch()
+
+    def _put(self, name: str, content: bytes) -> None:
+        unfinished = self._directory / f".{name}"
+        unfinished.write_bytes(content)
+        unfinished.replace(self._directory / name)
 
 
 class Collect(SinkConnector):
@@ -157,8 +162,7 @@ class CollectRowsTask(CollectTask):
     def write(self, batch: SinkBatch) -> str:
         for row in batch.frame.collect():
             name = f"{row['topic']}-{row['partition']}-{row['offset']:08d}"
-            text = json.dumps(row["value"].asDict(recursive=True))
-            (self._directory / name).write_text(text)
+            self._put(name, json.dumps(row["value"].asDict(recursive=True)).encode())
         return ""
 
 
