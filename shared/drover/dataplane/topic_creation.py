@@ -36,13 +36,16 @@ class TopicGroup:
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """The first group that matches decides, else ``default``."""
+    """``named`` decides, else the first group that matches, else ``default``."""
 
     default: TopicRule
     groups: tuple[TopicGroup, ...] = ()
+    named: Mapping[str, TopicRule] = field(default_factory=dict)
 
     def rule(self, topic: str) -> TopicRule:
         """What the topic is made with."""
+        if topic in self.named:
+            return self.named[topic]
         return next((each.rule for each in self.groups if each.matches(topic)), self.default)
 
 

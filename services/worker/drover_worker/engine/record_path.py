@@ -1,7 +1,7 @@
 """What the records of one task go through between the task and its topics, as its config says."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,8 @@ from drover.connector.record_settings import (
     passes_bytes,
     with_defaults,
 )
+from drover.connector.settings import TOPIC_PARTITIONS
+from drover.connector.topic_settings import topic_creation_of
 from drover.convert.converter import Converter
 from drover.convert.steps import DecodeRecords, EncodeRecords
 from drover.convert.unchanged import PrintingConverter
@@ -267,9 +269,21 @@ def encode_counts(report: PassReport) -> RecordCounts:
 
 
 def dead_letter_destination(errors: ErrorSettings) -> Destination:
-    """Where dead letters go."""
-    rule = TopicRule(1, errors.dead_letter_replication_factor)
-    return Destination(topic=errors.dead_letter_topic, creation=TopicCreation(rule))
+    """Where the dead letters of a sink go."""
+    return Destination(
+        topic=errors.dead_letter_topic, creation=TopicCreation(_dead_letter_rule(errors))
+    )
+
+
+def source_topic_creation(config: Mapping[str, Any], errors: ErrorSettings) -> TopicCreation:
+    """How the topics of a source are made, and of its dead letters."""
+    creation = topic_creation_of(config) or TopicCreation(TopicRule(config[TOPIC_PARTITIONS]))
+    topic = errors.dead_letter_topic
+    return replace(creation, named={topic: _dead_letter_rule(errors)}) if topic else creation
+
+
+def _dead_letter_rule(errors: ErrorSettings) -> TopicRule:
+    return TopicRule(1, errors.dead_letter_replication_factor)
 
 
 def parts_of(plan: ReadPlan, by: str) -> list[ReadPlan]:

@@ -14,11 +14,10 @@ from typing import Any
 from drover.backoff import Backoff
 from drover.connector import SourceBatch, SourceTask, SourceTaskContext
 from drover.connector.offsets import source_offsets
-from drover.connector.settings import PARTITIONER_KEYLESS, POLL_INTERVAL_MS, TOPIC_PARTITIONS
-from drover.connector.topic_settings import topic_creation_of
+from drover.connector.settings import PARTITIONER_KEYLESS, POLL_INTERVAL_MS
 from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch, TopicWriter
-from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.model.offsets import CommittedOffset
+from drover_worker.engine.record_path import source_topic_creation
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 
 
@@ -36,8 +35,7 @@ class SourceRunner(TaskRunner):
 
     def __init__(self, spec: TaskSpec, tools: TaskTools, *, paused: bool) -> None:
         super().__init__(spec, tools, paused=paused)
-        plain = TopicCreation(TopicRule(self._config[TOPIC_PARTITIONS]))
-        self._creation = topic_creation_of(self._config) or plain
+        self._creation = source_topic_creation(self._config, self._path.errors)
         self._writer: TopicWriter
         #: The batch that is not written yet; the task is polled again only after that.
         self._polled: _Polled | None = None

@@ -1,0 +1,43 @@
+"""What the topics of a source's records and dead letters are made with."""
+
+from collections.abc import Mapping
+
+from drover.connector.error_settings import ErrorSettings
+from drover.connector.settings import parse_config
+from drover.dataplane.topic_creation import TopicCreation, TopicRule
+from drover_worker.engine.record_path import source_topic_creation
+from tests.unit.engine.runner_world import LinesSource
+
+DEAD_LETTERS = {
+    "errors.tolerance": "all",
+    "errors.deadletterqueue.topic.name": "dead",
+    "errors.deadletterqueue.topic.replication.factor": "2",
+}
+
+
+def creation_of(own: Mapping[str, str]) -> TopicCreation:
+    parsed = parse_config(LinesSource, {"name": "c", "connector.class": "Lines", **own})
+    assert parsed.violations == ()
+    values = parsed.values
+    return source_topic_creation(values, ErrorSettings.of(values))
+
+
+def test_dead_letters_have_a_replication_factor_of_their_own_and_one_partition() -> None:
+    creation = creation_of({"topic.partitions": "4", **DEAD_LETTERS})
+    assert creation.rule("dead") == TopicRule(1, 2)
+    assert creation.rule("other") == TopicRule(4)
+
+
+def test_a_group_of_topics_that_has_the_dead_letters_name_does_not_count_for_them() -> None:
+    groups = {
+        "topic.creation.default.partitions": "3",
+        "topic.creation.default.replication.factor": "1",
+        "topic.creation.groups": "all",
+        "topic.creation.all.include": ".*",
+        "topic.creation.all.partitions": "12",
+    }
+    assert creation_of({**groups, **DEAD_LETTERS}).rule("dead") == TopicRule(1, 2)
+
+
+def test_without_dead_letters_the_rules_are_those_of_records() -> None:
+    assert creation_of({"topic.partitions": "4"}).rule("dead") == TopicRule(4)
