@@ -54,6 +54,7 @@ async def refused_by_the_store(cluster: EmbeddedCluster) -> DroverError:
     return error
 
 
+@pytest.mark.faults("herder")
 async def test_a_disk_that_is_full_for_a_while_stops_nothing_for_good(tmp_path: Path) -> None:
     flow = Flow(tmp_path, lines_per_tick=100)
     with small_disk(tmp_path / "disk", "64m") as disk:

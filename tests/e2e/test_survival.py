@@ -111,14 +111,8 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
             )
 
 
-@pytest.mark.parametrize(
-    "away",
-    [
-        "config-store",
-        pytest.param("status-store", marks=FAULTS),
-        pytest.param("coordinator", marks=FAULTS),
-    ],
-)
+@FAULTS
+@pytest.mark.parametrize("away", ["config-store", "status-store", "coordinator"])
 async def test_a_service_that_is_away_for_a_while_is_waited_for(
     shared: SharedCluster, tmp_path: Path, away: str
 ) -> None:

@@ -356,9 +356,8 @@ async def test_each_commit_of_a_sink_is_seen_right_after_it(
         assert found == f'{{"kafka_offset":{offset}}}'
 
 
-@pytest.mark.parametrize(
-    "lose", ["stop", pytest.param("kill", marks=pytest.mark.faults("coordinator"))]
-)
+@pytest.mark.faults("coordinator")
+@pytest.mark.parametrize("lose", ["stop", "kill"])
 async def test_positions_are_read_again_once_brokers_are_back(
     mortal_broker: KafkaBroker, topic_prefix: str, lose: str
 ) -> None:

@@ -69,6 +69,7 @@ async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_lo
         assert not following.task.done()
 
 
+@pytest.mark.faults("kafka")
 async def test_a_broker_that_comes_back_is_used_again(
     mortal_broker: KafkaBroker, topic_prefix: str
 ) -> None:

@@ -432,4 +432,4 @@ class ConfigLogMachine(RuleBasedStateMachine):
 
 
 TestConfigLog = ConfigLogMachine.TestCase
-TestConfigLog.settings = settings(max_examples=150, stateful_step_count=40)
+TestConfigLog.settings = settings(max_examples=80, stateful_step_count=40)

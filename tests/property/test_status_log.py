@@ -199,4 +199,4 @@ class StatusLogMachine(RuleBasedStateMachine):
 
 
 TestStatusLog = StatusLogMachine.TestCase
-TestStatusLog.settings = settings(max_examples=100, stateful_step_count=40)
+TestStatusLog.settings = settings(max_examples=60, stateful_step_count=40)

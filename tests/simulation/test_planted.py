@@ -6,8 +6,16 @@ from tests.simulation.many import run_seeds
 from tests.simulation.planted import BUGS
 
 SEEDS_MAX = 1_000
-#: Many seeds go by before these are caught.
-SELDOM = {"same-sequence", "any-epoch", "compaction-spares-nothing"}
+#: Seeds go by before these are caught: two of the others show in `make test` that any is.
+SELDOM = {
+    "any-epoch",
+    "claims-of-two-sets",
+    "compaction-spares-nothing",
+    "late-commits",
+    "no-catching-up",
+    "no-sessions-after-restart",
+    "same-sequence",
+}
 
 
 @pytest.mark.timeout(1_800)
