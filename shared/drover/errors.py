@@ -21,7 +21,7 @@ what to do next. ``drover.rpc.status`` turns them into google.rpc.Status and bac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class Reason(StrEnum):
@@ -97,6 +97,18 @@ class DroverError(Exception):
         self.reason = reason
         self.message = message
         self.metadata: dict[str, str] = dict(metadata or {})
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that executors can send it: its constructor takes other arguments than Exception's."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: type[DroverError], args: tuple[object, ...], state: Mapping[str, object]
+) -> DroverError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
 
 
 class InvalidArgumentError(DroverError):

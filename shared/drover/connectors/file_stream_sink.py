@@ -25,7 +25,7 @@ from drover.connector import (
 )
 from drover.connectors import kafka_connect
 from drover.connectors.output_file import OutputFile
-from drover.connectors.part_writer import PARTS_DDL, PartWriter
+from drover.connectors.part_writer import PartWriter
 from drover.connectors.paths import path_fault
 
 FILE = "file"
@@ -67,7 +67,7 @@ class FileStreamSinkTask(SinkTask):
         directory = self._file.parts_directory / str(self._batch_count)
         directory.mkdir(parents=True, exist_ok=True)
         try:
-            rows = batch.map_in_arrow(PartWriter(str(directory)), PARTS_DDL).collect()
+            rows = batch.run_in_arrow(PartWriter(str(directory)))
             rows.sort(key=lambda row: row["spark_partition"])
             self._length = self._file.append(self._length, [Path(row["path"]) for row in rows])
         finally:

@@ -26,7 +26,6 @@ from drover.connectors.output_directory import OutputDirectory, StagedFile
 from drover.connectors.paths import directory_fault
 from drover.connectors.row_files import (
     CSV,
-    FILES_DDL,
     JSON,
     PARQUET,
     FileLayout,
@@ -84,7 +83,7 @@ class FilesSinkTask(SinkTask):
                 directory.check_owner(each.topic, each.partition)
         writer = RowFileWriter(str(directory.staging), directory.owner, self._layout)
         try:
-            rows = batch.map_in_arrow(writer, FILES_DDL).collect()
+            rows = batch.run_in_arrow(writer)
         except Exception:
             for each in batch.ranges:  # an error that comes of a take-over says so
                 directory.check_owner(each.topic, each.partition)

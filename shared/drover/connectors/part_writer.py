@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from drover.connector import current_spark_partition
 
-PARTS_DDL = "spark_partition int, path string, size_bytes bigint"
 _SCHEMA = pa.schema(
     [("spark_partition", pa.int32()), ("path", pa.string()), ("size_bytes", pa.int64())]
 )
@@ -19,7 +18,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class PartWriter:
-    """Writes the values of one Spark partition into a file of ``directory``; for mapInArrow.
+    """Writes the values of one Spark partition into a file of ``directory``.
 
     Every attempt writes a file of its own, so that a repeated or late one disturbs nobody.
     """

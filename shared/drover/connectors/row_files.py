@@ -25,10 +25,6 @@ from drover.record.schema import is_schemaless
 
 PARQUET, JSON, CSV = "parquet", "json", "csv"
 
-FILES_DDL = (
-    "spark_partition int, staged string, directory string, topic string, partition int, "
-    "start_offset bigint, end_offset bigint, row_count bigint"
-)
 _SCHEMA = pa.schema(
     [
         ("spark_partition", pa.int32()),
@@ -97,7 +93,7 @@ class FileLayout:
 
 @dataclass(frozen=True)
 class RowFileWriter:
-    """Writes the records of one Spark partition; for map_in_arrow.
+    """Writes the records of one Spark partition.
 
     Each topic partition has a directory of its own below ``staging``, TOPIC-PARTITION/owner, which
     the task has made: without it the task was taken over.

@@ -20,7 +20,7 @@ from drover.dataplane.plane import (
 )
 from drover.dataplane.reading import RangeReader
 from drover.dataplane.spark_jobs import run_pass, warm_up
-from drover.dataplane.staging import STAGED_DDL, Stager, staged_blobs
+from drover.dataplane.staging import Stager, staged_blobs
 from drover.dataplane.store import EmbeddedStore
 from drover.dataplane.values import ReadPlan, StagedBlob
 from drover.errors import UnavailableError
@@ -54,7 +54,7 @@ class EmbeddedWriter:
             blobs = self._unpublished[1]
         else:
             stager = _stager(self._store, self._task, self._claim, batch.destination)
-            blobs = staged_blobs(run_pass(batch, stager, STAGED_DDL))
+            blobs = staged_blobs(run_pass(batch, stager))
             self._unpublished = (batch, blobs)
         if self._abandoned():
             raise AbandonedError(f"task {self._task} was abandoned while it staged a batch")

@@ -5,28 +5,29 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, Composed
+from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, Composed, run_in_arrow
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import OutgoingBatch
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
-
-_COUNT_DDL = "count bigint"
+    from pyspark.sql import SparkSession
 
 
 def run_pass(
-    batch: OutgoingBatch, write: ArrowFunction, ddl: str, *, at_once: bool = False
-) -> "list[Row]":
+    batch: OutgoingBatch, write: ArrowFunction, *, at_once: bool = False
+) -> list[dict[str, Any]]:
     """Run the batch's rows through its pipeline into ``write``, in one job; the rows it returns.
 
     With ``at_once`` one call of ``write`` gets all rows, in order.
+
+    Raises:
+        Exception: what pipeline or ``write`` raised.
     """
     function = Composed(batch.pipeline, write)
     rows = batch.rows
     if isinstance(rows, ArrowRows):
-        return rows.map_in_arrow(function, ddl, at_once=at_once).collect()
-    return (rows.coalesce(1) if at_once else rows).mapInArrow(function, ddl).collect()
+        return rows.run(function, at_once=at_once)
+    return run_in_arrow(rows.coalesce(1) if at_once else rows, function)
 
 
 def warm_up(spark: "SparkSession", read_nothing: Callable[[int], Iterable[Any]]) -> None:
@@ -35,8 +36,8 @@ def warm_up(spark: "SparkSession", read_nothing: Callable[[int], Iterable[Any]])
     The first job of a kind takes seconds: Python workers start, classes load, code is generated.
     """
     rows = ArrowRows(spark, read_nothing, spark.sparkContext.defaultParallelism, READ_DDL)
-    rows.map_in_arrow(_count, _COUNT_DDL).collect()
-    rows.frame().mapInArrow(_count, _COUNT_DDL).collect()
+    rows.run(_count)
+    run_in_arrow(rows.frame(), _count)
 
 
 def _count(batches: Iterable[Any]) -> Iterator[Any]:

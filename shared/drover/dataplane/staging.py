@@ -1,6 +1,6 @@
 """Writing a frame's records as staged blobs, on executors.
 
-The driver runs ``frame.mapInArrow(Stager(...), STAGED_DDL).collect()`` and publishes what comes
+The driver runs a batch's rows through ``Stager(...)`` and publishes what comes
 back: bulk rows never pass through it.
 """
 
@@ -26,10 +26,6 @@ BLOB_BYTES = 4 * 1024 * 1024
 #: Many small partitions share this much memory before the largest is written.
 BUFFERS_BYTES = 8 * BLOB_BYTES
 
-STAGED_DDL = (
-    "spark_partition int, sequence int, topic string, partition int, record_count bigint, "
-    "size_bytes bigint, blob_id bigint"
-)
 STAGED_SCHEMA = pa.schema(
     [
         ("spark_partition", pa.int32()),
@@ -45,14 +41,14 @@ STAGED_SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Stager:
-    """Stages record batches under a task's claim; a function for mapInArrow.
+    """Stages record batches under a task's claim; a function for executors.
 
     ``topic`` counts for frames without a column of that name. ``creation`` is for topics
     that do not exist yet. With ``spread_keyless`` records without key and partition are spread
     evenly; else they go to partition 0.
 
     The call raises FrameError for columns that are not records and FailedPreconditionError
-    STALE_CLAIM when the task was claimed again; Spark wraps both.
+    STALE_CLAIM when the task was claimed again.
     """
 
     path: Path

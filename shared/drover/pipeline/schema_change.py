@@ -18,7 +18,6 @@ CHANGES_MAX = 100
 
 _FOUND = pa.schema([("topic", pa.string()), ("schema", pa.binary())])
 #: The columns of what FirstSchemas makes.
-FOUND_DDL = "topic string, schema binary"
 
 
 class SchemaChange(StrEnum):
@@ -95,14 +94,14 @@ class KeepSchema:
 @dataclass(frozen=True, slots=True)
 class FirstSchemas:
     """Finds the schema of each topic's first value, of ``topic_count`` topics if that is given; a
-    function for mapInArrow.
+    function for executors.
     """
 
     default_topic: str = ""
     topic_count: int | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of FOUND_DDL; see ``schemas_of``."""
+        """Rows of topic and schema; see ``schemas_of``."""
         found: dict[str, bytes] = {}
         for batch in batches:
             for topic, part in by_topic(batch, self.default_topic):

@@ -29,7 +29,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Stages in order, under one error policy; a function for ArrowRows and mapInArrow.
+    """Stages in order, under one error policy; a function for executors.
 
     ``prepare`` makes records of the batches that come, for instance of a table's rows. A batch runs
     through all stages at once. When a step fails, it says for which rows (RowsError), or the batch

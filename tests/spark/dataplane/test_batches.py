@@ -7,14 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from drover.connector import ArrowRows, OffsetRange, SinkBatch
+from drover.connector import ArrowRows, OffsetRange, RetriableError, SinkBatch
+from drover.dataplane.payload import FrameError
 from drover.dataplane.plane import Destination, OutgoingBatch, Receipt
 from drover.dataplane.topic_creation import TopicCreation, TopicRule
+from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId
-from drover.pipeline import Step, sink_pipeline, source_pipeline
+from drover.pipeline import RecordFailedError, Step, sink_pipeline, source_pipeline
 from tests.spark.pipeline import Pipeline
 
 pytestmark = pytest.mark.spark
@@ -84,15 +85,16 @@ def test_an_empty_frame_is_an_empty_batch(pipeline: Pipeline) -> None:
 
 def test_a_wrong_column_is_named(pipeline: Pipeline) -> None:
     frame = pipeline.spark.sql("SELECT 7 AS value")
-    with pytest.raises(PySparkException, match="'value' must be binary or string, not int32"):
+    with pytest.raises(FrameError, match="'value' must be binary or string, not int32"):
         write(pipeline, frame)
 
 
 def test_a_fenced_task_stages_nothing(pipeline: Pipeline) -> None:
     zombie = pipeline.plane.writer(TASK, pipeline.claim(TASK), abandoned=lambda: False)
     pipeline.claim(TASK)
-    with pytest.raises(PySparkException, match="is stale"):
+    with pytest.raises(FailedPreconditionError, match="is stale") as caught:
         zombie.write(outgoing(pipeline.spark.sql("SELECT 'v' AS value")), ())
+    assert caught.value.reason is Reason.STALE_CLAIM
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ def _letters(_number: int) -> Iterator[pa.RecordBatch]:
 
 def test_a_step_that_fails_is_named(pipeline: Pipeline) -> None:
     frame = pipeline.spark.sql("SELECT 'é' AS value")
-    with pytest.raises(PySparkException, match="failed in shout: "):
+    with pytest.raises(RecordFailedError, match="failed in shout: "):
         write(pipeline, frame, steps=(Upper(),))
     assert read(pipeline) == []
 
@@ -142,6 +144,37 @@ def test_a_sink_reads_a_batch_as_a_frame_or_in_one_pass(
         assert batch.frame.count() == 1000
         mapped = batch.map_in_arrow(_first_values, "value binary").collect()
         assert mapped[0]["value"] == b"0"
+        assert batch.run_in_arrow(_first_values)[0] == {"value": b"0"}
+
+
+def test_rows_run_by_spark_partition_or_at_once(spark: SparkSession) -> None:
+    rows = ArrowRows(spark, _numbered, partition_count=3, ddl=None)
+    apart = [{"sum": sum(range(number * 10, number * 10 + 5))} for number in range(3)]
+    assert rows.run(_sum) == apart
+    assert rows.run(_sum, at_once=True) == [{"sum": sum(each["sum"] for each in apart)}]
+    assert ArrowRows(spark, _numbered, partition_count=0, ddl=None).run(iter) == []
+
+
+def test_an_error_of_an_executor_is_the_callers(spark: SparkSession) -> None:
+    rows = ArrowRows(spark, _numbered, partition_count=3, ddl=None)
+    for batch in (SinkBatch(rows, []), SinkBatch(spark.range(3), [])):
+        with pytest.raises(RetriableError, match="too early") as caught:
+            batch.run_in_arrow(_too_early)
+        assert "in _too_early" in caught.value.__notes__[0]
+
+
+def _numbered(number: int) -> Iterator[Any]:
+    yield pa.RecordBatch.from_pydict({"number": range(number * 10, number * 10 + 5)})
+
+
+def _sum(batches: Iterator[Any]) -> Iterator[Any]:
+    total = sum(sum(batch.column(0).to_pylist()) for batch in batches)
+    yield pa.RecordBatch.from_pydict({"sum": [total]})
+
+
+def _too_early(batches: Iterator[Any]) -> Iterator[Any]:
+    yield from batches
+    raise RetriableError("too early")
 
 
 def _first_values(batches: Iterator[Any]) -> Iterator[Any]:

@@ -6,7 +6,6 @@ Frames are stand-ins that run the executors' functions in this process.
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -69,21 +68,45 @@ class Accumulator:
         self.value = {**self.value, **term}
 
 
+class Numbers:
+    """As much of an RDD as passes use; each number is a Spark partition."""
+
+    def __init__(self, numbers: range) -> None:
+        self.numbers = numbers
+        self.function: Callable[[Iterator[int]], Iterator[bytes]]
+
+    def mapPartitions(self, function: Callable[[Iterator[int]], Iterator[bytes]]) -> "Numbers":
+        mapped = Numbers(self.numbers)
+        mapped.function = function
+        return mapped
+
+    def collect(self) -> list[bytes]:
+        return [each for number in self.numbers for each in self.function(iter([number]))]
+
+
+class Context:
+    """As much of a Spark context as runners use."""
+
+    defaultParallelism = 2  # noqa: N815 (Spark's name)
+
+    def setJobGroup(self, group: str, description: str) -> None: ...
+
+    def setLocalProperty(self, name: str, value: str | None) -> None: ...
+
+    def cancelJobGroup(self, group: str) -> None: ...
+
+    def accumulator(self, _value: object, _param: object) -> Accumulator:
+        return Accumulator()
+
+    def parallelize(self, numbers: range, _partitions: int) -> Numbers:
+        return Numbers(numbers)
+
+
 class Spark:
     """As much of a session as runners use."""
 
     def __init__(self) -> None:
-        self.sparkContext = SimpleNamespace(
-            defaultParallelism=2,
-            setJobGroup=lambda *_: None,
-            setLocalProperty=lambda *_: None,
-            cancelJobGroup=lambda *_: None,
-            accumulator=lambda _value, _param: Accumulator(),
-        )
-
-    def range(self, start: int, end: int, _step: int, _partitions: int) -> Frame:
-        numbers = pa.RecordBatch.from_pydict({"id": list(range(start, end))})
-        return Frame(lambda: iter([numbers]))
+        self.sparkContext = Context()
 
 
 class Lines(SourceTask):
@@ -160,7 +183,7 @@ class Writer(SinkTask):
         self.committed = context.committed
 
     def write(self, batch: SinkBatch) -> str:
-        rows = batch.frame.collect()
+        rows = batch.run_in_arrow(iter)
         if self.faults:
             self.faults.pop(0)()
         self.written += [(row["topic"], row["offset"], row["value"]) for row in rows]

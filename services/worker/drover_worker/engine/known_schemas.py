@@ -1,6 +1,6 @@
 """The schemas that a task's topics are known to have, where they may not change as they like."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,12 +8,11 @@ import pyarrow as pa
 import structlog
 from pyspark.sql import DataFrame
 
-from drover.dataplane.arrow_rows import ArrowRows, Composed
+from drover.dataplane.arrow_rows import ArrowRows, Composed, run_in_arrow
 from drover.model.ids import TaskId
 from drover.pipeline import PassReport, Pipeline, Step, Tolerate
 from drover.pipeline.schema_change import (
     CHANGES_MAX,
-    FOUND_DDL,
     FirstSchemas,
     KeepSchema,
     SchemaChange,
@@ -77,10 +76,10 @@ class KnownSchemas:
         records = Pipeline(prepare=prepare, policy=self._leave_out())
         find = Composed(records, FirstSchemas(topic or "", None if topic is None else 1))
         if isinstance(rows, ArrowRows):
-            self._learn(rows.map_in_arrow(find, FOUND_DDL, at_once=True))
+            self._learn(rows.run(find, at_once=True))
         else:
             some = rows if topic is None else rows.limit(_FIRST_ROWS)
-            self._learn(some.mapInArrow(find, FOUND_DDL))
+            self._learn(run_in_arrow(some, find))
 
     def learn_from_topics(
         self,
@@ -94,7 +93,7 @@ class KnownSchemas:
         reads = _InTurn(tuple((each.read, each.partition_count) for each in topics))
         rows = ArrowRows(topics[0].spark, reads, len(topics), None)
         find = Composed(records, FirstSchemas(topic_count=1))
-        self._learn(rows.map_in_arrow(find, FOUND_DDL))
+        self._learn(rows.run(find))
 
     def log_changes(self, report: PassReport) -> None:
         """Warn of what was discarded, of each change once."""
@@ -110,8 +109,8 @@ class KnownSchemas:
                 schema_change=str(self._change),
             )
 
-    def _learn(self, found: DataFrame) -> None:
-        schemas = schemas_of((row["topic"], bytes(row["schema"])) for row in found.collect())
+    def _learn(self, found: Iterable[Mapping[str, Any]]) -> None:
+        schemas = schemas_of((row["topic"], row["schema"]) for row in found)
         self._known = {**schemas, **self._known}
 
     def _leave_out(self) -> Tolerate:

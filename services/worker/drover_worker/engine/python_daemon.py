@@ -5,6 +5,7 @@ parent, so it would outlive a JVM that was killed. The daemon itself ends when t
 standard input closes. What workers print and log goes straight into the engine's log, line by line.
 """
 
+import gc
 import importlib
 import os
 from typing import Any
@@ -21,6 +22,8 @@ def manager() -> None:
     """
     importlib.import_module("pandas")  # which pyspark wants for every Arrow function
     importlib.import_module("drover.dataplane.embedded")
+    # a worker looks for cycles after every task, which would be through all of these each time
+    gc.freeze()
     log_lines.write_to_stderr_of_parent()
     log_lines.write_whole_lines()
     daemon_id = os.getpid()

@@ -76,8 +76,7 @@ class Rejections:
         )
         rows = self._plane.rows(spark, ReadPlan(ranges))
         find = RejectedRead(rows.read, self._found, policy, reports, self._dead_letters.write)
-        # it gives no rows: whatever their columns are
-        ArrowRows(spark, find, rows.partition_count, "value binary").frame().collect()
+        ArrowRows(spark, find, rows.partition_count, None).run(iter)
         return True
 
 

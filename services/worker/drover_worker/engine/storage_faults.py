@@ -1,6 +1,7 @@
 """Telling faults of the store, of a record and of the plugin apart.
 
-What is raised on an executor reaches the driver as text inside Spark's exception.
+What a pass raises on an executor is raised again here as it was (ADR 0014). In a frame that a
+plugin runs by itself it reaches the driver as text inside Spark's exception.
 """
 
 import re

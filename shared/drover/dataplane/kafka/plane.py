@@ -11,7 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.planning import Bounds, plan
-from drover.dataplane.kafka.producing import PRODUCED_DDL, RecordProducer
+from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.kafka.reading import KafkaRangeReader
 from drover.dataplane.kafka.sampling import RecordSizes
 from drover.dataplane.kafka.topics import partition_counts
@@ -62,7 +62,7 @@ class KafkaWriter:
         if self._abandoned():
             raise AbandonedError(f"task {self._task} was abandoned before it wrote a batch")
         producer = _producer(self._storage, batch.destination)
-        rows = run_pass(batch, producer, PRODUCED_DDL, at_once=True)
+        rows = run_pass(batch, producer, at_once=True)
         return Receipt(
             record_count=sum(row["record_count"] for row in rows),
             topics=tuple(dict.fromkeys(topic for row in rows for topic in row["topics"])),

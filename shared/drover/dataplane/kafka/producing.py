@@ -30,7 +30,6 @@ _SERVE_EVERY = 10_000
 #: The key decides, in the client.
 _BY_KEY = -1
 
-PRODUCED_DDL = "record_count bigint, topics array<string>"
 _PRODUCED_SCHEMA = pa.schema([("record_count", pa.int64()), ("topics", pa.list_(pa.string()))])
 
 _SETTINGS = {
@@ -44,6 +43,11 @@ _SETTINGS = {
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 256 * 1024,
 }
+
+
+#: What JSON with schemas repeats need not pass through the broker and its disk, which takes more
+#: time than this.
+_COMPRESSION = "lz4"
 
 
 @dataclass
@@ -60,6 +64,13 @@ class _Sender:
         self.producer.flush(0)
 
 
+def producer_settings(storage: KafkaStorage) -> dict[str, object]:
+    """The client's settings; of those that the user gave, the compression counts."""
+    own = storage.client_config
+    compression = own.get("compression.type") or own.get("compression.codec") or _COMPRESSION
+    return {**_SETTINGS, "compression.type": compression}
+
+
 def _make_sender(storage: KafkaStorage) -> _Sender:
     sender = _Sender()
 
@@ -67,7 +78,8 @@ def _make_sender(storage: KafkaStorage) -> _Sender:
         if error is not None:
             sender.failures.append(error)
 
-    sender.producer = shared_client(storage).producer({**_SETTINGS, "on_delivery": on_delivery})
+    settings = {**producer_settings(storage), "on_delivery": on_delivery}
+    sender.producer = shared_client(storage).producer(settings)
     return sender
 
 
@@ -76,10 +88,9 @@ _senders = Pool(_make_sender, _Sender.close)
 
 @dataclass(frozen=True)
 class RecordProducer:
-    """Produces record batches; a function for mapInArrow. See Destination for the fields.
+    """Produces record batches; a function for executors. See Destination for the fields.
 
-    The call raises FrameError for columns that are not records, and DroverErrors of Kafka; Spark
-    wraps both.
+    The call raises FrameError for columns that are not records, and DroverErrors of Kafka.
     """
 
     storage: KafkaStorage

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaError
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError
 
 from drover.dataplane.kafka.clients import Pool, RangeConsumer, shared_client
 from drover.dataplane.kafka.planning import joined
@@ -21,6 +22,8 @@ MESSAGES_AT_ONCE = 20_000
 #: A range that brings nothing for so long is given up; its batch is tried again.
 SILENCE_S = 30.0
 _POLL_S = 0.5
+#: What the client says of a record that has none.
+_NO_TIMESTAMP_MS = -1
 
 _SETTINGS = {
     "auto.offset.reset": "error",
@@ -81,10 +84,12 @@ def read_range(storage: KafkaStorage, consumer: RangeConsumer, wanted: ReadRange
                 continue
             last_message_s = time.monotonic()
             errors = [each.error() for each in messages]
-            records = [each for each, error in zip(messages, errors, strict=True) if error is None]
-            for message, error in zip(messages, errors, strict=True):
-                if error is not None:
-                    position = max(position, _position_of(storage, wanted, message, error))
+            records = messages
+            if errors.count(None) < len(errors):
+                records = [each for each in messages if each.error() is None]
+                for message, error in zip(messages, errors, strict=True):
+                    if error is not None:
+                        position = max(position, _position_of(storage, wanted, message, error))
             if records:
                 position = max(position, records[-1].offset() + 1)
                 if records[-1].offset() >= wanted.end_offset:
@@ -98,11 +103,8 @@ def read_range(storage: KafkaStorage, consumer: RangeConsumer, wanted: ReadRange
 def as_batch(wanted: ReadRange, records: Sequence[Any]) -> Any:
     """Messages of a partition as a batch of ``READ_SCHEMA``."""
     count = len(records)
-    times = [each.timestamp() for each in records]
-    timestamps = pa.array(
-        [None if kind == TIMESTAMP_NOT_AVAILABLE else ms for kind, ms in times],
-        pa.timestamp("ms", tz="UTC"),
-    )
+    times_ms = pa.array([each.timestamp()[1] for each in records], pa.int64())
+    timestamps = pc.if_else(pc.equal(times_ms, _NO_TIMESTAMP_MS), None, times_ms)
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(wanted.topic, pa.string()), count),
@@ -111,7 +113,7 @@ def as_batch(wanted: ReadRange, records: Sequence[Any]) -> Any:
             pa.array([each.key() for each in records], pa.binary()),
             pa.array([each.value() for each in records], pa.binary()),
             _headers([each.headers() for each in records]),
-            timestamps.cast(pa.timestamp("us", tz="UTC")),
+            timestamps.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
         ],
         schema=READ_SCHEMA,
     )
