@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, Composed, run_in_arrow
-from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import OutgoingBatch
 
 if TYPE_CHECKING:
@@ -31,13 +30,13 @@ def run_pass(
 
 
 def warm_up(spark: "SparkSession", read_nothing: Callable[[int], Iterable[Any]]) -> None:
-    """Run, on every core, the two kinds of job that batches are made of, without a record.
+    """Run, on every core, the kind of job that passes are, without a record.
 
-    The first job of a kind takes seconds: Python workers start, classes load, code is generated.
+    The first one takes seconds: Python workers start and load what they need. The first frame
+    takes some more, which only plugins that use one should wait for.
     """
-    rows = ArrowRows(spark, read_nothing, spark.sparkContext.defaultParallelism, READ_DDL)
-    rows.run(_count)
-    run_in_arrow(rows.frame(), _count)
+    cores = spark.sparkContext.defaultParallelism
+    ArrowRows(spark, read_nothing, cores, None).run(_count)
 
 
 def _count(batches: Iterable[Any]) -> Iterator[Any]:

@@ -83,13 +83,10 @@ def read_range(storage: KafkaStorage, consumer: RangeConsumer, wanted: ReadRange
                 _check_silence(wanted, position, last_message_s)
                 continue
             last_message_s = time.monotonic()
-            errors = [each.error() for each in messages]
-            records = messages
-            if errors.count(None) < len(errors):
-                records = [each for each in messages if each.error() is None]
-                for message, error in zip(messages, errors, strict=True):
-                    if error is not None:
-                        position = max(position, _position_of(storage, wanted, message, error))
+            events = [each for each in messages if each.error() is not None]
+            for event in events:
+                position = max(position, _position_of(storage, wanted, event))
+            records = [each for each in messages if each.error() is None] if events else messages
             if records:
                 position = max(position, records[-1].offset() + 1)
                 if records[-1].offset() >= wanted.end_offset:
@@ -131,11 +128,12 @@ def _headers(headers: Sequence[Any]) -> Any:
     )
 
 
-def _position_of(storage: KafkaStorage, wanted: ReadRange, message: Any, error: KafkaError) -> int:
+def _position_of(storage: KafkaStorage, wanted: ReadRange, event: Any) -> int:
     """Where the partition's present end is, if that is what the event says."""
+    error = event.error()
     code = error.code()
     if code == KafkaError._PARTITION_EOF:
-        return int(message.offset())
+        return int(event.offset())
     if code in LOST:
         raise OutOfRangeError(
             Reason.REVISION_COMPACTED,
