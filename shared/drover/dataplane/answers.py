@@ -29,6 +29,10 @@ class ExecutorError(Exception):
     """An error of an executor whose class cannot be sent; the message names it."""
 
 
+class PassLostError(Exception):
+    """A call on an executor did not answer: a process of Spark ended under it."""
+
+
 @dataclass(frozen=True)
 class Answering:
     """``function`` over its argument to the end, as one pickled answer; runs on executors."""

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
-from drover.dataplane.answers import ANSWER, ANSWER_DDL, Answering, AnsweringInArrow, rows_of
+from drover.dataplane.answers import (
+    ANSWER,
+    ANSWER_DDL,
+    Answering,
+    AnsweringInArrow,
+    PassLostError,
+    rows_of,
+)
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -79,11 +86,21 @@ class ArrowRows:
 
         Raises:
             Exception: what was raised on an executor, as it was.
+            PassLostError: there is no answer.
         """
+        # not for those who import this without Spark
+        from py4j.protocol import Py4JError
+
         spark_partitions = 1 if at_once else max(1, self.partition_count)
         numbers = _numbers(self.spark.sparkContext, self.partition_count, spark_partitions)
         answering = Answering(_NumbersPass(self.read, function))
-        return rows_of(numbers.mapPartitions(answering).collect())
+        pass_ = numbers.mapPartitions(answering)
+        try:
+            answers = pass_.collect()
+        except Py4JError as error:
+            # whatever the function raises is an answer
+            raise PassLostError(f"a call on an executor was lost: {_of_java(error)}") from error
+        return rows_of(answers)
 
     def through(self, function: ArrowFunction) -> "ArrowRows":
         """These rows after ``function``, which is pickled and leaves columns as ``ddl`` says."""
@@ -91,6 +108,11 @@ class ArrowRows:
 
     def _numbers(self) -> "DataFrame":
         return self.spark.range(0, self.partition_count, 1, max(1, self.partition_count))
+
+
+def _of_java(error: Exception) -> str:
+    """What the JVM says: the first line says only which method was called."""
+    return " ".join(str(error).splitlines()[1:2]).lstrip(": ")[:1_000] or str(error)[:1_000]
 
 
 @lru_cache(maxsize=100)

@@ -1,6 +1,7 @@
 """The Spark jobs that the data plane runs: one pass over a batch, and one that warms up."""
 
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,13 +31,17 @@ def run_pass(
 
 
 def warm_up(spark: "SparkSession", read_nothing: Callable[[int], Iterable[Any]]) -> None:
-    """Run, on every core, the kind of job that passes are, without a record.
+    """Run, on every core, the kind of job that passes are, without a record; and a frame's beside.
 
-    The first one takes seconds: Python workers start and load what they need. The first frame
-    takes some more, which only plugins that use one should wait for.
+    The first of each takes seconds: Python workers start and load what they need, and the JVM loads
+    Spark SQL. (A frame with Python in it starts workers of its own: only plugins that use one wait
+    for that.)
     """
     cores = spark.sparkContext.defaultParallelism
-    ArrowRows(spark, read_nothing, cores, None).run(_count)
+    with ThreadPoolExecutor(1) as beside:
+        frame = beside.submit(lambda: spark.range(1).selectExpr("cast(id AS string)").collect())
+        ArrowRows(spark, read_nothing, cores, None).run(_count)
+        frame.result()
 
 
 def _count(batches: Iterable[Any]) -> Iterator[Any]:

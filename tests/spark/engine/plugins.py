@@ -3,8 +3,10 @@
 import json
 import logging
 import os
+import signal
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +236,55 @@ class Busy(SourceConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         return ConfigDef(ConfigKey("marker", ConfigType.STRING))
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{}]
+
+
+@dataclass(frozen=True)
+class DeadlyRead:
+    """One row, after which the Python worker dies, for so many times."""
+
+    directory: str
+    deaths: int
+
+    def __call__(self, number: int) -> Any:
+        yield pa.RecordBatch.from_pydict({"value": [f"row {number}"]})
+        marks = sorted(Path(self.directory).glob("*.death"))
+        if len(marks) < self.deaths:
+            (Path(self.directory) / f"{len(marks)}.death").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DeadlyTask(SourceTask):
+    """One batch that kills the Python worker it is read in."""
+
+    def start(self, context: SourceTaskContext) -> None:
+        self._context = context
+        self._next = (context.offset({}) or {"next": 0})["next"]
+
+    def poll(self) -> SourceBatch | None:
+        if self._next:
+            return None
+        self._next = 1
+        config = self._context.config
+        read = DeadlyRead(config["directory"], config["deaths"])
+        rows = ArrowRows(self._context.spark, read, 1, "value string")
+        return SourceBatch(rows, [({}, {"next": 1})], topic=config["topic"])
+
+
+class Deadly(SourceConnector):
+    """Kills the Python workers that it runs in."""
+
+    task_class = DeadlyTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef(
+            ConfigKey("directory", ConfigType.STRING),
+            ConfigKey("deaths", ConfigType.INT),
+            ConfigKey("topic", ConfigType.STRING),
+        )
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         return [{}]

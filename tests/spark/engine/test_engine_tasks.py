@@ -89,6 +89,38 @@ async def test_a_frame_gets_records_of_one_schema_at_a_time(
     await engine.stop_task("mixed-in")
 
 
+async def test_a_task_goes_on_when_python_workers_die_under_it(
+    engine: Harness, tmp_path: Path
+) -> None:
+    config: dict[str, Any] = {
+        "plugin": "Deadly",
+        "topic": "deadly",
+        "directory": str(tmp_path),
+        "deaths": "2",
+    }
+    await engine.start_task("deadly", **config)
+    await engine.wait_for_records("deadly", 1)
+    assert len(list(tmp_path.glob("*.death"))) == 2
+    assert engine.reports_of("task_failed", "deadly") == []
+    await engine.stop_task("deadly")
+
+
+async def test_a_task_that_kills_every_python_worker_fails_in_the_end(
+    engine: Harness, tmp_path: Path
+) -> None:
+    config: dict[str, Any] = {
+        "plugin": "Deadly",
+        "topic": "fatal",
+        "directory": str(tmp_path),
+        "deaths": "99",
+    }
+    await engine.start_task("fatal", **config)
+    failed = await engine.wait_for_report("task_failed", "fatal")
+    assert failed.task_failed.trace.startswith("a process of Spark ended under 5 batches in a row")
+    assert "Python worker exited unexpectedly" in failed.task_failed.trace
+    assert engine.records("fatal") == 0
+
+
 def _enveloped(row: dict[str, object]) -> str:
     fields = [
         {"field": name, "type": "string" if isinstance(value, str) else "int32"}

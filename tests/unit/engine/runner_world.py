@@ -229,6 +229,7 @@ class World:
         self.reports: list[engine_pb2.EngineReport] = []
         self.scheduler = Scheduler()
         self.woken_readers = 0
+        self.spark_is_there = True
         self.watched: list[tuple[dict[tuple[str, int], int], dict[str, int]]] = []
         self.tools = TaskTools(
             spark=cast("Any", Spark()),
@@ -238,6 +239,7 @@ class World:
             watcher=cast("Any", self),
             limits=EngineLimits(),
             send=self.reports.append,
+            spark_is_there=lambda: self.spark_is_there,
             commits={},
         )
 

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 from drover.connector import RetriableError, SourceBatch
 from drover.connector.error_settings import ErrorSettings
 from drover.dataplane import embedded
+from drover.dataplane.answers import PassLostError
 from drover.errors import DataLossError, Reason
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
@@ -96,6 +97,50 @@ def test_a_source_whose_staging_meets_a_busy_store_starts_again_from_the_offsets
     assert world.record_count == 3
     assert [each.stopped for each in Lines.made] == [True, True, False]
     assert world.reports == []
+
+
+def lost() -> None:
+    raise PassLostError("Python worker exited unexpectedly (crashed)")
+
+
+def test_a_batch_that_is_lost_with_a_process_of_spark_is_done_again(world: World) -> None:
+    runner = world.source()
+    runner.run_once()
+    Lines.faults += [lost] * 4
+    assert [runner.run_once() for _ in range(4)] == [0.1, 0.2, 0.4, 0.8]
+    assert [runner.run_once() for _ in range(2)] == [0, 0]
+    assert world.record_count == 3
+    assert world.reports == []
+
+
+def test_a_task_under_which_spark_loses_a_process_each_time_fails(world: World) -> None:
+    Lines.faults += [lost] * 5
+    runner = world.source()
+    assert [runner.run_once() for _ in range(5)] == [0.1, 0.2, 0.4, 0.8, None]
+    (report,) = world.reports
+    assert "ended under 5 batches in a row" in report.task_failed.trace
+
+
+def test_only_losses_in_a_row_count(world: World) -> None:
+    runner = world.source()
+    for _ in range(3):
+        Lines.faults += [lost] * 4
+        assert [runner.run_once() for _ in range(5)][-1] == 0
+    assert world.reports == []
+
+
+def test_nothing_is_a_tasks_fault_once_the_jvm_is_gone(world: World) -> None:
+    def refused() -> None:
+        raise ConnectionRefusedError("[Errno 111] Connection refused")
+
+    Lines.faults += [refused] * 7
+    runner = world.source()
+    world.spark_is_there = False
+    assert [runner.run_once() for _ in range(6)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2]
+    assert world.reports == []
+    world.spark_is_there = True
+    assert runner.run_once() is None
+    assert world.kinds == ["task_failed"]
 
 
 def test_a_source_that_cannot_publish_publishes_the_same_batch_later(

@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import structlog
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ from drover_worker.engine.connectors import ConnectorRegistry
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.preview import PreviewRefusedError, preview
 from drover_worker.engine.scheduler import Scheduler
+from drover_worker.engine.session import jvm_answers
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.task_runner import TaskTools
 from drover_worker.engine.tasks import TaskRegistry
@@ -77,6 +79,7 @@ class Engine:
             watcher=TopicWatcher(plane, interval_ms=self._limits.topic_watch_ms),
             limits=self._limits,
             send=self._send,
+            spark_is_there=partial(jvm_answers, spark),
             commits=self._commits,
             converters=self._converters,
         )

@@ -75,6 +75,15 @@ class SparkEngine:
             self.jvm.stdin.close()  # the gateway ends with its standard input
 
 
+def jvm_answers(session: SparkSession) -> bool:
+    """Whether the session's JVM is there."""
+    try:
+        session.sparkContext._jvm.System.nanoTime()  # type: ignore[union-attr]
+    except Exception:  # noqa: BLE001 - whatever py4j says of a gateway that is gone
+        return False
+    return True
+
+
 def is_local_master(master: str) -> bool:
     """Whether executors run on this machine, where they can reach its files."""
     return master == "local" or master.startswith("local[")

@@ -30,17 +30,20 @@ from drover.rpc.logs import log_context
 from drover_worker.engine.answers import timed_out_message
 from drover_worker.engine.commits import Answer, TaskCommits
 from drover_worker.engine.error_rate import ErrorRate
+from drover_worker.engine.faults import Fault, failed_record, fault_of
 from drover_worker.engine.rate_limit import RateLimit
 from drover_worker.engine.record_path import RecordPath, encode_counts
 from drover_worker.engine.scheduler import Scheduler
 from drover_worker.engine.settings import EngineLimits
-from drover_worker.engine.storage_faults import StorageFault, failed_record, storage_fault
 from drover_worker.engine.threads import PluginThreads, error_text, format_trace
 from drover_worker.engine.topic_watcher import TopicWatcher
 
 _RETRY_FIRST_S = 0.1
 _RETRY_MAX_S = 5.0
 _RETRIABLE_FIRST_S = 0.3
+#: Batches in a row, without one that was done, under which a process of Spark ends: by then it is
+#: what the plugin does there.
+_LOSSES_MAX = 5
 _DAY_S = 86_400.0
 #: Topics in one report of a task's progress, and those that wait for the next ones. Of more than
 #: that a topic is reported once records of it move again.
@@ -74,6 +77,8 @@ class TaskTools:
     watcher: TopicWatcher
     limits: EngineLimits
     send: Callable[[engine_pb2.EngineReport], None]
+    #: Whether Spark's JVM answers; the engine ends with it, a moment later.
+    spark_is_there: Callable[[], bool]
     #: Who gets the answer to a commit, by its call id.
     commits: dict[int, Answer]
     #: The worker's, for connectors that name none.
@@ -98,6 +103,8 @@ class TaskRunner(ABC):
         self._instance: SourceTask | SinkTask | None = None
         self._restart_wanted = False
         self._retries = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
+        #: Batches in a row that were lost with a process of Spark.
+        self._loss_count = 0
         self._deadline: float | None = None
         self._deadline_what = ""
         self._deadline_limit_ms = 0
@@ -298,6 +305,7 @@ class TaskRunner(ABC):
             TooManyErrorsError: More of the records failed than errors.max.rate allows.
         """
         self._retries.reset()
+        self._loss_count = 0
         self._retrying_since_s = None
         with self._lock:
             self._counts = total((self._counts, report))
@@ -327,15 +335,29 @@ class TaskRunner(ABC):
         self._restart_wanted = False
 
     def _after_error(self, error: BaseException) -> float | None:
-        fault = storage_fault(error)
+        fault = fault_of(error)
         try:
-            fenced = fault is StorageFault.STALE_CLAIM or not self._holds_claim()
+            fenced = fault is Fault.STALE_CLAIM or not self._holds_claim()
         except DroverError:  # the store cannot be read at all
             fenced = False
         if fenced:
             self._end_fenced()
             return None
-        if fault is StorageFault.UNAVAILABLE:
+        if fault is Fault.LOST:
+            self._loss_count += 1
+        if not self._tools.spark_is_there() or (
+            fault is Fault.LOST and self._loss_count < _LOSSES_MAX
+        ):
+            # nobody's fault; and without its JVM the engine is about to end
+            wait_s = self._retries.next_pause_s()
+            log.warning(
+                "a batch was lost with a process of Spark, and is done again",
+                error=error_text(error)[:500],
+                pause_s=wait_s,
+            )
+            self._restart_wanted = True
+            return wait_s
+        if fault is Fault.UNAVAILABLE:
             wait_s = self._retries.next_pause_s()
             log.warning(
                 "a batch waits for the store", error=error_text(error)[:500], pause_s=wait_s
@@ -343,10 +365,17 @@ class TaskRunner(ABC):
             return wait_s
         pause_s = self._pause_before_retry(error)
         if pause_s is None:
-            record = failed_record(error)
-            trace = format_trace(error)
-            self._end_failed(trace if record is None else f"{record}\n\n{trace}")
+            self._end_failed("\n\n".join([*self._told_first(error, fault), format_trace(error)]))
         return pause_s
+
+    def _told_first(self, error: BaseException, fault: Fault | None) -> list[str]:
+        if fault is Fault.LOST:
+            return [
+                f"a process of Spark ended under {self._loss_count} batches in a row: does what "
+                "the connector does on executors crash them, or take more memory than there is?"
+            ]
+        record = failed_record(error)
+        return [] if record is None else [record]
 
     def _pause_before_retry(self, error: BaseException) -> float | None:
         """How long to wait before the call that failed is made again; None when it is not."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from drover.dataplane.answers import PassLostError
 from drover.errors import (
     DataLossError,
     FailedPreconditionError,
@@ -9,13 +10,20 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
-from drover_worker.engine.storage_faults import StorageFault, storage_fault
+from drover_worker.engine.faults import Fault, fault_of
 
 WORKER_TRACE = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):
   File "staging.py", line 12, in _flush
     with self._database.write() as connection:
 {}: data.db stayed locked by another process for 30 s
+"""
+
+
+FRAME_TRACE = """An error occurred while calling o103.collectToPython.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 \
+times, most recent failure: Lost task 0.0 in stage 4.0 (TID 8) (host executor driver): \
+org.apache.spark.SparkException: Python worker exited unexpectedly (crashed). Consider setting
 """
 
 
@@ -28,25 +36,29 @@ def _caused(cause: BaseException) -> Exception:
 @pytest.mark.parametrize(
     ("error", "fault"),
     [
-        (UnavailableError(Reason.STORAGE_UNAVAILABLE, "busy"), StorageFault.UNAVAILABLE),
-        (OutOfRangeError(Reason.REVISION_COMPACTED, "gone"), StorageFault.UNAVAILABLE),
-        (FailedPreconditionError(Reason.STALE_CLAIM, "old"), StorageFault.STALE_CLAIM),
+        (UnavailableError(Reason.STORAGE_UNAVAILABLE, "busy"), Fault.UNAVAILABLE),
+        (OutOfRangeError(Reason.REVISION_COMPACTED, "gone"), Fault.UNAVAILABLE),
+        (FailedPreconditionError(Reason.STALE_CLAIM, "old"), Fault.STALE_CLAIM),
         (FailedPreconditionError(Reason.NOT_OWNER, "no"), None),
         (DataLossError(Reason.LOG_CORRUPT, "corrupt"), None),
         (
             RuntimeError(WORKER_TRACE.format("drover.errors.UnavailableError")),
-            StorageFault.UNAVAILABLE,
+            Fault.UNAVAILABLE,
         ),
         (
             RuntimeError(WORKER_TRACE.format("drover.errors.OutOfRangeError")),
-            StorageFault.UNAVAILABLE,
+            Fault.UNAVAILABLE,
         ),
         (RuntimeError(WORKER_TRACE.format("ValueError")), None),
         (RuntimeError("the words drover.errors.UnavailableError: in a text"), None),
-        (_caused(UnavailableError(Reason.STORAGE_UNAVAILABLE, "busy")), StorageFault.UNAVAILABLE),
+        (_caused(UnavailableError(Reason.STORAGE_UNAVAILABLE, "busy")), Fault.UNAVAILABLE),
+        (PassLostError("a call on an executor was lost"), Fault.LOST),
+        (_caused(PassLostError("lost")), Fault.LOST),
+        (RuntimeError(FRAME_TRACE), Fault.LOST),
+        (RuntimeError("Python worker exited unexpectedly"), None),
         (_caused(KeyError("x")), None),
         (SystemExit(1), None),
     ],
 )
-def test_storage_fault(error: BaseException, fault: StorageFault | None) -> None:
-    assert storage_fault(error) is fault
+def test_fault_of(error: BaseException, fault: Fault | None) -> None:
+    assert fault_of(error) is fault

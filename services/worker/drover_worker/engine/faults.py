@@ -1,4 +1,4 @@
-"""Telling faults of the store, of a record and of the plugin apart.
+"""Telling faults of the store, of Spark, of a record and of the plugin apart.
 
 What a pass raises on an executor is raised again here as it was (ADR 0014). In a frame that a
 plugin runs by itself it reaches the driver as text inside Spark's exception.
@@ -7,6 +7,7 @@ plugin runs by itself it reaches the driver as text inside Spark's exception.
 import re
 from enum import Enum
 
+from drover.dataplane.answers import PassLostError
 from drover.errors import (
     DroverError,
     FailedPreconditionError,
@@ -19,30 +20,35 @@ from drover_worker.engine.threads import error_text
 
 _CAUSES_MAX = 10
 _RECORD_FAILED = re.compile(r"^drover\.pipeline\.failures\.RecordFailedError: (.*)$", re.MULTILINE)
+_WORKER_LOST = "org.apache.spark.SparkException: Python worker exited unexpectedly"
 _RAISED = re.compile(r"^drover\.errors\.(\w+):", re.MULTILINE)
 
 
-class StorageFault(Enum):
-    """What the store refused."""
+class Fault(Enum):
+    """What is not the plugin's."""
 
     #: A later claim counts.
     STALE_CLAIM = "stale claim"
     #: Busy, full, or read too late: the same work can succeed later.
     UNAVAILABLE = "unavailable"
+    #: A process of Spark ended under the call, which can succeed in the next one.
+    LOST = "lost"
 
 
-def storage_fault(error: BaseException) -> StorageFault | None:
-    """The fault of the store behind ``error``; None when it is somebody else's."""
+def fault_of(error: BaseException) -> Fault | None:
+    """The fault behind ``error``; None when it is the plugin's, or a record's."""
     cause: BaseException | None = error
     for _ in range(_CAUSES_MAX):
         if cause is None:
             break
         if isinstance(cause, DroverError):
             return _of_drover_error(cause)
+        text = error_text(cause)
         # a stale claim is not looked for here: the store is asked who holds the task
-        names = set(_RAISED.findall(error_text(cause)))
-        if names & {UnavailableError.__name__, OutOfRangeError.__name__}:
-            return StorageFault.UNAVAILABLE
+        if set(_RAISED.findall(text)) & {UnavailableError.__name__, OutOfRangeError.__name__}:
+            return Fault.UNAVAILABLE
+        if isinstance(cause, PassLostError) or _WORKER_LOST in text:
+            return Fault.LOST
         cause = cause.__cause__ or cause.__context__
     return None
 
@@ -62,9 +68,9 @@ def failed_record(error: BaseException) -> str | None:
     return None
 
 
-def _of_drover_error(error: DroverError) -> StorageFault | None:
+def _of_drover_error(error: DroverError) -> Fault | None:
     if isinstance(error, FailedPreconditionError) and error.reason is Reason.STALE_CLAIM:
-        return StorageFault.STALE_CLAIM
+        return Fault.STALE_CLAIM
     if isinstance(error, UnavailableError | OutOfRangeError):
-        return StorageFault.UNAVAILABLE
+        return Fault.UNAVAILABLE
     return None
