@@ -11,6 +11,7 @@ from tests.support.waiting import wait_until_async
 pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="session")]
 
 
+@pytest.mark.faults("engine")
 async def test_tasks_are_not_failed_by_the_death_of_the_jvm(engine: Harness) -> None:
     first, ended = engine.supervisor.process_id, len(engine.exits)
     assert first is not None
