@@ -132,8 +132,6 @@ class SinkBatch:
             Exception: what ``function`` raised on an executor, as it was. So it may raise
                 RetriableError.
         """
-        if isinstance(self.records, ArrowRows):
-            return self.records.run(function)
         return run_in_arrow(self.records, function)
 
 

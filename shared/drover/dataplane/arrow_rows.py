@@ -25,6 +25,7 @@ from drover.dataplane.answers import (
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 ItemT = TypeVar("ItemT")
 
@@ -60,7 +61,7 @@ class ArrowRows:
             MixedSchemasError: They have not all the same.
         """
         if self.ddl is not None:
-            return self._numbers().mapInArrow(_Pass(self.read, None), self.ddl)
+            return self.map_in_arrow(iter, self.ddl)
         found = self.run(_distinct_schemas)
         schemas = list(dict.fromkeys(row["schema"] for row in found))
         if len(schemas) > 1:
@@ -72,11 +73,12 @@ class ArrowRows:
         # an empty table is the shortest way to Spark's types
         schema = pa.ipc.read_schema(pa.py_buffer(schemas[0])) if schemas else _NO_ROWS
         ddl = self.spark.createDataFrame(schema.empty_table()).schema
-        return self._numbers().mapInArrow(_Pass(self.read, CastTo(schema)), ddl)
+        return self.map_in_arrow(CastTo(schema), ddl)
 
-    def map_in_arrow(self, function: ArrowFunction, ddl: str) -> "DataFrame":
+    def map_in_arrow(self, function: ArrowFunction, ddl: "str | StructType") -> "DataFrame":
         """What ``frame().mapInArrow(function, ddl)`` gives, in one pass."""
-        return self._numbers().mapInArrow(_Pass(self.read, function), ddl)
+        numbers = self.spark.range(0, self.partition_count, 1, max(1, self.partition_count))
+        return numbers.mapInArrow(Composed(_numbers_of_frame, self._pass(function)), ddl)
 
     def run(self, function: ArrowFunction, *, at_once: bool = False) -> list[dict[str, Any]]:
         """Run these rows through ``function`` now; the rows that it yields, which are few.
@@ -93,10 +95,9 @@ class ArrowRows:
 
         spark_partitions = 1 if at_once else max(1, self.partition_count)
         numbers = _numbers(self.spark.sparkContext, self.partition_count, spark_partitions)
-        answering = Answering(_NumbersPass(self.read, function))
-        pass_ = numbers.mapPartitions(answering)
+        answering = numbers.mapPartitions(Answering(self._pass(function)))
         try:
-            answers = pass_.collect()
+            answers = answering.collect()
         except Py4JError as error:
             # whatever the function raises is an answer
             raise PassLostError(f"a call on an executor was lost: {_of_java(error)}") from error
@@ -106,8 +107,9 @@ class ArrowRows:
         """These rows after ``function``, which is pickled and leaves columns as ``ddl`` says."""
         return replace(self, read=Composed(self.read, function))
 
-    def _numbers(self) -> "DataFrame":
-        return self.spark.range(0, self.partition_count, 1, max(1, self.partition_count))
+    def _pass(self, function: ArrowFunction) -> "Composed":
+        """From numbers of Spark partitions to what ``function`` makes of their rows."""
+        return Composed(_ReadEach(self.read), function)
 
 
 def _of_java(error: Exception) -> str:
@@ -121,12 +123,18 @@ def _numbers(context: "SparkContext", count: int, spark_partitions: int) -> "RDD
     return context.parallelize(range(count), spark_partitions)
 
 
-def run_in_arrow(frame: "DataFrame", function: ArrowFunction) -> list[dict[str, Any]]:
-    """Run a frame through ``function`` now; the rows that it yields, which are few.
+def run_in_arrow(
+    rows: "DataFrame | ArrowRows", function: ArrowFunction, *, at_once: bool = False
+) -> list[dict[str, Any]]:
+    """What ``ArrowRows.run`` gives, of a frame as well.
 
     Raises:
-        Exception: what ``function`` raised, as it was; of the frame's own errors what Spark says.
+        Exception: what ``function`` raised, as it was; of a frame's own errors what Spark says.
+        PassLostError: there is no answer, and the rows are no frame.
     """
+    if isinstance(rows, ArrowRows):
+        return rows.run(function, at_once=at_once)
+    frame = rows.coalesce(1) if at_once else rows
     answers = frame.mapInArrow(AnsweringInArrow(function), ANSWER_DDL).collect()
     return rows_of(bytes(row[ANSWER]) for row in answers)
 
@@ -149,27 +157,17 @@ def rows_of_table(spark: "SparkSession", table: "pa.Table") -> ArrowRows:
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _ReadEach:
     read: Callable[[int], Iterable[Any]]
-    function: ArrowFunction | None
-
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        rows = self._rows(batches)
-        yield from rows if self.function is None else self.function(rows)
-
-    def _rows(self, batches: Iterable[Any]) -> Iterator[Any]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from self.read(number)
-
-
-@dataclass(frozen=True)
-class _NumbersPass:
-    read: Callable[[int], Iterable[Any]]
-    function: ArrowFunction
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[Any]:
-        yield from self.function(batch for number in numbers for batch in self.read(number))
+        for number in numbers:
+            yield from self.read(number)
+
+
+def _numbers_of_frame(batches: Iterable[Any]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,7 @@ def run_pass(
     Raises:
         Exception: what pipeline or ``write`` raised.
     """
-    function = Composed(batch.pipeline, write)
-    rows = batch.rows
-    if isinstance(rows, ArrowRows):
-        return rows.run(function, at_once=at_once)
-    return run_in_arrow(rows.coalesce(1) if at_once else rows, function)
+    return run_in_arrow(batch.rows, Composed(batch.pipeline, write), at_once=at_once)
 
 
 def warm_up(spark: "SparkSession", read_nothing: Callable[[int], Iterable[Any]]) -> None:

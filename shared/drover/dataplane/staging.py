@@ -1,7 +1,7 @@
 """Writing a frame's records as staged blobs, on executors.
 
-The driver runs a batch's rows through ``Stager(...)`` and publishes what comes
-back: bulk rows never pass through it.
+The driver runs a batch's rows through ``Stager(...)`` and publishes what comes back: bulk rows
+never pass through it.
 """
 
 import time

@@ -16,8 +16,8 @@ from drover.record.fitting import SchemaChangeError, fit
 #: Changes of a pass that are told, by topic.
 CHANGES_MAX = 100
 
-_FOUND = pa.schema([("topic", pa.string()), ("schema", pa.binary())])
 #: The columns of what FirstSchemas makes.
+_FOUND = pa.schema([("topic", pa.string()), ("schema", pa.binary())])
 
 
 class SchemaChange(StrEnum):

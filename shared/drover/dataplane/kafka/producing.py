@@ -43,8 +43,6 @@ _SETTINGS = {
     "queue.buffering.max.messages": 500_000,
     "queue.buffering.max.kbytes": 256 * 1024,
 }
-
-
 #: What JSON with schemas repeats need not pass through the broker and its disk, which takes more
 #: time than this.
 _COMPRESSION = "lz4"
