@@ -17,6 +17,7 @@ import pyarrow as pa
 
 ANSWER = "answer"
 ANSWER_DDL = f"{ANSWER} binary"
+#: An error and its causes, of which that many are looked at.
 _CAUSES_MAX = 10
 #: New objects before Python looks for cycles among them. Batches are lists of many objects without
 #: any: looking after every 700, as it does by itself, took 1.4 of the 3.4 s of reading a million
@@ -87,15 +88,20 @@ def rows_of(answers: Iterable[bytes]) -> list[dict[str, Any]]:
     return found
 
 
+def with_causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what caused it, what caused that; a cycle ends."""
+    each: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if each is None:
+            return
+        yield each
+        each = each.__cause__ or each.__context__
+
+
 def _packed(error: BaseException) -> list[tuple[bytes, str]]:
     """The error and its causes: each pickled (empty if that cannot be), and told in words."""
     error.add_note(f"on an executor:\n{''.join(traceback.format_exception(error))}".rstrip())
-    packed: list[tuple[bytes, str]] = []
-    each: BaseException | None = error
-    while each is not None and len(packed) < _CAUSES_MAX:
-        packed.append((_pickled(each), _told(each)))
-        each = each.__cause__ or each.__context__
-    return packed
+    return [(_pickled(each), _told(each)) for each in with_causes(error)]
 
 
 def _pickled(error: BaseException) -> bytes:

@@ -7,7 +7,7 @@ plugin runs by itself it reaches the driver as text inside Spark's exception.
 import re
 from enum import Enum
 
-from drover.dataplane.answers import PassLostError
+from drover.dataplane.answers import PassLostError, with_causes
 from drover.errors import (
     DroverError,
     FailedPreconditionError,
@@ -18,7 +18,6 @@ from drover.errors import (
 from drover.pipeline import RecordFailedError
 from drover_worker.engine.threads import error_text
 
-_CAUSES_MAX = 10
 _RECORD_FAILED = re.compile(r"^drover\.pipeline\.failures\.RecordFailedError: (.*)$", re.MULTILINE)
 _WORKER_LOST = "org.apache.spark.SparkException: Python worker exited unexpectedly"
 _RAISED = re.compile(r"^drover\.errors\.(\w+):", re.MULTILINE)
@@ -37,10 +36,7 @@ class Fault(Enum):
 
 def fault_of(error: BaseException) -> Fault | None:
     """The fault behind ``error``; None when it is the plugin's, or a record's."""
-    cause: BaseException | None = error
-    for _ in range(_CAUSES_MAX):
-        if cause is None:
-            break
+    for cause in with_causes(error):
         if isinstance(cause, DroverError):
             return _of_drover_error(cause)
         text = error_text(cause)
@@ -49,22 +45,17 @@ def fault_of(error: BaseException) -> Fault | None:
             return Fault.UNAVAILABLE
         if isinstance(cause, PassLostError) or _WORKER_LOST in text:
             return Fault.LOST
-        cause = cause.__cause__ or cause.__context__
     return None
 
 
 def failed_record(error: BaseException) -> str | None:
     """What is told of the record that ``error`` is about; None when it is about something else."""
-    cause: BaseException | None = error
-    for _ in range(_CAUSES_MAX):
-        if cause is None:
-            break
+    for cause in with_causes(error):
         if isinstance(cause, RecordFailedError):
             return error_text(cause)
         found = _RECORD_FAILED.search(error_text(cause))
         if found is not None:
             return found[1]
-        cause = cause.__cause__ or cause.__context__
     return None
 
 

@@ -343,39 +343,36 @@ class TaskRunner(ABC):
         if fenced:
             self._end_fenced()
             return None
-        if fault is Fault.LOST:
-            self._loss_count += 1
-        if not self._tools.spark_is_there() or (
-            fault is Fault.LOST and self._loss_count < _LOSSES_MAX
-        ):
-            # nobody's fault; and without its JVM the engine is about to end
+        reason = self._reason_to_wait(fault)
+        if reason is not None:
             wait_s = self._retries.next_pause_s()
-            log.warning(
-                "a batch was lost with a process of Spark, and is done again",
-                error=error_text(error)[:500],
-                pause_s=wait_s,
-            )
-            self._restart_wanted = True
-            return wait_s
-        if fault is Fault.UNAVAILABLE:
-            wait_s = self._retries.next_pause_s()
-            log.warning(
-                "a batch waits for the store", error=error_text(error)[:500], pause_s=wait_s
-            )
+            log.warning(reason, error=error_text(error)[:500], pause_s=wait_s)
             return wait_s
         pause_s = self._pause_before_retry(error)
         if pause_s is None:
-            self._end_failed("\n\n".join([*self._told_first(error, fault), format_trace(error)]))
+            first, trace = self._told_first(error, fault), format_trace(error)
+            self._end_failed(trace if first is None else f"{first}\n\n{trace}")
         return pause_s
 
-    def _told_first(self, error: BaseException, fault: Fault | None) -> list[str]:
+    def _reason_to_wait(self, fault: Fault | None) -> str | None:
+        """Why the batch is only done again later; None when the task has to answer for it."""
         if fault is Fault.LOST:
-            return [
+            self._loss_count += 1
+        # without its JVM the engine is about to end, whatever the error is
+        if not self._tools.spark_is_there() or (
+            fault is Fault.LOST and self._loss_count < _LOSSES_MAX
+        ):
+            self._restart_wanted = True
+            return "a batch was lost with a process of Spark, and is done again"
+        return "a batch waits for the store" if fault is Fault.UNAVAILABLE else None
+
+    def _told_first(self, error: BaseException, fault: Fault | None) -> str | None:
+        if fault is Fault.LOST:
+            return (
                 f"a process of Spark ended under {self._loss_count} batches in a row: does what "
                 "the connector does on executors crash them, or take more memory than there is?"
-            ]
-        record = failed_record(error)
-        return [] if record is None else [record]
+            )
+        return failed_record(error)
 
     def _pause_before_retry(self, error: BaseException) -> float | None:
         """How long to wait before the call that failed is made again; None when it is not."""
