@@ -12,7 +12,7 @@ from drover.pipeline.dead_letters import as_bytes, dead_letter
 from drover.pipeline.report import Failure, PassReport
 from drover.record.batch import KEY, OFFSET, ORIGIN, PARTITION, TOPIC, VALUE
 
-MESSAGE_MAX_LENGTH = 2_000
+_MESSAGE_MAX_LENGTH = 2_000
 _TRACE_MAX_LENGTH = 8_000
 
 
@@ -135,18 +135,24 @@ def place_of(record: pa.RecordBatch) -> str:
 def record_text(record: pa.RecordBatch) -> str:
     """A record's key and value, for the log."""
     key, value = as_bytes(record, KEY), as_bytes(record, VALUE)
-    return f"key={key!r:.{MESSAGE_MAX_LENGTH}} value={value!r:.{MESSAGE_MAX_LENGTH}}"
+    return f"key={key!r:.{_MESSAGE_MAX_LENGTH}} value={value!r:.{_MESSAGE_MAX_LENGTH}}"
 
 
 def failure_of(record: pa.RecordBatch, error: StepFailedError) -> Failure:
     """What is told of it."""
-    cause = error.error
-    trace = "".join(traceback.format_exception(cause))
+    return failure_at(place_of(record), error.stage, error.step, error.error)
+
+
+def failure_at(place: str, stage: str, step: str, reason: str | BaseException) -> Failure:
+    """What is told of a record that ``reason`` keeps from being handled; text is a rejection's."""
+    trace = ""
+    if isinstance(reason, BaseException):
+        trace = "".join(traceback.format_exception(reason))
     return Failure(
-        place=place_of(record),
-        stage=error.stage,
-        step=error.step,
-        error_class=type(cause).__name__,
-        message=str(cause)[:MESSAGE_MAX_LENGTH],
+        place=place,
+        stage=stage,
+        step=step,
+        error_class="RejectedError" if isinstance(reason, str) else type(reason).__name__,
+        message=str(reason)[:_MESSAGE_MAX_LENGTH],
         trace=trace[-_TRACE_MAX_LENGTH:],
     )

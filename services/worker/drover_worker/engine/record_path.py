@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -41,7 +40,6 @@ from drover.pipeline import (
     FailTask,
     PassReport,
     Pipeline,
-    Policy,
     Step,
     Tolerate,
     sink_pipeline,
@@ -160,9 +158,9 @@ class RecordPath:
         """A plan as the sink takes it."""
         if not self._is_identity(structured=self._class.structured):
             self._learn(plane, plan)
-        rejections = Rejections(plane, plan, dead_letters, step=self._class.__name__)
-        self._rejections = rejections
         policy = self._policy(in_batch=False)
+        rejections = Rejections(plane, plan, dead_letters, policy, step=self._class.__name__)
+        self._rejections = rejections
 
         def made(plan: ReadPlan, first_number: int) -> SinkBatch:
             read = plane.rows(self._spark, plan)
@@ -174,7 +172,7 @@ class RecordPath:
                 step = max(len(each.ranges) for each in plans)
                 return [made(each, number * step) for number, each in enumerate(plans)]
 
-            return SinkBatch(rows, joined_ranges(plan), cut, partial(rejections.reject, policy))
+            return SinkBatch(rows, joined_ranges(plan), cut, rejections.reject)
 
         return made(plan, 0)
 
@@ -220,8 +218,7 @@ class RecordPath:
         rejections, self._rejections = self._rejections, None
         if rejections is not None:
             self._reports.begin()
-            policy = self._policy(in_batch=False)
-            if rejections.settle(self._spark, policy, self._reports.sender):
+            if rejections.settle(self._spark, self._reports.sender):
                 report = total((report, self._reports.total() or PassReport()))
         self._schemas.log_changes(report)
         if self.errors.log:
@@ -244,7 +241,7 @@ class RecordPath:
             converter_of(self._config, HEADER_CONVERTER, structured=structured),
         )
 
-    def _policy(self, *, in_batch: bool) -> Policy:
+    def _policy(self, *, in_batch: bool) -> FailTask | Tolerate:
         if not self.errors.tolerate:
             return FailTask(_REMEDY)
         return Tolerate(

@@ -1,14 +1,12 @@
 """Records that a sink's own code rejects (KIP-610)."""
 
-import traceback
-
 from pyspark.sql import SparkSession
 
 from drover.dataplane.arrow_rows import ArrowRows
 from drover.dataplane.plane import DataPlane, DeadLetterWriter
 from drover.dataplane.values import ReadPlan
-from drover.pipeline import FailTask, Policy, RecordFailedError, Tolerate
-from drover.pipeline.failures import MESSAGE_MAX_LENGTH
+from drover.pipeline import FailTask, RecordFailedError, Tolerate
+from drover.pipeline.failures import failure_at
 from drover.pipeline.report import Failure
 from drover.pipeline.tracked import RejectedRead, Reports
 from drover.record.errors import ErrorStage
@@ -24,19 +22,24 @@ class Rejections:
     """
 
     def __init__(
-        self, plane: DataPlane, plan: ReadPlan, dead_letters: DeadLetterWriter, *, step: str
+        self,
+        plane: DataPlane,
+        plan: ReadPlan,
+        dead_letters: DeadLetterWriter,
+        policy: FailTask | Tolerate,
+        *,
+        step: str,
     ) -> None:
         """``step`` names whose code rejects."""
         self._plane = plane
         self._plan = plan
         self._dead_letters = dead_letters
+        self._policy = policy
         self._step = step
         self._found: dict[tuple[str, int], dict[int, Failure]] = {}
         self._count = 0
 
-    def reject(
-        self, policy: Policy, topic: str, partition: int, offset: int, reason: str | Exception
-    ) -> None:
+    def reject(self, topic: str, partition: int, offset: int, reason: str | Exception) -> None:
         """See SinkBatch.reject; under FailTask it always raises."""
         place = f"{topic}-{partition}@{offset}"
         if not any(
@@ -45,16 +48,16 @@ class Rejections:
             for each in self._plan.ranges
         ):
             raise ValueError(f"record {place} is not in this batch, so it cannot be rejected")
-        failure = _failure(place, self._step, reason)
+        failure = failure_at(place, str(ErrorStage.TASK_PUT), self._step, reason)
         found = self._found.setdefault((topic, partition), {})
         self._count += offset not in found
         found.setdefault(offset, failure)
-        if isinstance(policy, FailTask):
-            raise RecordFailedError(f"{failure}{policy.remedy}")
+        if isinstance(self._policy, FailTask):
+            raise RecordFailedError(f"{failure}{self._policy.remedy}")
         if self._count > REJECTED_MAX:
             raise ValueError(f"more than {REJECTED_MAX} records of one batch were rejected")
 
-    def settle(self, spark: SparkSession, policy: Policy, reports: Reports) -> bool:
+    def settle(self, spark: SparkSession, reports: Reports) -> bool:
         """Count them and write their dead letters; whether there are any.
 
         Raises:
@@ -63,9 +66,8 @@ class Rejections:
         failures = [each for found in self._found.values() for each in found.values()]
         if not failures:
             return False
-        if not isinstance(policy, Tolerate):
-            remedy = policy.remedy if isinstance(policy, FailTask) else ""
-            raise RecordFailedError(f"{failures[0]}{remedy}")
+        if isinstance(self._policy, FailTask):
+            raise RecordFailedError(f"{failures[0]}{self._policy.remedy}")
         ranges = tuple(
             each
             for each in self._plan.ranges
@@ -75,18 +77,6 @@ class Rejections:
             )
         )
         rows = self._plane.rows(spark, ReadPlan(ranges))
-        find = RejectedRead(rows.read, self._found, policy, reports, self._dead_letters.write)
+        find = RejectedRead(rows.read, self._found, self._policy, reports, self._dead_letters.write)
         ArrowRows(spark, find, rows.partition_count, None).run(iter)
         return True
-
-
-def _failure(place: str, step: str, reason: str | Exception) -> Failure:
-    told = isinstance(reason, Exception)
-    return Failure(
-        place=place,
-        stage=str(ErrorStage.TASK_PUT),
-        step=step,
-        error_class=type(reason).__name__ if told else "RejectedError",
-        message=str(reason)[:MESSAGE_MAX_LENGTH],
-        trace="".join(traceback.format_exception(reason)) if isinstance(reason, Exception) else "",
-    )
