@@ -50,6 +50,10 @@ class NotFastError(Exception):
     """Texts have to be read one by one."""
 
 
+class NeverFastError(NotFastError):
+    """Those of this schema always have to."""
+
+
 def decode_schemaless(values: Any) -> list[Decoded]:
     """Any JSON, as texts that stay as they are; ``null`` and no bytes at all are null.
 
@@ -109,14 +113,17 @@ def decode_envelopes(values: Any, *, replace_null: bool) -> list[Decoded]:
             break
         all_same = pc.all(same).as_py()
         chosen = texts if all_same else texts.filter(same)
-        found.append(_decode_prefixed(chosen, prefix, _chosen(rows, same, all_same), replace_null))
+        chosen_rows = _chosen(rows, same, all_same)
+        with _rows_at(chosen_rows):
+            found.append(_decode_prefixed(chosen, prefix, chosen_rows, replace_null))
         if all_same:
             texts = texts.slice(0, 0)
             break
         rest = pc.invert(same)
         texts, rows = texts.filter(rest), _chosen(rows, rest, False)
     if len(texts):
-        found += _decode_each(texts, rows, replace_null)
+        with _rows_at(rows):
+            found += _decode_each(texts, rows, replace_null)
     return [*found, *_tombstones(tombstones)]
 
 
@@ -174,7 +181,7 @@ def _decode_prefixed(texts: Any, prefix: str, rows: Any, replace_null: bool) -> 
     try:
         schema = parse_schema(prefix[begin.end() : end])
     except RecordError as error:
-        raise RowsError(dict.fromkeys(range(len(texts)), error)).at(rows) from None
+        raise RowsError(dict.fromkeys(range(len(texts)), error)) from None
     # one kernel instead of two: the payload's text with what makes it an object of its own
     lines = pc.binary_replace_slice(
         texts.cast(pa.binary()),
@@ -183,17 +190,13 @@ def _decode_prefixed(texts: Any, prefix: str, rows: Any, replace_null: bool) -> 
         replacement=_LINE.encode(),
     ).cast(pa.string())
     if schema is None:
-        with _rows_at(rows):
-            payloads = _each(_payload_text, lines)
-        return Decoded(rows, _SCHEMALESS, pa.array(payloads, pa.string()))
-    with _rows_at(rows):
-        return Decoded(
-            rows, arrow_field("value", schema), _parse_lines(lines, schema, replace_null)
-        )
+        return Decoded(rows, _SCHEMALESS, pa.array(_each(_payload_text, lines), pa.string()))
+    return Decoded(rows, arrow_field("value", schema), _parse_lines(lines, schema, replace_null))
 
 
 @contextmanager
 def _rows_at(rows: Any | None) -> Iterator[None]:
+    """Rows in error are those at ``rows``."""
     try:
         yield
     except RowsError as error:
@@ -216,8 +219,7 @@ def _check_envelope(found: Any, fields: set[str]) -> None:
 
 def _decode_each(texts: Any, rows: Any, replace_null: bool) -> Iterator[Decoded]:
     """Row by row: another order of fields, or very many schemas."""
-    with _rows_at(rows):
-        read = _each(lambda text: _read_envelope(text, replace_null), texts)
+    read = _each(lambda text: _read_envelope(text, replace_null), texts)
     groups: dict[str, list[int]] = {}
     for index, (said, _) in enumerate(read):
         groups.setdefault(said, []).append(index)
@@ -260,6 +262,8 @@ def _parse_lines(lines: Any, schema: Schema, replace_null: bool) -> Any:
         return pa.array([], arrow_type(schema))
     try:
         return parse_fast(lines, schema, replace_null)
+    except NeverFastError:
+        return parse_each(lines, schema, replace_null)
     except (NotFastError, RecordError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
         # without lines that are no JSON at all the others may be read at once
         _each(_loader(schema), lines)
@@ -332,7 +336,7 @@ def _wire_type(schema: Schema) -> pa.DataType:
             assert schema.value_schema is not None
             return pa.list_(_wire_type(schema.value_schema))
         case Type.MAP:
-            raise NotFastError
+            raise NeverFastError
         case Type.BYTES:
             return pa.string()
     if schema.name in (schemas.DATE, schemas.TIME, schemas.TIMESTAMP):
@@ -381,7 +385,7 @@ def _struct_from_wire(column: Any, schema: Schema, kind: pa.DataType, replace_nu
         for each, child in zip(schema.fields, column.flatten(), strict=True)
     ]
     if not children:
-        raise NotFastError  # from_arrays and cast lose which of them are null
+        raise NeverFastError  # from_arrays and cast lose which of them are null
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=_null_mask(column))
 
 
