@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from drover.client import ConnectClient
+from tests.bench import rows_job
 from tests.bench.figure import Figure
 from tests.bench.rows_job import rows_in, write_rows
 from tests.bench.running import wait_for
@@ -36,10 +37,7 @@ def source_config(topic: str, source: Path) -> dict[str, str]:
 def sink_config(topic: str, target: Path) -> dict[str, str]:
     """Parses every row, and keeps those that are none."""
     return {
-        "connector.class": "FilesSink",
-        "topics": topic,
-        "path": str(target),
-        "format": "json",
+        **rows_job.sink_config(topic, target),
         "value.converter": JSON_CONVERTER,
         "value.converter.schemas.enable": "false",
         "transforms": "mask",
