@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import encode_counts
+from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover.model.status import RecordCounts
@@ -185,6 +186,7 @@ _KEYS = [
     pb.ConfigKey(name="tasks", type="INT"),
     pb.ConfigKey(name="padding", type="INT"),
     pb.ConfigKey(name="fail.start", type="STRING"),
+    *(pb.ConfigKey(name=setting.name) for setting in RESTART_SETTINGS),
     pb.ConfigKey(name="topic", type="STRING"),
     pb.ConfigKey(name="db.login", type="PASSWORD"),
 ]

@@ -9,6 +9,7 @@ work                                engine and claims do all that they are asked
 fail JoinGroup UNREACHABLE          an instruction fails with a reason
 read                                the config log was read to its end
 put c    commit c 2    half c 2     remove c     target c PAUSED    restart c [only-failed] [tasks]
+seen                                the status store shows what the herder wrote
 lose-engine    regain-engine        task-fails c-0    task-fenced c-0
 ask create d    ask delete c    ask stop c    ask restart c    ask restart-task c-0
 written                             the write under way is durable and read back
@@ -74,6 +75,7 @@ class HerderScenario:
             "restart": lambda c: self._driver.restart_requested(
                 c.words[0], only_failed="only-failed" in c.words, include_tasks="tasks" in c.words
             ),
+            "seen": lambda _: self._driver.echo_statuses(),
             "lose-engine": lambda _: self._step(events.EngineLost("killed")),
             "regain-engine": lambda _: self._step(events.EngineReady()),
             "task-fails": lambda c: self._step(events.TaskFailed(*self._run(c), "boom")),

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import structlog
@@ -12,6 +13,7 @@ from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import decode_counts, encode_task_id, encode_term
 from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
+from drover.codec.failures import decode_cause
 from drover.errors import (
     DeadlineExceededError,
     FailedPreconditionError,
@@ -19,6 +21,7 @@ from drover.errors import (
     UnavailableError,
     Violation,
 )
+from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitResult, TaskOffsets
 from drover_worker.core import events, instructions
@@ -112,13 +115,17 @@ class EngineLink:
                 self._post(events.EngineReady())
             case "connector_failed":
                 failed = report.connector_failed
-                self._post(events.ConnectorFailed(failed.connector, failed.run_id, failed.trace))
+                cause = decode_cause(failed.cause)
+                self._post(
+                    events.ConnectorFailed(failed.connector, failed.run_id, failed.trace, cause)
+                )
             case "reconfiguration_requested":
                 wanted = report.reconfiguration_requested
                 self._post(events.ReconfigurationRequested(wanted.connector, wanted.run_id))
             case "task_failed":
                 task = report.task_failed
-                self._post(events.TaskFailed(_task(task.task), task.run_id, task.trace))
+                cause = decode_cause(task.cause)
+                self._post(events.TaskFailed(_task(task.task), task.run_id, task.trace, cause))
             case "task_fenced":
                 fenced = report.task_fenced
                 self._post(events.TaskFenced(_task(fenced.task), fenced.run_id))
@@ -285,7 +292,7 @@ class EngineLink:
         name, run_id = instruction.name, instruction.run_id
         failure = await self._try(command, self._limits.start_ms)
         if failure is not None:
-            return events.ConnectorFailed(name, run_id, failure)
+            return events.ConnectorFailed(name, run_id, failure.trace, failure.cause)
         return events.ConnectorStarted(name, run_id)
 
     async def stop_connector(
@@ -330,7 +337,9 @@ class EngineLink:
         )
         failure = await self._try(command, self._limits.start_ms)
         if failure is not None:
-            return events.TaskFailed(instruction.task, instruction.run_id, failure)
+            return events.TaskFailed(
+                instruction.task, instruction.run_id, failure.trace, failure.cause
+            )
         return events.TaskStarted(instruction.task, instruction.run_id)
 
     async def set_task_paused(
@@ -345,7 +354,7 @@ class EngineLink:
         )
         failure = await self._try(command, self._limits.stop_ms)
         if failure is not None:
-            return events.TaskFailed(task, instruction.run_id, failure)
+            return events.TaskFailed(task, instruction.run_id, failure.trace, failure.cause)
         return events.TaskPauseSet(task, instruction.run_id, instruction.paused)
 
     async def stop_task(self, instruction: instructions.StopTask) -> events.HerderEvent | None:
@@ -365,14 +374,14 @@ class EngineLink:
         if report.WhichOneof("report") == "failure":
             _log.warning("not stopped in order", what=what, why=report.failure.message)
 
-    async def _try(self, command: pb.EngineCommand, limit_ms: int) -> str | None:
+    async def _try(self, command: pb.EngineCommand, limit_ms: int) -> "_Failed | None":
         """Why a command failed; None when it did not. An engine that ended raises."""
         try:
             report = await self._call(command, limit_ms)
         except DeadlineExceededError as error:
-            return error.message
+            return _Failed(error.message, FailureCause.PLUGIN)
         if report.WhichOneof("report") == "failure":
-            return _trace(report.failure)
+            return _Failed(_trace(report.failure), decode_cause(report.failure.cause))
         return None
 
     async def _call(self, command: pb.EngineCommand, limit_ms: int) -> pb.EngineReport:
@@ -382,6 +391,14 @@ class EngineLink:
         if self._engine is None:
             raise UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine is not started yet")
         return self._engine
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """Why a command was not carried out, and whose fault that is."""
+
+    trace: str
+    cause: FailureCause
 
 
 def violations_of(answer: pb.ConfigValidation | pb.Failure) -> list[Violation]:

@@ -23,12 +23,12 @@ class FailureLog:
     def observe(self, event: events.HerderEvent) -> None:
         """An event that the herder has taken."""
         match event:
-            case events.ConnectorFailed(name, run_id, trace):
+            case events.ConnectorFailed(name, run_id, trace, _):
                 self._failed("a connector failed", name, run_id, trace)
             case events.TaskConfigsNotGenerated(name, run_id, trace):
                 # it is asked again and again: only another trace is another failure
                 self._failed("a connector could not make its task configs", name, run_id, trace)
-            case events.TaskFailed(task, run_id, trace):
+            case events.TaskFailed(task, run_id, trace, _):
                 self._failed("a task failed", task, run_id, trace)
             case _:
                 pass

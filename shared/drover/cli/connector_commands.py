@@ -26,6 +26,7 @@ from drover.cli.console import (
     worker_addresses,
 )
 from drover.cli.definitions import Definition, DefinitionError, read_definition
+from drover.cli.failure_views import failure_notes, failure_rows
 from drover.cli.history_commands import history, rollback
 from drover.cli.preview_view import preview_tables
 from drover.cli.views import (
@@ -41,6 +42,7 @@ from drover.cli.views import (
     task_summary,
 )
 from drover.client import ConnectClient
+from drover.clock import SystemClock
 from drover.codec.connect import decode_connector_type
 from drover.errors import UnavailableError
 from drover.model.config import TargetState
@@ -234,8 +236,13 @@ def describe(
     say(plain(f"{found.name}: {kind}, {run_state(found.connector.state)}"))
     print_table(("TASK", "STATE", "WORKER", *COUNTS), count_rows(found))
     for task in found.tasks:
-        if task.trace:
+        if task.trace and not task.HasField("failures"):
             say(plain(f"task {task.task}: {cause(task.trace)}"))
+    failures = failure_rows(found)
+    if failures:
+        print_table(("FAILURES OF", "TIME", "WORKER", "CAUSE"), failures)
+    for note in failure_notes(found, now_ms=SystemClock().now_ms()):
+        say(plain(note))
 
 
 @commands.command()
@@ -354,6 +361,8 @@ def _print_status(status_: pb.ConnectorStatus, output: Output) -> None:
         print_json(status_document(status_))
         return
     print_table(*status_table(status_))
+    for note in failure_notes(status_, now_ms=SystemClock().now_ms()):
+        say(plain(note))
     for task in status_.tasks:
         if task.trace.count("\n") > 1:
             say(plain(f"\ntask {task.task} failed:\n{task.trace}"))

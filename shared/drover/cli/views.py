@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.failure_views import failures_document
 from drover.codec.common import decode_counts
 from drover.codec.connect import decode_connector_type
 
@@ -55,8 +56,15 @@ def status_document(status: pb.ConnectorStatus) -> dict[str, Any]:
 
 
 def _state_document(state: pb.ConnectorState | pb.TaskState) -> dict[str, Any]:
-    document = {"state": run_state(state.state), "worker_id": state.worker_id}
-    return document | {"trace": state.trace} if state.trace else document
+    document: dict[str, Any] = {
+        "state": run_state(state.state),
+        "worker_id": state.worker_id,
+    }
+    if state.trace:
+        document["trace"] = state.trace
+    if state.HasField("failures"):
+        document["failures"] = failures_document(state.failures)
+    return document
 
 
 def _counts_document(counted: pb.TaskState | pb.ConnectorStatus) -> dict[str, Any]:

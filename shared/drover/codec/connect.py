@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.codec.common import EnumCodec, encode_counts
+from drover.codec.failures import encode_failures
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
 from drover.model.status import RecordCounts, RunState, Status, StatusKey
@@ -61,6 +62,8 @@ def encode_connector_status(
         status.connector.state = encode_run_state(connector.state)
         status.connector.worker_id = connector.worker_id
         status.connector.trace = connector.trace
+        if connector.failures is not None:
+            status.connector.failures.CopyFrom(encode_failures(connector.failures))
     total: RecordCounts | None = None
     for index in task_indexes:
         task = statuses.get(TaskId(name, index))
@@ -69,6 +72,8 @@ def encode_connector_status(
             entry.state = encode_run_state(task.state)
             entry.worker_id = task.worker_id
             entry.trace = task.trace
+            if task.failures is not None:
+                entry.failures.CopyFrom(encode_failures(task.failures))
             if task.counts is not None:
                 entry.counts.CopyFrom(encode_counts(task.counts))
                 total = task.counts if total is None else total + task.counts

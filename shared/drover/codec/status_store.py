@@ -14,6 +14,7 @@ from drover.codec.common import (
     invalid_field,
     report_unknown_kind,
 )
+from drover.codec.failures import decode_failures, encode_failures
 from drover.model.pages import PAGE_BYTES_MAX
 from drover.model.status import (
     RunState,
@@ -59,6 +60,7 @@ def encode_status(status: Status) -> pb.StatusEntry:
         trace=status.trace,
         version=status.version,
         counts=None if status.counts is None else encode_counts(status.counts),
+        failures=None if status.failures is None else encode_failures(status.failures),
     )
 
 
@@ -77,6 +79,7 @@ def _status(message: pb.StatusEntry, key: StatusKey, state: RunState) -> Status:
         trace=message.trace,
         version=message.version,
         counts=decode_counts(message.counts) if message.HasField("counts") else None,
+        failures=decode_failures(message.failures) if message.HasField("failures") else None,
     )
 
 

@@ -16,6 +16,7 @@ from drover.config.validators import All, Check, InRange, Matches, NonEmpty, One
 from drover.connector.connector import Connector
 from drover.connector.error_settings import DEAD_LETTER_TOPIC, ERROR_SETTINGS, error_faults
 from drover.connector.record_settings import record_config_def
+from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.connector.sink import SinkConnector
 from drover.connector.topic_settings import TOPIC_PARTITIONS, topic_creation_config_def
 from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
@@ -222,7 +223,7 @@ def full_config_def(
         kind = _SINK
     else:
         kind = _SOURCE | topic_creation_config_def(raw or {})
-    common = _COMMON | record_config_def(raw or {}) | ERROR_SETTINGS
+    common = _COMMON | record_config_def(raw or {}) | ERROR_SETTINGS | RESTART_SETTINGS
     return common | kind | connector_class.config_def()
 
 

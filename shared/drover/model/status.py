@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 
+from drover.model.failures import FailureHistory
 from drover.model.ids import TaskId
 
 
@@ -45,7 +46,8 @@ class RecordCounts:
 @dataclass(frozen=True, slots=True)
 class Status:
     """One status: who says (``worker_id``, as host:port) under which ``generation``, and where they
-    are known the ``version`` of the plugin and the ``counts`` of a task's present run.
+    are known the ``version`` of the plugin, the ``counts`` of a task's present run, and its
+    ``failures``.
     """
 
     key: StatusKey
@@ -55,6 +57,7 @@ class Status:
     trace: str = ""
     version: str = ""
     counts: RecordCounts | None = None
+    failures: FailureHistory | None = None
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from drover.api.status_store.v1 import status_store_service_pb2 as pb
 from drover.codec import status_store as codec
 from drover.errors import InvalidArgumentError
+from drover.model.failures import Failure, FailureCause, FailureHistory
 from drover.model.ids import TaskId
 from drover.model.status import (
     RecordCounts,
@@ -22,6 +23,17 @@ UNKNOWN_FIELD = b"\x80\x7d\x01"
 text = st.text(max_size=20)
 keys = text | st.builds(TaskId, text, st.integers(0, 2**31 - 1))
 count = st.integers(0, 2**63 - 1)
+time_ms = st.integers(0, 253_402_300_799_999)
+failures = st.builds(
+    FailureHistory,
+    st.integers(-1, 2**53),
+    st.lists(
+        st.builds(Failure, time_ms, st.sampled_from(FailureCause), text, text), max_size=3
+    ).map(tuple),
+    st.integers(0, 2**53),
+    time_ms,
+    text,
+)
 statuses = st.builds(
     Status,
     keys,
@@ -30,6 +42,7 @@ statuses = st.builds(
     st.integers(-1, 2**31 - 1),
     st.text(max_size=200),
     counts=st.none() | st.builds(RecordCounts, count, count, count, count, count),
+    failures=st.none() | failures,
 )
 
 

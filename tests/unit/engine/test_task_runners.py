@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from drover.codec.failures import decode_cause
 from drover.connector import RetriableError, SourceBatch
 from drover.connector.error_settings import ErrorSettings
 from drover.dataplane import embedded
 from drover.dataplane.answers import PassLostError
 from drover.errors import DataLossError, Reason
+from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
@@ -127,6 +129,28 @@ def test_only_losses_in_a_row_count(world: World) -> None:
         Lines.faults += [lost] * 4
         assert [runner.run_once() for _ in range(5)][-1] == 0
     assert world.reports == []
+
+
+def test_a_failure_tells_its_cause(world: World) -> None:
+    def too_many() -> None:
+        raise TooManyErrorsError("99 of 100")
+
+    def wrong() -> None:
+        raise ValueError("no such city")
+
+    for fault in (too_many, wrong):
+        Lines.faults.append(fault)
+        assert world.source().run_once() is None
+    causes = [decode_cause(report.task_failed.cause) for report in world.reports]
+    assert causes == [FailureCause.LIMIT, FailureCause.PLUGIN]
+
+
+def test_a_start_that_fails_with_the_jvm_is_the_engines_fault(world: World) -> None:
+    runner, refused = world.source(), ConnectionRefusedError("[Errno 111] Connection refused")
+    assert runner.cause_of_failed_start(refused) is FailureCause.PLUGIN
+    assert runner.cause_of_failed_start(PassLostError("lost")) is FailureCause.ENGINE
+    world.spark_is_there = False
+    assert runner.cause_of_failed_start(refused) is FailureCause.ENGINE
 
 
 def test_nothing_is_a_tasks_fault_once_the_jvm_is_gone(world: World) -> None:

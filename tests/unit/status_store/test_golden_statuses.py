@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from drover.log.log import LogRecord
+from drover.model.failures import Failure, FailureCause, FailureHistory
 from drover.model.ids import TaskId
 from drover.model.status import RecordCounts, RunState, Status, TopicKey, TopicStatus
 from drover_status_store.core.records import (
@@ -55,6 +56,26 @@ SAMPLES: dict[str, AnyRecord] = {
             "w:1",
             3,
             counts=RecordCounts(2**53 - 1, 5, 4, 3, 2),
+        ),
+        MARK,
+    ),
+    "task-with-failures": StatusRecord(
+        TaskId("flights", 0),
+        Status(
+            TaskId("flights", 0),
+            RunState.FAILED,
+            "w:1",
+            3,
+            "Traceback …",
+            failures=FailureHistory(
+                17,
+                (
+                    Failure(1_700_000_000_000, FailureCause.ENGINE, "w:2", "killed by signal 9"),
+                    Failure(1_700_000_060_000, FailureCause.PLUGIN, "w:1", 'ValueError: "ü"'),
+                ),
+                5,
+                1_700_000_061_000,
+            ),
         ),
         MARK,
     ),

@@ -1,11 +1,13 @@
 """The status machine: which statuses are written, which come too late, what watchers hear."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
 from drover.errors import InvalidArgumentError, Reason
+from drover.model.failures import Failure, FailureCause, FailureHistory
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status, StatusEvent, StatusKey, StatusWrite
 from drover_status_store.core.events import PutStatuses, WriteOutcome
@@ -246,6 +248,11 @@ def test_all_faults_of_a_batch_are_told_at_once(driver: Driver) -> None:
         status(RunState.RUNNING, TaskId("", -1)),
         status(RunState.STOPPED),
         status(RunState.RUNNING, worker=""),
+        replace(status(RunState.FAILED), failures=FailureHistory(-2, (), -1, -1, "x" * 1_001)),
+        replace(
+            status(RunState.FAILED),
+            failures=FailureHistory(0, (Failure(0, FailureCause.PLUGIN, "w", ""),) * 22, 22),
+        ),
     ]
     with pytest.raises(InvalidArgumentError) as error:
         put(driver, *bad)
@@ -256,6 +263,11 @@ def test_all_faults_of_a_batch_are_told_at_once(driver: Driver) -> None:
         "writes[1].status.key",
         "writes[2].status.state",
         "writes[3].status.worker_id",
+        "writes[4].status.failures.config_offset",
+        "writes[4].status.failures.failure_count",
+        "writes[4].status.failures",
+        "writes[4].status.failures",
+        "writes[5].status.failures.failures",
     ]
     assert driver.log == []
 

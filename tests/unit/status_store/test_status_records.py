@@ -121,3 +121,27 @@ def test_unreadable_records_say_so(key: str, value: str) -> None:
 def test_ignored_records_are_never_written() -> None:
     with pytest.raises(ValueError, match="never written"):
         encode(IGNORED)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "null",
+        "7",
+        "[]",
+        "{}",
+        '{"config_offset":1,"failures":7,"count":1,"restart_ms":0,"no_restart_reason":""}',
+        '{"config_offset":1,"failures":[{}],"count":1,"restart_ms":0,"no_restart_reason":""}',
+        '{"config_offset":1,"failures":[],"count":-1,"restart_ms":0,"no_restart_reason":""}',
+        '{"config_offset":1,"failures":[],"count":true,"restart_ms":0,"no_restart_reason":""}',
+        '{"config_offset":1,"failures":[],"count":1,"restart_ms":0,"no_restart_reason":7}',
+        '{"config_offset":1,"failures":[],"count":1,"restart_ms":9007199254740992,'
+        '"no_restart_reason":""}',
+    ],
+)
+def test_failures_that_are_none_leave_the_status_as_it_is(told: str) -> None:
+    value = f'{{"state":"FAILED","worker_id":"w:1","generation":1,"failures":{told}}}'
+    task = TaskId("c", 0)
+    assert _decoded("status-task-c-0", value) == StatusRecord(
+        task, Status(task, RunState.FAILED, "w:1", 1)
+    )

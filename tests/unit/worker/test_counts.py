@@ -3,12 +3,13 @@
 import pytest
 
 from drover.model.config import TargetState
+from drover.model.failures import NEVER, RESTART_POLICY
 from drover.model.ids import TaskId
 from drover.model.status import RecordCounts, RunState, Status, StatusEvent
 from drover_worker.core import events, instructions
 from drover_worker.core.context import HerderSettings
 from drover_worker.core.instructions import HerderInstruction
-from tests.support.herder_driver import ME, OTHER, HerderDriver, entry
+from tests.support.herder_driver import ME, OTHER, HerderDriver, connector_config, entry
 
 C0, C1 = TaskId("c", 0), TaskId("c", 1)
 FEW = RecordCounts(5, 4, 1)
@@ -24,8 +25,9 @@ def herder() -> HerderDriver:
 
 @pytest.fixture
 def leader(herder: HerderDriver) -> HerderDriver:
-    """Runs connector c with two tasks."""
-    herder.ready(entry("c", tasks=2))
+    """Runs connector c with two tasks, which nothing restarts."""
+    config = {**connector_config("c"), RESTART_POLICY: NEVER}
+    herder.ready(entry("c", tasks=2, config=config))
     herder.settle_as_leader()
     herder.run_engine()
     herder.echo_statuses()

@@ -1,7 +1,7 @@
 """The records of the status log: JSON as Kafka Connect writes it, keys and values alike.
 
 What is Drover's own, Kafka Connect does not look at: the mark of a status, which stands beside them
-as the record's request id, and a task's counts, one more field of its value.
+as the record's request id, and a task's counts and failures, two more fields of its value.
 """
 
 import dataclasses
@@ -28,6 +28,7 @@ from drover.model.status import (
     TopicKey,
     TopicStatus,
 )
+from drover_status_store.core.failure_fields import failure_fields, failures_of
 from drover_status_store.core.validate import COUNT_MAX, TIME_MAX_MS, with_capped_trace
 
 _CONNECTOR = "status-connector-"
@@ -139,6 +140,8 @@ def _status_value(status: Status) -> bytes:
     }
     if status.counts is not None:
         value["counts"] = dataclasses.asdict(status.counts)
+    if status.failures is not None:
+        value["failures"] = failure_fields(status.failures)
     return dump(value)
 
 
@@ -157,6 +160,7 @@ def _status(key: StatusKey, value: bytes) -> Status:
             trace=_optional_text(fields, "trace"),
             version=_optional_text(fields, "version"),
             counts=_counts(fields.get("counts")),
+            failures=failures_of(fields.get("failures")),
         )
     )
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, replace
 
 from drover.errors import InvalidArgumentError, Violation
+from drover.model.failures import FAILURES_KEPT, FailureHistory
 from drover.model.ids import TaskId
 from drover.model.status import RunState, Status
 from drover_status_store.core.events import DeleteTopicStatuses, PutStatuses, PutTopicStatuses
@@ -17,6 +18,7 @@ _TRACE_HEAD_BYTES = 16 * 1024
 TIME_MAX_MS = 253_402_300_799_999
 #: What every reader of JSON holds exactly; the sum of a thousand is within 64 bits.
 COUNT_MAX = 2**53 - 1
+_FAILURE_TEXT_MAX_CHARS = 1_000
 _WRITER = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -99,8 +101,30 @@ def _violations(status: Status, field: str) -> Sequence[Violation]:
         violations.append(Violation(f"{field}.state", "a task is never STOPPED, only a connector"))
     if status.counts and not all(0 <= count <= COUNT_MAX for count in astuple(status.counts)):
         violations.append(Violation(f"{field}.counts", f"each must be from 0 to {COUNT_MAX}"))
+    violations += _failure_violations(status.failures, f"{field}.failures")
     if not status.worker_id and status.state is not RunState.DESTROYED:
         violations.append(Violation(f"{field}.worker_id", "must be set"))
+    return violations
+
+
+def _failure_violations(history: FailureHistory | None, field: str) -> list[Violation]:
+    if history is None:
+        return []
+    violations = []
+    if len(history.failures) > FAILURES_KEPT:
+        violations.append(Violation(f"{field}.failures", f"must hold at most {FAILURES_KEPT}"))
+    if not -1 <= history.config_offset <= COUNT_MAX:
+        violations.append(Violation(f"{field}.config_offset", f"must be from -1 to {COUNT_MAX}"))
+    if not 0 <= history.count <= COUNT_MAX:
+        violations.append(Violation(f"{field}.failure_count", f"must be from 0 to {COUNT_MAX}"))
+    times_ms = [history.restart_ms, *(failure.failed_ms for failure in history.failures)]
+    if not all(0 <= time_ms <= TIME_MAX_MS for time_ms in times_ms):
+        violations.append(Violation(field, "every time must be from 1970 to 9999"))
+    texts = [history.no_restart_reason, *(failure.message for failure in history.failures)]
+    if any(len(text) > _FAILURE_TEXT_MAX_CHARS for text in texts):
+        violations.append(
+            Violation(field, f"no text may have more than {_FAILURE_TEXT_MAX_CHARS} characters")
+        )
     return violations
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from drover.machine import CancelTimer, SetTimer
+from drover.model.failures import FailureHistory
 from drover.model.status import RecordCounts, RunState, Status, StatusKey, StatusWrite
 from drover_worker.core.causes import Cause
 from drover_worker.core.config.view import ConfigView
@@ -62,6 +63,8 @@ class Context:
     def __init__(self, settings: HerderSettings) -> None:
         self.settings = settings
         self.now_ms = 0
+        #: When this worker began.
+        self.started_ms = 0
         self.out: list[HerderInstruction] = []
         self.view = ConfigView()
         self.statuses: dict[StatusKey, Status] = {}
@@ -99,11 +102,18 @@ class Context:
         *,
         trace: str = "",
         counts: RecordCounts | None = None,
+        failures: FailureHistory | None = None,
         safe: bool = False,
     ) -> None:
         """Write a status of this worker; ``safe`` for reports that must not replace later ones."""
         status = Status(
-            key, state, self.settings.worker_id, self.status_generation, trace, counts=counts
+            key,
+            state,
+            self.settings.worker_id,
+            self.status_generation,
+            trace,
+            counts=counts,
+            failures=failures,
         )
         self.emit(WriteStatus(StatusWrite(status, safe=safe)))
 

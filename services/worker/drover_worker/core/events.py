@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from drover.errors import DroverError, Violation
 from drover.model.config import ConfigEvent, ConfigMap, ConfigSnapshot, HistoryEntry
+from drover.model.failures import FailureCause
 from drover.model.group import JoinOutcome, SyncOutcome
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover.model.status import RecordCounts, StatusChange, StatusSnapshot
+from drover.model.status import RecordCounts, StatusChange, StatusKey, StatusSnapshot
 from drover_worker.core.requests.messages import Request
 
 
@@ -194,6 +195,7 @@ class ConnectorFailed:
     name: str
     run_id: int
     trace: str
+    cause: FailureCause = FailureCause.PLUGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +274,7 @@ class TaskFailed:
     task: TaskId
     run_id: int
     trace: str
+    cause: FailureCause = FailureCause.PLUGIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -406,6 +409,14 @@ class TaskRetryDue:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartDue:
+    """The back-off is over that followed a connector's or task's failure of this number."""
+
+    key: StatusKey
+    failure_count: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReconfigureDue:
     """The back-off before a connector's next reconfiguration is over."""
 
@@ -466,5 +477,6 @@ HerderEvent = (
     | RequestRetryDue
     | RequestExpired
     | TaskRetryDue
+    | RestartDue
     | ReconfigureDue
 )

@@ -114,6 +114,7 @@ class Herder:
     def step(self, event: events.HerderEvent, now_ms: int) -> Sequence[HerderInstruction]:
         """Handle an event; returns the instructions that it causes, in order."""
         self.context.now_ms = now_ms
+        self.context.started_ms = self.context.started_ms or now_ms
         self.context.out = []
         _HANDLERS[type(event)](self, event)
         self._pump()
@@ -235,6 +236,9 @@ class Herder:
                 self.context.statuses.pop(change.key, None)
             else:
                 self.context.statuses[change.key] = change.status
+                item = self.work.find(change.key)
+                if item is not None and item.status_seen(self.context, change.status):
+                    self.work.touch(change.key)
         self.status_clean_up.changed(keys)
         self.status_correction.changed(keys)
 
@@ -279,7 +283,7 @@ class Herder:
 
     def _connector_failed(self, event: events.ConnectorFailed) -> None:
         item = self.work.connectors.get(event.name)
-        if item is not None and item.failed(self.context, event.run_id, event.trace):
+        if item is not None and item.failed(self.context, event.run_id, event.trace, event.cause):
             self.work.touch(event.name)
 
     def _connector_stopped(self, event: events.ConnectorStopped) -> None:
@@ -319,7 +323,7 @@ class Herder:
 
     def _task_failed(self, event: events.TaskFailed) -> None:
         item = self.work.tasks.get(event.task)
-        if item is not None and item.failed(self.context, event.run_id, event.trace):
+        if item is not None and item.failed(self.context, event.run_id, event.trace, event.cause):
             self.work.touch(event.task)
 
     def _task_fenced(self, event: events.TaskFenced) -> None:
@@ -343,6 +347,11 @@ class Herder:
         item = self.work.tasks.get(event.task)
         if item is not None:
             item.retry_due(self.context, event.run_id)
+
+    def _restart_due(self, event: events.RestartDue) -> None:
+        item = self.work.find(event.key)
+        if item is not None and item.restart_due(event.failure_count):
+            self.work.touch(event.key)
 
     def _stop_requested(self, event: events.StopRequested) -> None:
         self.requests.fail_all()
@@ -408,5 +417,6 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.RequestRetryDue: lambda h, e: h.requests.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.requests.expire(e.call_id),
     events.TaskRetryDue: Herder._task_retry_due,
+    events.RestartDue: Herder._restart_due,
     events.ReconfigureDue: lambda h, e: h.reconfigurer.due(e.name, e.run_id),
 }

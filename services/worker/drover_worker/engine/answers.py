@@ -3,7 +3,9 @@
 from collections.abc import Iterable
 
 from drover.api.engine.v1 import engine_pb2
+from drover.codec.failures import encode_cause
 from drover.errors import DroverError
+from drover.model.failures import FailureCause
 from drover_worker.engine.plugins import PluginNotFoundError, describe_error
 from drover_worker.engine.threads import Raised, TimedOut, cap_text, format_trace
 from drover_worker.process_loggers import LoggerState
@@ -33,6 +35,7 @@ def failed(
     trace: str = "",
     plugin_not_found: bool = False,
     timed_out: bool = False,
+    cause: FailureCause = FailureCause.PLUGIN,
 ) -> engine_pb2.EngineReport:
     """The command was not carried out."""
     return engine_pb2.EngineReport(
@@ -42,12 +45,19 @@ def failed(
             trace=trace,
             plugin_not_found=plugin_not_found,
             timed_out=timed_out,
+            cause=encode_cause(cause),
         ),
     )
 
 
-def failure_of(call_id: int, what: str, outcome: Raised | TimedOut) -> engine_pb2.EngineReport:
-    """A plugin call, named by ``what``, that gave no value."""
+def failure_of(
+    call_id: int,
+    what: str,
+    outcome: Raised | TimedOut,
+    *,
+    cause: FailureCause = FailureCause.PLUGIN,
+) -> engine_pb2.EngineReport:
+    """A plugin call, named by ``what``, that gave no value; ``cause`` says whose fault it is."""
     if isinstance(outcome, TimedOut):
         message = timed_out_message(what, outcome.limit_ms)
         return failed(call_id, message, trace=message, timed_out=True)
@@ -55,8 +65,9 @@ def failure_of(call_id: int, what: str, outcome: Raised | TimedOut) -> engine_pb
     if isinstance(error, PluginNotFoundError):
         return failed(call_id, str(error), plugin_not_found=True)
     if isinstance(error, DroverError):
-        return failed(call_id, f"{what}: {error.message}", trace=format_trace(error))
-    return failed(call_id, f"{what} raised {describe_error(error)}", trace=format_trace(error))
+        return failed(call_id, f"{what}: {error.message}", trace=format_trace(error), cause=cause)
+    message = f"{what} raised {describe_error(error)}"
+    return failed(call_id, message, trace=format_trace(error), cause=cause)
 
 
 def timed_out_message(what: str, limit_ms: int) -> str:

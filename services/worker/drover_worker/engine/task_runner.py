@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from drover.api.engine.v1 import engine_pb2
 from drover.backoff import Backoff
 from drover.codec.common import encode_task_id
+from drover.codec.failures import encode_cause
 from drover.connector import RetriableError, SinkTask, SourceTask
 from drover.connector.connector import Connector
 from drover.connector.record_settings import with_worker_converters
@@ -22,6 +23,7 @@ from drover.connector.settings import BATCH_MAX_RECORDS, RATE_MAX_RECORDS, task_
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.config import CONSUMER_GROUP_SETTING
+from drover.model.failures import FailureCause
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
@@ -29,7 +31,7 @@ from drover.pipeline.report import total
 from drover.rpc.logs import log_context
 from drover_worker.engine.answers import timed_out_message
 from drover_worker.engine.commits import Answer, TaskCommits
-from drover_worker.engine.error_rate import ErrorRate
+from drover_worker.engine.error_rate import ErrorRate, TooManyErrorsError
 from drover_worker.engine.faults import Fault, failed_record, fault_of
 from drover_worker.engine.rate_limit import RateLimit
 from drover_worker.engine.record_path import RecordPath, encode_counts
@@ -166,6 +168,11 @@ class TaskRunner(ABC):
     def prepare(self) -> None:
         """Make the task object and start it; runs plugin code."""
         self._make_instance(self.spec.committed)
+
+    def cause_of_failed_start(self, error: BaseException) -> FailureCause:
+        """Whose fault it is that ``prepare`` raised ``error``."""
+        lost = fault_of(error) is Fault.LOST or not self._tools.spark_is_there()
+        return FailureCause.ENGINE if lost else FailureCause.PLUGIN
 
     def begin(self, *, paused: bool) -> None:
         """Run from now on."""
@@ -351,7 +358,11 @@ class TaskRunner(ABC):
         pause_s = self._pause_before_retry(error)
         if pause_s is None:
             first, trace = self._told_first(error, fault), format_trace(error)
-            self._end_failed(trace if first is None else f"{first}\n\n{trace}")
+            too_many = isinstance(error, TooManyErrorsError)
+            self._end_failed(
+                trace if first is None else f"{first}\n\n{trace}",
+                FailureCause.LIMIT if too_many else FailureCause.PLUGIN,
+            )
         return pause_s
 
     def _reason_to_wait(self, fault: Fault | None) -> str | None:
@@ -405,11 +416,14 @@ class TaskRunner(ABC):
                 Reason.STALE_CLAIM, f"task {self.name} was claimed by another owner"
             )
 
-    def _end_failed(self, trace: str) -> None:
+    def _end_failed(self, trace: str, cause: FailureCause = FailureCause.PLUGIN) -> None:
         self._end(
             engine_pb2.EngineReport(
                 task_failed=engine_pb2.TaskFailed(
-                    task=encode_task_id(self.spec.task), run_id=self.spec.run_id, trace=trace
+                    task=encode_task_id(self.spec.task),
+                    run_id=self.spec.run_id,
+                    trace=trace,
+                    cause=encode_cause(cause),
                 )
             )
         )

@@ -10,6 +10,7 @@ from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import decode_task_id, decode_term
 from drover.codec.coordinator import decode_offset
 from drover.connector.settings import CONNECTOR_CLASS
+from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover_worker.engine import answers
 from drover_worker.engine.plugins import PluginRegistry, connector_type
@@ -17,7 +18,7 @@ from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.sink_runner import SinkRunner
 from drover_worker.engine.source_runner import SourceRunner
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
-from drover_worker.engine.threads import Outcome, PluginThreads, Returned, TimedOut
+from drover_worker.engine.threads import Outcome, PluginThreads, Raised, Returned, TimedOut
 
 #: A stop may wait this long for the batch in flight and as long for the task's own stop().
 _STOP_PARTS = 2
@@ -159,7 +160,10 @@ class TaskRegistry:
         else:
             self._forget(slot)
             what = f"start() of task {slot.task}" if runner else f"task {slot.task}"
-            self._send(answers.failure_of(call_id, what, outcome))
+            cause = FailureCause.PLUGIN
+            if runner is not None and isinstance(outcome, Raised):
+                cause = runner.cause_of_failed_start(outcome.error)
+            self._send(answers.failure_of(call_id, what, outcome, cause=cause))
         if runner is not None:
             runner.disown(in_use=isinstance(outcome, TimedOut))
         if stop_call_id is not None:

@@ -21,6 +21,10 @@ class ConnectorLifecycle(Lifecycle):
         if self.running and run_id == self.run_id:
             self._report(context, RunState.RUNNING, trace=trace)
 
+    def _config_offset(self, context: Context) -> int:
+        entry = context.view.connectors.get(self.name)
+        return entry.config_revision if entry else -1
+
     def _target(self, context: Context) -> TargetState:
         entry = context.view.connectors.get(self.name)
         return entry.target_state if entry else TargetState.STOPPED

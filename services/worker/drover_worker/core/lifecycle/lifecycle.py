@@ -7,8 +7,17 @@ one step is under way. Each start is a run with its own id; reports of earlier r
 from abc import ABC, abstractmethod
 from enum import StrEnum
 
-from drover.model.status import RecordCounts, RunState, StatusKey
+from drover.model.config import TargetState
+from drover.model.failures import (
+    Failure,
+    FailureCause,
+    FailureHistory,
+    RestartPolicy,
+    summary_of,
+)
+from drover.model.status import RecordCounts, RunState, Status, StatusKey
 from drover_worker.core.context import Context
+from drover_worker.core.events import RestartDue
 
 
 class Phase(StrEnum):
@@ -56,9 +65,14 @@ class Lifecycle(ABC):
         self.finished_version = 0
         self.failure: str | None = None
         self.revoked = False
+        #: The failures that count together; None before the first one.
+        self.failures: FailureHistory | None = None
         self._begun_version = 0
-        self._failed_by_engine = False
         self._restarting = False
+        #: It is FAILED because the status store said so when this worker got it.
+        self._failure_taken_over = False
+        #: The back-off after the last failure is over, or the engine that failed is there again.
+        self._restart_is_due = False
         #: Of the present run, or of the last one until there is another; a connector has none.
         self._counts: RecordCounts | None = None
         self._reported: tuple[RunState, str] | None = None
@@ -102,10 +116,62 @@ class Lifecycle(ABC):
         if self._reported is not None:
             state, trace = self._reported
             self._reported_counts = self._counts_of(state)
-            context.report(self.key, state, trace=trace, counts=self._reported_counts, safe=safe)
+            context.report(
+                self.key,
+                state,
+                trace=trace,
+                counts=self._reported_counts,
+                failures=self.failures,
+                safe=safe,
+            )
+
+    def take_over(self, context: Context) -> None:
+        """Continue what the status store has of an earlier owner, or of this worker's last run.
+
+        A rebalance alone does not try again what failed: it stays FAILED, and its back-off goes on.
+        A worker that was started after the failure does try: what was wrong may be mended there.
+        """
+        known = context.statuses.get(self.key)
+        history = known.failures if known is not None else None
+        if known is None or history is None or history.last is None:
+            return
+        if history.config_offset != self._config_offset(context):
+            return
+        self.failures = history
+        by_engine = history.last.cause is FailureCause.ENGINE
+        if (
+            known.state is RunState.FAILED
+            and history.last.failed_ms >= context.started_ms
+            and not by_engine
+        ):
+            self.failure = known.trace
+            self._failure_taken_over = True
+            self._counts = known.counts
+            self._begun_version = self.finished_version = self.version
+            self._await_restart(context)
+
+    def status_seen(self, context: Context, status: Status) -> bool:
+        """The status store shows ``status`` now; True if it changes what was taken over.
+
+        The last word of an earlier owner may come late: a failure that it denies is none.
+        """
+        if (
+            not self._failure_taken_over
+            or not self.settled_failure
+            or status.state is RunState.FAILED
+            or status.generation >= context.status_generation
+        ):
+            return False
+        self.failures = status.failures
+        self.renew()
+        return True
 
     def restart(self) -> int:
-        """Request a restart; returns the version whose start completes it."""
+        """Request a restart, as a user does; returns the version whose start completes it.
+
+        What failed before counts no longer.
+        """
+        self.failures = None
         self._restarting = True
         return self.renew()
 
@@ -122,6 +188,9 @@ class Lifecycle(ABC):
         """Emit the next step towards the desired state, if one is due."""
         if self.phase is Phase.STOPPING:
             return
+        if self._restart_is_due and self.settled_failure and self._restarts_now(context):
+            self._restarting = True
+            self.renew()
         stale = self.revoked or not self._may_run(context) or self._begun_version != self.version
         if self.phase is not Phase.IDLE and stale:
             self._leave_run(context)
@@ -140,7 +209,13 @@ class Lifecycle(ABC):
         self._report(context, self._running_state(context))
         return True
 
-    def failed(self, context: Context, run_id: int, trace: str) -> bool:
+    def failed(
+        self,
+        context: Context,
+        run_id: int,
+        trace: str,
+        cause: FailureCause = FailureCause.PLUGIN,
+    ) -> bool:
         """It could not be started, or failed later; False if the run is stale."""
         if run_id != self.run_id or self.phase in (Phase.IDLE, Phase.STOPPING):
             return False
@@ -149,9 +224,15 @@ class Lifecycle(ABC):
         # it is stopped before its next run: the start may still be under way in the engine
         self.phase = Phase.RUNNING if self.phase in IN_ENGINE else Phase.IDLE
         self.finished_version = self._begun_version
-        self._restarting = False
-        self.failure = trace
-        self._report(context, RunState.FAILED, trace=trace, safe=True)
+        self._fail(context, trace, cause)
+        return True
+
+    def restart_due(self, failure_count: int) -> bool:
+        """The back-off after a failure is over; False if it was not the last one."""
+        history = self.failures
+        if not self.settled_failure or history is None or history.count != failure_count:
+            return False
+        self._restart_is_due = True
         return True
 
     def stopped(self, run_id: int) -> bool:
@@ -170,15 +251,55 @@ class Lifecycle(ABC):
         self.phase = Phase.IDLE
         self.run_id = 0
         if was_in_engine and not stopping and not self.revoked and self.failure is None:
-            self.failure = reason
-            self._failed_by_engine = True
-            self._report(context, RunState.FAILED, trace=reason, safe=True)
+            self._fail(context, reason, FailureCause.ENGINE)
 
     def regain_engine(self) -> None:
         """A new engine is ready: restart it if it failed with the old one."""
-        if self._failed_by_engine:
-            self._failed_by_engine = False
-            self.renew()
+        if self.failure is not None and self._failed_by_engine:
+            self._restart_is_due = True
+
+    @property
+    def _failed_by_engine(self) -> bool:
+        last = self.failures.last if self.failures is not None else None
+        return last is not None and last.cause is FailureCause.ENGINE
+
+    def _fail(self, context: Context, trace: str, cause: FailureCause) -> None:
+        self._restarting = False
+        self._restart_is_due = False
+        self.failure = trace
+        config_offset = self._config_offset(context)
+        history = self.failures
+        if history is None or history.config_offset != config_offset:
+            history = FailureHistory(config_offset)
+        self.failures = history.with_failure(
+            Failure(context.now_ms, cause, context.settings.worker_id, summary_of(trace)),
+            RestartPolicy.of(context.view.config(self._connector) or {}),
+            str(self.key),
+        )
+        self._await_restart(context)
+        self._report(context, RunState.FAILED, trace=trace, safe=True)
+
+    def _await_restart(self, context: Context) -> None:
+        history = self.failures
+        if history is not None and history.restart_ms:
+            kind = "connector" if isinstance(self.key, str) else "task"
+            context.set_timer(
+                f"restart-{kind}:{self.key}",
+                max(history.restart_ms - context.now_ms, 0),
+                RestartDue(self.key, history.count),
+            )
+
+    def _restarts_now(self, context: Context) -> bool:
+        """Whether a restart that is due is made: what must not process anything waits for that."""
+        return context.engine_up and (self._failed_by_engine or self._is_started(context))
+
+    def _is_started(self, context: Context) -> bool:
+        entry = context.view.connectors.get(self._connector)
+        return entry is not None and entry.target_state is TargetState.STARTED
+
+    @property
+    def _connector(self) -> str:
+        return self.key if isinstance(self.key, str) else self.key.connector
 
     def _leave_run(self, context: Context) -> None:
         if self.phase in IN_ENGINE:
@@ -197,10 +318,10 @@ class Lifecycle(ABC):
         elif not self._may_run(context):
             self._begun_version = self.finished_version = self.version
             self.failure = None
-            self._failed_by_engine = False
             self._report(context, self._resting_state(context))
         elif self.settled_failure:
-            return
+            if self._reported is None and self.failure is not None:  # taken over as it is
+                self._report(context, RunState.FAILED, trace=self.failure, safe=True)
         else:
             self._correct_status(context)
             if context.engine_up:
@@ -213,12 +334,16 @@ class Lifecycle(ABC):
             self._report(context, RunState.UNASSIGNED, safe=True)
 
     def _begin_run(self, context: Context) -> None:
+        if self.failures is not None:
+            current = self.failures.config_offset == self._config_offset(context)
+            self.failures = self.failures.without_restart() if current else None
         if self._restarting and self._reported is not None:
             self._report(context, RunState.RESTARTING)
         self.run_id = context.next_id()
         self._begun_version = self.version
         self.failure = None
-        self._failed_by_engine = False
+        self._failure_taken_over = False
+        self._restart_is_due = False
         self._begin(context)
 
     def _report(
@@ -232,6 +357,10 @@ class Lifecycle(ABC):
     def _counts_of(self, state: RunState) -> RecordCounts | None:
         """The counts that belong to a status: what is UNASSIGNED has no run."""
         return None if state is RunState.UNASSIGNED else self._counts
+
+    @abstractmethod
+    def _config_offset(self, context: Context) -> int:
+        """The end of the config log after what it is configured with."""
 
     @abstractmethod
     def _may_run(self, context: Context) -> bool:

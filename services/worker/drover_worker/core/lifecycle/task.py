@@ -121,6 +121,10 @@ class TaskLifecycle(Lifecycle):
         if self.running and run_id == self.run_id:
             self.renew()
 
+    def _config_offset(self, context: Context) -> int:
+        entry = context.view.connectors.get(self.task.connector)
+        return entry.task_config_generation if entry else -1
+
     def _wants_pause(self, context: Context) -> bool:
         entry = context.view.connectors.get(self.task.connector)
         return entry is not None and entry.target_state is not TargetState.STARTED

@@ -56,12 +56,14 @@ class Work:
         view = self._context.view
         for name in connectors:
             if name in view.connectors:
-                self.connectors[name] = ConnectorLifecycle(name)
+                connector = self.connectors[name] = ConnectorLifecycle(name)
+                connector.take_over(self._context)
                 self.touch(name)
         for task in tasks:
             is_later = view.tasks_offset(task.connector) > config_offset
             if view.has_task(task) and not is_later:
                 item = self.tasks[task] = TaskLifecycle(task)
+                item.take_over(self._context)
                 self._tasks_by_connector.setdefault(task.connector, {})[task] = item
                 self.touch(task)
 

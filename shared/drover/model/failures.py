@@ -1,0 +1,168 @@
+"""Failures of a connector or task: how often, why, and when it is tried again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Self
+from zlib import crc32
+
+RESTART_POLICY = "restart.policy"
+RESTART_BACKOFF_MS = "restart.backoff.ms"
+RESTART_BACKOFF_MAX_MS = "restart.backoff.max.ms"
+RESTART_ATTEMPTS_MAX = "restart.attempts.max"
+RESTART_WINDOW_MS = "restart.window.ms"
+
+#: Values of restart.policy.
+NEVER = "never"
+ON_FAILURE = "on-failure"
+
+#: The most that restart.attempts.max can be.
+ATTEMPTS_LIMIT = 20
+#: The failures that a history keeps: of as many restarts, and the one that ends them.
+FAILURES_KEPT = ATTEMPTS_LIMIT + 1
+MESSAGE_MAX_CHARS = 200
+#: How far a delay is spread around its nominal value, so that what failed together is not tried
+#: again together.
+_JITTER = 0.2
+_DOUBLINGS_MAX = 30
+
+
+class FailureCause(StrEnum):
+    """Whose fault a failure is."""
+
+    #: The connector's code or config, the system it talks to, or a record.
+    PLUGIN = "PLUGIN"
+    #: The engine or a process of Spark ended.
+    ENGINE = "ENGINE"
+    #: It went beyond a limit that is set for it: trying again would do the same harm.
+    LIMIT = "LIMIT"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failure at ``failed_ms`` (since 1970) on a worker; ``message`` is a line of its trace."""
+
+    failed_ms: int
+    cause: FailureCause
+    worker_id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailureHistory:
+    """The failures since a config was written or a user restarted it.
+
+    Attributes:
+        config_offset: The end of the config log after the config, or the task configs, that it
+            failed with: the history of other configs says nothing about these.
+        failures: The last ones, oldest first, at most FAILURES_KEPT.
+        count: How many there were in all.
+        restart_ms: When it is tried again, since 1970; 0 while it runs or is not tried again.
+        no_restart_reason: Why it is not tried again by itself; empty otherwise.
+    """
+
+    config_offset: int
+    failures: tuple[Failure, ...] = ()
+    count: int = 0
+    restart_ms: int = 0
+    no_restart_reason: str = ""
+
+    @property
+    def last(self) -> Failure | None:
+        """The last failure."""
+        return self.failures[-1] if self.failures else None
+
+    def with_failure(self, failure: Failure, policy: "RestartPolicy", name: str) -> Self:
+        """The history after another failure of ``name``, with what its policy makes of it."""
+        failures = (*self.failures, failure)[-FAILURES_KEPT:]
+        restart_ms, reason = policy.next_restart(failures, name)
+        return replace(
+            self,
+            failures=failures,
+            count=self.count + 1,
+            restart_ms=restart_ms,
+            no_restart_reason=reason,
+        )
+
+    def without_restart(self) -> Self:
+        """The history while it runs, or is being started."""
+        return replace(self, restart_ms=0, no_restart_reason="")
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """When a connector and its tasks are tried again after a failure, as its config says.
+
+    Attributes:
+        restarts: Whether they are at all (``restart.policy=on-failure``).
+        backoff_ms: The delay before the first restart; it doubles with each failure in the window.
+        backoff_max_ms: The longest delay.
+        attempts_max: After so many restarts within the window the next failure is for good; -1 for
+            no limit.
+        window_ms: How long a failure counts.
+    """
+
+    restarts: bool = True
+    backoff_ms: int = 1_000
+    backoff_max_ms: int = 60_000
+    attempts_max: int = 10
+    window_ms: int = 3_600_000
+
+    @classmethod
+    def of(cls, config: Mapping[str, str]) -> Self:
+        """The policy of a connector's config; a value that cannot be read is the default."""
+        default = cls()
+        return cls(
+            restarts=config.get(RESTART_POLICY, ON_FAILURE).strip() != NEVER,
+            backoff_ms=_number(config, RESTART_BACKOFF_MS, default.backoff_ms),
+            backoff_max_ms=_number(config, RESTART_BACKOFF_MAX_MS, default.backoff_max_ms),
+            attempts_max=_number(config, RESTART_ATTEMPTS_MAX, default.attempts_max, minimum=-1),
+            window_ms=_number(config, RESTART_WINDOW_MS, default.window_ms),
+        )
+
+    def next_restart(self, failures: tuple[Failure, ...], name: str) -> tuple[int, str]:
+        """When ``name`` is tried again after the last of ``failures``, or why it is not.
+
+        What the engine was the cause of is always tried again, and does not count.
+
+        Returns:
+            The time since 1970 in ms, and ""; or 0 and the reason.
+        """
+        last = failures[-1]
+        if last.cause is FailureCause.LIMIT:
+            return 0, "it went beyond a limit, and would again"
+        since_ms = last.failed_ms - self.window_ms
+        recent = [f for f in failures if f.cause is last.cause and f.failed_ms > since_ms]
+        if last.cause is FailureCause.PLUGIN:
+            if not self.restarts:
+                return 0, f"{RESTART_POLICY}={NEVER}"
+            if 0 <= self.attempts_max < len(recent):
+                times = f"{len(recent)} failures" if len(recent) > 1 else "a failure"
+                window = f"{self.window_ms / 1000:g} s ({RESTART_WINDOW_MS})"
+                return 0, f"{times} within {window}: {RESTART_ATTEMPTS_MAX}={self.attempts_max}"
+        doublings = min(len(recent) - 1, _DOUBLINGS_MAX)
+        delay_ms = min(self.backoff_ms << doublings, self.backoff_max_ms)
+        spread = 1 + _JITTER * (2 * _fraction(f"{name}/{last.failed_ms}") - 1)
+        return last.failed_ms + round(delay_ms * spread), ""
+
+
+def summary_of(trace: str) -> str:
+    """The line of a trace that says what happened: the last of a traceback, otherwise the first."""
+    lines = [line.strip() for line in trace.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    line = lines[-1] if lines[0].startswith("Traceback") else lines[0]
+    return line if len(line) <= MESSAGE_MAX_CHARS else f"{line[: MESSAGE_MAX_CHARS - 1]}…"
+
+
+def _number(config: Mapping[str, str], name: str, default: int, *, minimum: int = 1) -> int:
+    try:
+        number = int(config[name])
+    except (KeyError, ValueError):
+        return default
+    return number if number >= minimum else default
+
+
+def _fraction(text: str) -> float:
+    """A number from 0 to 1 that looks random and is the same for the same text."""
+    return crc32(text.encode()) / 0xFFFFFFFF
