@@ -124,7 +124,7 @@ class Breaker:
             if worker.alive:
                 self._come_back(worker)
             else:
-                worker.protocols = self._cluster.draw_protocols()
+                worker.connect_protocol = self._cluster.draw_protocol()
                 worker.start()
 
         self._world.after(self._world.between(200, 4_000), come_back)

@@ -17,8 +17,6 @@ from tests.simulation.worker import Worker
 from tests.simulation.world import World
 from tests.support.lease_table import MemoryLeaseTable
 
-#: Names of the group protocol: the present one, and one that a later version prefers.
-PRESENT, NEWER = "default", "default-2"
 WORKERS_MAX = 5
 
 
@@ -101,16 +99,15 @@ class Cluster:
             self.rules,
             self.data,
             [each.name for each in self.coordinators],
-            self.draw_protocols(),
+            self.draw_protocol(),
         )
         self.workers.append(worker)
         self.worker_names.append(name)
         self._add(worker)
 
-    def draw_protocols(self) -> tuple[str, ...]:
-        """What a worker offers that is of the old version, or of the new one."""
-        newer = self.world.chance(self.mix.offers_newer)
-        return (NEWER, PRESENT) if newer else (PRESENT,)
+    def draw_protocol(self) -> str:
+        """The rebalance protocol of a worker of the old version, or of the new one."""
+        return "compatible" if self.world.chance(self.mix.cooperative) else "eager"
 
     def heal(self) -> None:
         """Nothing breaks from now on, and all that should run is started."""

@@ -91,7 +91,7 @@ def _group_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
 
 def _work_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
     statuses = dict(cluster.status_store.runtime.machine.snapshot().statuses)
-    loads = Counter({worker.name: 0 for worker in workers})
+    connector_loads, task_loads = (Counter({w.name: 0 for w in workers}) for _ in range(2))
     expected: dict[StatusKey, tuple[RunState, bool]] = {}
     for name, known in cluster.rules.configs.existing().items():
         target = known.target or TargetState.STARTED
@@ -114,7 +114,7 @@ def _work_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
             yield f"{key} is worked on by {[worker.name for worker in owners]}"
             continue
         (owner,) = owners
-        loads[owner.name] += 1
+        (task_loads if isinstance(key, TaskId) else connector_loads)[owner.name] += 1
         if not _is_in_engine(cluster, owner, key, state) and should_run:
             yield f"{key} does not run in the engine of {owner.name}"
         status = statuses.pop(key, None)
@@ -127,8 +127,9 @@ def _work_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
         for each in in_engine:
             if each not in expected or worker.herder.work.find(each) is None:
                 yield f"{each} runs on {worker.name} for nobody"
-    if max(loads.values()) - min(loads.values()) > 1:
-        yield f"the work is spread unevenly: {dict(loads)}"
+    for kind in (connector_loads, task_loads):
+        if max(kind.values()) - min(kind.values()) > 1:
+            yield f"the work is spread unevenly: {dict(kind)}"
 
 
 def _is_in_engine(cluster: Cluster, owner: Worker, key: StatusKey, state: RunState) -> bool:

@@ -1,6 +1,7 @@
 """Runs a herder's instructions, as ``instruction_runner.py`` of the worker does."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from drover.model.group import (
     Joined,
     LeavingMember,
     MemberAssignment,
-    OfferedProtocol,
     Synced,
 )
 from drover.model.ids import TaskId
@@ -88,7 +88,6 @@ def _failure(instruction: HerderInstruction, error: DroverError) -> events.Herde
 
 
 def _join(worker: "Worker", call: instructions.JoinGroup) -> None:
-    metadata = call.protocols[0].metadata
     event = JoinGroup(
         call_id="",
         group_id=worker.group_id,
@@ -99,7 +98,7 @@ def _join(worker: "Worker", call: instructions.JoinGroup) -> None:
         session_timeout_ms=worker.network.mix.session_timeout_ms,
         rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
         protocol_type=PROTOCOL_TYPE,
-        protocols=tuple(OfferedProtocol(name, metadata) for name in worker.protocols),
+        protocols=tuple(call.protocols),
         parked_until_ms=0,
     )
 
@@ -129,10 +128,9 @@ def _sync(worker: "Worker", call: instructions.SyncGroup) -> None:
 
     def synced(outcome: Any) -> events.HerderEvent:
         if isinstance(outcome, Synced):
-            try:
-                worker.assigned_offset = decode_assignment(outcome.assignment).config_offset
-            except InvalidArgumentError:
-                worker.assigned_offset = 0
+            with suppress(InvalidArgumentError):
+                assignment = decode_assignment(outcome.assignment)
+                worker.assigned_offsets[call.generation] = assignment.config_offset
         return events.SyncAnswered(call.cause_id, outcome)
 
     worker.call_group(
@@ -276,11 +274,11 @@ def _submit_to_leader(worker: "Worker", call: instructions.SubmitToLeader) -> No
 
 def _claim_task(worker: "Worker", call: instructions.ClaimTask) -> None:
     offset = worker.herder.context.view.offset
-    if offset < worker.assigned_offset:
+    assigned_offset = worker.assigned_offsets.get(call.generation, 0)
+    if offset < assigned_offset:
         raise BrokenRuleError(
             "no work before the config log is read as far as the leader had",
-            f"{worker.name} starts {call.task} at offset {offset}, assigned at"
-            f" {worker.assigned_offset}",
+            f"{worker.name} starts {call.task} at offset {offset}, assigned at {assigned_offset}",
             worker.name,
             call.task,
         )

@@ -45,7 +45,8 @@ class Mix:
     session_timeout_ms: int
     kept_records: int
     retention_ms: int
-    offers_newer: float
+    #: How many workers are cooperative; the others are eager.
+    cooperative: float
     #: Time between two commit markers of another cluster on the same config log; 0 for none.
     stranger_ms: int
 
@@ -80,7 +81,7 @@ def draw_mix(dice: Random) -> Mix:
         session_timeout_ms=dice.choice((2_000, 3_000, 6_000)),
         retention_ms=dice.choice((5_000, 604_800_000)),
         kept_records=dice.choice((20, 100, 1_000)),
-        offers_newer=dice.choice((0.0, 0.5, 1.0)),
+        cooperative=dice.choice((0.0, 0.6, 0.9, 1.0, 1.0, 1.0)),
         # drawn aside, so that the other seeds are what they were before there was this one
         stranger_ms=Random(str(dice.getstate())).choice((0, 0, 0, 8_000)),
     )

@@ -5,7 +5,7 @@ the stores, the status writer and the offset committer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from drover.errors import (
@@ -72,7 +72,7 @@ class Worker(Process):
         rules: Sees what it knows.
         data: Where its engine commits.
         coordinators: The names of all coordinators.
-        protocols: The names of the group protocol that it offers, the one it prefers first.
+        connect_protocol: The rebalance protocol that it prefers from its next start on.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class Worker(Process):
         rules: Rules,
         data: DataStore,
         coordinators: Sequence[str],
-        protocols: tuple[str, ...],
+        connect_protocol: str,
     ) -> None:
         super().__init__(network.world, name)
         self.network = network
         self.rules = rules
         self.group_id = GROUP
-        self.protocols = protocols
+        self.connect_protocol = connect_protocol
         self._coordinators = coordinators
         self.engine = Engine(network, f"{name}/engine", self, data, rules)
         self._settings = HerderSettings(
@@ -105,15 +105,15 @@ class Worker(Process):
             call_backoff_max_ms=1_000,
             status_check_ms=500,
         )
-        self.herder = Herder(self._settings)
+        self.herder = self._new_herder()
 
     # --- the process -------------------------------------------------------------------------
 
     def started(self) -> None:
         """Start the engine and follow the logs."""
-        self.herder = Herder(self._settings)
-        #: How far the leader had read the config log when it assigned.
-        self.assigned_offset = 0
+        self.herder = self._new_herder()
+        #: How far the leader had read the config log when it assigned, by generation.
+        self.assigned_offsets: dict[int, int] = {}
         self.halted = False
         self._watch: LedStream | None = None
         self._watched_member = ""
@@ -128,6 +128,9 @@ class Worker(Process):
         Mirror(self, "config-store", self._configs_loaded, self._configs_changed)
         Mirror(self, "status-store", self._statuses_loaded, self._statuses_changed)
         self.engine.start()
+
+    def _new_herder(self) -> Herder:
+        return Herder(replace(self._settings, connect_protocol=self.connect_protocol))
 
     def crashed(self) -> None:
         """The engine's guard ends it with its herder."""

@@ -73,7 +73,11 @@ class HerderDriver:
     ``statuses`` the last status written for each key.
     """
 
-    def __init__(self, settings: HerderSettings | None = None) -> None:
+    def __init__(
+        self, settings: HerderSettings | None = None, *, protocol: str = "default"
+    ) -> None:
+        #: What the group speaks; the eager protocol unless a test wants another.
+        self.protocol = protocol
         self.herder = Herder(settings or HerderSettings(worker_id=ME, group_id="drover"))
         self.now_ms = 1_000_000
         self.todo: list[HerderInstruction] = []
@@ -207,7 +211,11 @@ class HerderDriver:
         if tasks >= 0:
             self.commit(name, task_configs(name, tasks))
 
-    def commit(self, name: str, configs: Sequence[ConfigMap]) -> None:
+    def commit(self, name: str, configs: Sequence[ConfigMap], *, own: bool = True) -> None:
+        """A set is committed: what the connector made last, or ``own`` is false."""
+        connector = self.herder.work.connectors.get(name)
+        if own and connector is not None:
+            connector.generated = configs
         known = self.herder.context.view.connectors[name]
         after = ConnectorEntry(
             name=name,
@@ -271,7 +279,9 @@ class HerderDriver:
         call = self.take(instructions.JoinGroup)
         self.member_id = member_id
         members = [
-            JoinedMember(member_id, call.protocols[0].metadata),
+            JoinedMember(
+                member_id, next(p.metadata for p in call.protocols if p.name == self.protocol)
+            ),
             *(JoinedMember(m, encode_metadata(data)) for m, data in (others or {}).items()),
         ]
         leader_id = member_id if leader else next(iter(others or {}), "member-b")
@@ -283,7 +293,7 @@ class HerderDriver:
                     member_id=member_id,
                     leader_id=leader_id,
                     protocol_type="connect",
-                    protocol_name="default",
+                    protocol_name=self.protocol,
                     members=members if leader else (),
                 ),
             )
@@ -298,7 +308,7 @@ class HerderDriver:
             if assignment is None
             else encode_assignment(assignment)
         )
-        self.step(events.SyncAnswered(call.cause_id, Synced(data, "connect", "default")))
+        self.step(events.SyncAnswered(call.cause_id, Synced(data, "connect", self.protocol)))
         return call
 
     def settle_as_leader(
@@ -337,6 +347,8 @@ class HerderDriver:
         offset: int | None = None,
         error: AssignmentError = AssignmentError.NO_ERROR,
         leader_id: str = "member-b",
+        stops: Sequence[StatusKey] = (),
+        delay_ms: int = 0,
     ) -> Assignment:
         return Assignment(
             error=error,
@@ -345,6 +357,8 @@ class HerderDriver:
             config_offset=self.offset if offset is None else offset,
             connectors=tuple(connectors),
             tasks=tuple(tasks),
+            stops=tuple(stops),
+            delay_ms=delay_ms,
         )
 
     def ready(self, *entries: ConnectorEntry) -> None:

@@ -1,7 +1,7 @@
 """What a worker can be told, from DROVER_… variables."""
 
 import ipaddress
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -39,6 +39,11 @@ class WorkerSettings(ServiceSettings):
         session_timeout_ms: How long the worker may be silent before its work goes to others.
         heartbeat_interval_ms: Between two signs of life; below the session timeout.
         counts_interval_ms: Between two writes of what became of tasks' records.
+        connect_protocol: How work moves between workers: ``compatible`` stops only what has to
+            move, ``eager`` stops everything at every change. While any worker speaks only eager,
+            all do.
+        scheduled_rebalance_max_delay_ms: How long the work of a worker that is gone waits for its
+            return before others get it; not under ``eager``.
         rebalance_timeout_ms: How long a rebalance waits for this worker to stop its work.
         plugin_call_timeout_ms: How long a plugin may take for each of: being made and started,
             checking a config, making task configs. What takes longer is given up.
@@ -63,6 +68,8 @@ class WorkerSettings(ServiceSettings):
     session_timeout_ms: PositiveMs = 10_000
     heartbeat_interval_ms: PositiveMs = 3_000
     counts_interval_ms: PositiveMs = 5_000
+    connect_protocol: Literal["compatible", "eager"] = "compatible"
+    scheduled_rebalance_max_delay_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 0
     rebalance_timeout_ms: PositiveMs = 60_000
     plugin_call_timeout_ms: PositiveMs = 30_000
     plugin_poll_timeout_ms: PositiveMs = 60_000
@@ -135,6 +142,8 @@ class WorkerSettings(ServiceSettings):
             session_timeout_ms=self.session_timeout_ms,
             heartbeat_interval_ms=self.heartbeat_interval_ms,
             counts_interval_ms=self.counts_interval_ms,
+            connect_protocol=self.connect_protocol,
+            scheduled_delay_max_ms=self.scheduled_rebalance_max_delay_ms,
         )
 
     def engine_settings(self) -> EngineSettings:

@@ -11,6 +11,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.clock import SystemClock
 from drover.log.log import LogRecord, StoredRecord
 from drover.log.sqlite import SqliteLog
+from drover.model.failures import NEVER, RESTART_POLICY
 from tests.support.fake_engine import SOURCE
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
@@ -88,7 +89,8 @@ async def test_connectors_without_a_plugin_fail_with_a_clear_word_and_disturb_no
     cluster: WorkerCluster, tmp_path: Path
 ) -> None:
     names = [f"java-{number:02}" for number in range(50)]
-    records = [each for name in names for each in connector(name, JAVA, **{"tasks.max": "1"})]
+    settings = {"tasks.max": "1", RESTART_POLICY: NEVER}
+    records = [each for name in names for each in connector(name, JAVA, **settings)]
     await write(tmp_path / "config.db", *records, *connector("good", SOURCE))
     left = [each for name in (*names, "good") for each in (f"connector-{name}", f"task-{name}-0")]
     await write(tmp_path / "status.db", *(status(key, "RUNNING") for key in left))

@@ -15,7 +15,7 @@ def strategy(herder: HerderDriver) -> EagerStrategy:
     herder.ready(entry("c", tasks=1))
     herder.settle_as_leader()
     herder.run_engine()
-    return EagerStrategy(herder.herder.work)
+    return EagerStrategy(herder.herder.work, herder.herder.context.view)
 
 
 def joined(strategy: EagerStrategy, *worker_urls: str) -> Joined:
@@ -42,7 +42,7 @@ def test_everything_stops_before_the_join(herder: HerderDriver, strategy: EagerS
 
 def test_the_leader_knows_the_whole_work_of_each_member(strategy: EagerStrategy) -> None:
     computed = strategy.compute_assignments(
-        joined(strategy, ME, OTHER), task_counts={"c": 2}, config_offset=3
+        joined(strategy, ME, OTHER), task_counts={"c": 2}, config_offset=3, now_ms=0
     )
 
     assert {member: part.keys for member, part in computed.assignments.items()} == {
@@ -58,4 +58,4 @@ def test_malformed_metadata_is_refused(strategy: EagerStrategy) -> None:
     broken = Joined(1, "m0", "m0", "connect", "default", [JoinedMember("m0", b"?")])
 
     with pytest.raises(InvalidArgumentError):
-        strategy.compute_assignments(broken, task_counts={}, config_offset=0)
+        strategy.compute_assignments(broken, task_counts={}, config_offset=0, now_ms=0)

@@ -45,7 +45,11 @@ def test_the_worker_joins_only_when_engine_and_configs_are_ready(herder: HerderD
 def test_a_join_offers_url_and_config_offset(herder: HerderDriver) -> None:
     herder.ready(entry("c", tasks=2))
     call = herder.take(instructions.JoinGroup)
-    assert decode_metadata(call.protocols[0].metadata) == MemberMetadata(ME, 3)
+    offered = [(p.name, decode_metadata(p.metadata)) for p in call.protocols]
+    assert offered == [
+        ("compatible", MemberMetadata(ME, 3, held=())),
+        ("default", MemberMetadata(ME, 3)),
+    ]
     assert call.member_id == ""
 
 

@@ -66,6 +66,6 @@ def test_what_could_not_be_emptied_is_tried_again(leader: HerderDriver) -> None:
 
 
 def test_an_owner_makes_task_configs_anew_when_a_late_stop_took_them(leader: HerderDriver) -> None:
-    leader.commit("c", ())
+    leader.commit("c", (), own=False)
     leader.run_engine(task_counts={"c": 2})
     assert len(leader.take(instructions.WriteTaskConfigs).configs) == 2

@@ -34,6 +34,9 @@ class HerderSettings:
             changes.
         call_backoff_max_ms: The longest back-off for calls to other services.
         request_count_max: The number of requests that may wait at a time.
+        connect_protocol: The preferred rebalance protocol: "eager" or "compatible".
+        scheduled_delay_max_ms: Cooperative only: how long the work of a worker that is gone waits
+            for its return.
     """
 
     worker_id: str
@@ -51,13 +54,16 @@ class HerderSettings:
     status_check_ms: int = 1_000
     counts_interval_ms: int = 5_000
     request_count_max: int = 2_000
+    connect_protocol: str = "compatible"
+    scheduled_delay_max_ms: int = 0
 
 
 class Context:
     """The event's time, the instructions that it causes, and the views of both stores.
 
     ``member_id`` and ``generation`` are those of the current membership ("" and -1 without one);
-    ``status_generation`` is the last generation of this worker, which goes into its statuses.
+    ``status_generation`` is the last generation of this worker, which goes into its statuses, and
+    ``claim_generation`` the last one that has settled, under which tasks are claimed.
     """
 
     def __init__(self, settings: HerderSettings) -> None:
@@ -72,6 +78,7 @@ class Context:
         self.member_id = ""
         self.generation = -1
         self.status_generation = -1
+        self.claim_generation = -1
         self._last_id = 0
 
     def emit(self, instruction: HerderInstruction) -> None:

@@ -350,6 +350,11 @@ class RejoinDue:
 
 
 @dataclass(frozen=True, slots=True)
+class RebalanceDelayOver:
+    """The delay is over after which the last assignment wants another rebalance."""
+
+
+@dataclass(frozen=True, slots=True)
 class ClaimWriterDue:
     """The back-off before the next claim of the config log is over."""
 
@@ -467,6 +472,7 @@ HerderEvent = (
     | SessionElapsed
     | JoinDue
     | RejoinDue
+    | RebalanceDelayOver
     | ClaimWriterDue
     | EmptyStoppedDue
     | TopicsDue

@@ -33,7 +33,6 @@ from drover_worker.core.lifecycle.restart_plan import RestartRequest, preserve_h
 from drover_worker.core.lifecycle.stopped import StoppedConnectors
 from drover_worker.core.lifecycle.work import Work
 from drover_worker.core.rebalance.membership import Membership
-from drover_worker.core.rebalance.stage import Stage
 from drover_worker.core.rebalance.strategies import new_strategy
 from drover_worker.core.requests.handler import RequestHandler
 from drover_worker.core.status.active_topics import ActiveTopics
@@ -62,7 +61,7 @@ class Herder:
     def __init__(self, settings: HerderSettings) -> None:
         self.context = Context(settings)
         self.work = Work(self.context)
-        self.membership = Membership(self.context, self.work, new_strategy(self.work))
+        self.membership = Membership(self.context, self.work, new_strategy(self.context, self.work))
         self.lease = ConfigLogLease(self.context, self.membership)
         self.requests = RequestHandler(
             self.context,
@@ -126,16 +125,6 @@ class Herder:
         self.membership.validate()
         self.lease.validate()
         self.requests.validate()
-        stage = self.membership.stage
-        assignment = self.membership.assignment
-        if stage is Stage.SETTLED and assignment is not None:
-            assert set(self.work.connectors) <= set(assignment.connectors)
-            assert set(self.work.tasks) <= set(assignment.tasks)
-            for task, item in self.work.tasks.items():
-                configs_offset = self.context.view.tasks_offset(task.connector)
-                assert item.revoked or configs_offset <= assignment.config_offset, (
-                    f"{task} may run with configs that are later than its assignment"
-                )
 
     def _pump(self) -> None:
         self.work.advance(self._work_changed)
@@ -196,11 +185,9 @@ class Herder:
                 self.work.revoke_connector(name)
                 self.topics.look_at(name)
             case TaskConfigsUpdated(connector):
-                self.work.revoke_tasks(connector.name)
+                self.membership.task_configs_changed(connector.name)
                 self.stopped.changed(connector.name)
-                if not connector.inconsistent and not self.context.view.tasks(connector.name):
-                    # a stop that a start overtook must not leave the connector without tasks
-                    self.reconfigurer.request(connector.name)
+                self.reconfigurer.committed(connector.name)
             case TargetStateChanged(name):
                 self.work.touch_connector(name)
                 self.stopped.changed(name)
@@ -302,8 +289,8 @@ class Herder:
         item = self.work.tasks.get(event.task)
         if item is None or item.run_id != event.run_id:
             return
-        if not self.membership.refused(event.error):
-            item.not_prepared(self.context, event.run_id, event.error)
+        refused = self.membership.claim_refused(event.error)
+        item.not_prepared(self.context, event.run_id, event.error, fenced=refused)
         self.work.touch(event.task)
 
     def _task_claimed(self, event: events.TaskClaimed) -> None:
@@ -408,6 +395,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.SessionElapsed: lambda h, e: h.membership.session_elapsed(),
     events.JoinDue: lambda h, e: h.membership.join_due(),
     events.RejoinDue: Herder._rejoin_due,
+    events.RebalanceDelayOver: lambda h, e: h.membership.delay_over(),
     events.ClaimWriterDue: lambda h, e: h.lease.claim_due(),
     events.EmptyStoppedDue: lambda h, e: h.stopped.due(),
     events.HealDue: lambda h, e: h.healing.due(e.name),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from drover.errors import DroverError, Reason
 from drover.model.config import ConfigMap, TargetState
+from drover.model.failures import FailureCause
 from drover_worker.core.causes import Cause
 from drover_worker.core.config.lease import ConfigLogLease
 from drover_worker.core.context import Context
@@ -94,11 +95,12 @@ class Reconfigurer:
         if known is None or connector is None:
             return
         known.busy = False
+        connector.generated = configs
         tasks_max = self._context.view.tasks_max(name)
         if len(configs) > tasks_max:
             self.forget(name)
             text = f"the connector made {len(configs)} task configs, tasks.max is {tasks_max}"
-            connector.failed(self._context, run_id, text)
+            connector.failed(self._context, run_id, text, FailureCause.LIMIT)
             self._work.touch(name)
         elif self._unchanged(name, configs):
             self._finish(name, known)
@@ -109,6 +111,19 @@ class Reconfigurer:
             known.waiting = configs
             known.request_id = f"{self._context.member_id}/{self._context.next_id()}"
             self._submit(name, known)
+
+    def committed(self, name: str) -> None:
+        """A set of task configs was committed: generate another if it is not what it should be.
+
+        A set that an earlier run of the connector made can be written late; and a stop that a start
+        overtook must not leave the connector without tasks.
+        """
+        connector = self._connector(name)
+        if connector is None or self._context.view.connectors[name].inconsistent:
+            return
+        generated = connector.generated
+        if generated is not None and not self._unchanged(name, generated):
+            self.request(name)
 
     def not_generated(self, name: str, run_id: int, trace: str) -> None:
         """The connector raised an error: show it in its status and retry after a back-off."""

@@ -26,7 +26,8 @@ class ConfigView:
 
     ``offset`` is the log's end as far as it was read. ``structure_offset`` is the end of the log
     right after the last change that needs a new assignment: a connector was created or removed, or
-    a set of task configs was committed. ``inconsistent`` names the connectors whose last commit
+    a set of task configs was committed. ``shape_offset`` is the same without sets that have as many
+    tasks as the set before. ``inconsistent`` names the connectors whose last commit
     marker names tasks that the log does not have.
     """
 
@@ -34,6 +35,7 @@ class ConfigView:
         self.loaded = False
         self.offset = 0
         self.structure_offset = 0
+        self.shape_offset = 0
         self.connectors: dict[str, ConnectorEntry] = {}
         self.inconsistent: dict[str, None] = {}
         self._tasks: dict[str, dict[int, ConfigMap]] = {}
@@ -90,7 +92,7 @@ class ConfigView:
             elif isinstance(change, ConnectorConfigRemoved):
                 self._tasks_offsets.pop(change.name, None)
         if changes and (recommitted or known != set(self.connectors)):
-            self.structure_offset = snapshot.end_offset
+            self.structure_offset = self.shape_offset = snapshot.end_offset
         self.offset = snapshot.end_offset
         self.loaded = True
         return changes
@@ -107,7 +109,7 @@ class ConfigView:
         match change:
             case ConnectorConfigUpdated(connector):
                 if connector.name not in self.connectors:
-                    self.structure_offset = offset + 1
+                    self.structure_offset = self.shape_offset = offset + 1
                 self._put(connector)
             case ConnectorConfigRemoved(name):
                 if self.connectors.pop(name, None) is None:
@@ -115,7 +117,7 @@ class ConfigView:
                 self.inconsistent.pop(name, None)
                 self._tasks.pop(name, None)
                 self._tasks_offsets.pop(name, None)
-                self.structure_offset = offset + 1
+                self.structure_offset = self.shape_offset = offset + 1
             case TaskConfigsUpdated(connector, task_configs):
                 known = self.connectors.get(connector.name)
                 if known is None:
@@ -124,6 +126,8 @@ class ConfigView:
                 tasks = {task.task: config for task, config in task_configs.items()}
                 if _same_set(known, connector) and tasks == self.tasks(connector.name):
                     return None  # the owner repeated a write that it had not read back
+                if tasks.keys() != self.tasks(connector.name).keys():
+                    self.shape_offset = offset + 1
                 self._tasks[connector.name] = tasks
                 self._tasks_offsets[connector.name] = self.structure_offset = offset + 1
             case TargetStateChanged(name, target_state):

@@ -1,5 +1,7 @@
 """The lifecycle of a connector object on the worker that owns it."""
 
+from collections.abc import Sequence
+
 from drover.model.config import ConfigMap, TargetState
 from drover.model.status import RunState
 from drover_worker.core.context import Context
@@ -15,6 +17,8 @@ class ConnectorLifecycle(Lifecycle):
         self.name = name
         #: The config of the current run.
         self.config: ConfigMap = {}
+        #: What the current run generated last; None before it did.
+        self.generated: Sequence[ConfigMap] | None = None
 
     def note_trouble(self, context: Context, run_id: int, trace: str) -> None:
         """Report why a running connector has no new task configs; an empty trace clears it."""
@@ -44,6 +48,7 @@ class ConnectorLifecycle(Lifecycle):
 
     def _begin(self, context: Context) -> None:
         self.phase = Phase.STARTING
+        self.generated = None
         self.config = context.view.config(self.name) or {}
         context.emit(StartConnector(self.name, self.run_id, self.config))
 

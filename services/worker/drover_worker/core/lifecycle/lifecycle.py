@@ -184,6 +184,15 @@ class Lifecycle(ABC):
         """Stop it, then remove it from this worker."""
         self.revoked = True
 
+    def take_back(self) -> None:
+        """It is this worker's again before it was gone: run it anew.
+
+        Its status may have been removed meanwhile, so the next one is written whatever it is.
+        """
+        self.revoked = False
+        self._reported = None
+        self.renew()
+
     def advance(self, context: Context) -> None:
         """Emit the next step towards the desired state, if one is due."""
         if self.phase is Phase.STOPPING:

@@ -67,11 +67,15 @@ class TaskLifecycle(Lifecycle):
             )
         )
 
-    def not_prepared(self, context: Context, run_id: int, error: DroverError) -> None:
-        """The claim or the offsets failed: retry a transient error, otherwise FAILED."""
+    def not_prepared(
+        self, context: Context, run_id: int, error: DroverError, *, fenced: bool
+    ) -> None:
+        """The claim or the offsets failed: FAILED, unless the error is transient or the worker was
+        ``fenced`` (its generation is over, or it is behind in the config log).
+        """
         if self.phase not in (Phase.CLAIMING, Phase.FETCHING) or run_id != self.run_id:
             return
-        if isinstance(error, RETRIED_ERRORS):
+        if fenced or isinstance(error, RETRIED_ERRORS):
             delay_ms = context.call_backoff_ms(self._attempt)
             self._attempt += 1
             context.set_timer(
@@ -153,9 +157,9 @@ class TaskLifecycle(Lifecycle):
                 task=self.task,
                 run_id=self.run_id,
                 member_id=context.member_id,
-                generation=context.generation,
+                generation=context.claim_generation,
                 task_config_generation=entry.task_config_generation if entry else -1,
-                request_id=f"{context.member_id}/{context.generation}/{self.task}/{self.run_id}",
+                request_id=f"{context.member_id}/{context.claim_generation}/{self.task}/{self.run_id}",
             )
         )
 

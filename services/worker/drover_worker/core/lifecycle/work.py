@@ -44,28 +44,48 @@ class Work:
         """Every lifecycle: connectors, then tasks."""
         return [*self.connectors.values(), *self.tasks.values()]
 
-    def start(
-        self, connectors: Iterable[str], tasks: Iterable[TaskId], *, config_offset: int
-    ) -> None:
-        """Start connectors and tasks that are assigned and still exist.
+    @property
+    def held(self) -> tuple[StatusKey, ...]:
+        """What this worker runs, also what it is stopping."""
+        return (*self.connectors, *self.tasks)
 
-        ``config_offset`` is how far the leader had read the config log when it assigned them.
-        Tasks whose configs are later wait for the next assignment: another worker may still start
-        the earlier configs, and the two sets can share work.
+    def start(
+        self,
+        connectors: Iterable[str],
+        tasks: Iterable[TaskId],
+        *,
+        config_offset: int | None = None,
+    ) -> None:
+        """Start connectors and tasks that are assigned, still exist and do not run here yet.
+
+        Tasks whose configs are later in the config log than ``config_offset`` are left for the next
+        assignment.
         """
         view = self._context.view
         for name in connectors:
-            if name in view.connectors:
+            if name in view.connectors and not self._goes_on(name):
                 connector = self.connectors[name] = ConnectorLifecycle(name)
                 connector.take_over(self._context)
                 self.touch(name)
         for task in tasks:
-            is_later = view.tasks_offset(task.connector) > config_offset
-            if view.has_task(task) and not is_later:
+            is_later = (
+                config_offset is not None and view.tasks_offset(task.connector) > config_offset
+            )
+            if view.has_task(task) and not is_later and not self._goes_on(task):
                 item = self.tasks[task] = TaskLifecycle(task)
                 item.take_over(self._context)
                 self._tasks_by_connector.setdefault(task.connector, {})[task] = item
                 self.touch(task)
+
+    def _goes_on(self, key: StatusKey) -> bool:
+        """Whether it is here already; what was being stopped starts again once it has stopped."""
+        item = self.find(key)
+        if item is None:
+            return False
+        if item.revoked:
+            item.take_back()
+            self.touch(key)
+        return True
 
     def revoke_connector(self, name: str) -> None:
         """A connector was removed: stop it and its tasks."""
@@ -80,6 +100,23 @@ class Work:
         for task, item in self.tasks_of(name).items():
             item.revoke()
             self.touch(task)
+
+    def renew_tasks(self, name: str) -> None:
+        """A connector has new task configs: restart its tasks, and stop those that are no more."""
+        for task, item in self.tasks_of(name).items():
+            if self._context.view.has_task(task):
+                item.renew()
+            else:
+                item.revoke()
+            self.touch(task)
+
+    def revoke_others(self, keys: Iterable[StatusKey]) -> None:
+        """Stop everything but ``keys``."""
+        kept = set(keys)
+        for item in self.all():
+            if item.key not in kept and not item.revoked:
+                item.revoke()
+                self.touch(item.key)
 
     def revoke_all(self) -> None:
         """Stop everything; ``idle`` is true when that is done."""

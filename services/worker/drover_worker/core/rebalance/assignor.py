@@ -44,23 +44,11 @@ def perform_assignment(
     task_counts: Mapping[str, int],
     config_offset: int,
 ) -> dict[str, Assignment]:
-    """The assignment of each member, by member id, as the leader hands it in.
-
-    A leader that has read less of the config log (``config_offset``) than some member could assign
-    work that was removed, or miss work that was added. Then every member gets an empty assignment
-    with CONFIG_MISMATCH and the offset to reach.
-    """
-    leader = members[leader_id]
-    offset_max = max(member.config_offset for member in members.values())
-    if config_offset < offset_max:
-        mismatch = Assignment(
-            error=AssignmentError.CONFIG_MISMATCH,
-            leader_id=leader_id,
-            leader_url=leader.worker_url,
-            leader_internal_url=leader.internal_url,
-            config_offset=offset_max,
-        )
+    """The assignment of each member, by member id, as the leader hands it in."""
+    mismatch = config_mismatch(members, leader_id, config_offset)
+    if mismatch is not None:
         return dict.fromkeys(members, mismatch)
+    leader = members[leader_id]
     return {
         member_id: Assignment(
             error=AssignmentError.NO_ERROR,
@@ -73,3 +61,25 @@ def perform_assignment(
         )
         for member_id, work in assign_eager(members, task_counts).items()
     }
+
+
+def config_mismatch(
+    members: Mapping[str, MemberMetadata], leader_id: str, config_offset: int
+) -> Assignment | None:
+    """What every member gets when the leader may not assign; None when it may.
+
+    A leader that has read less of the config log (``config_offset``) than some member could assign
+    work that was removed, or miss work that was added. Then every member gets an assignment without
+    work, with CONFIG_MISMATCH and the offset to reach.
+    """
+    leader = members[leader_id]
+    offset_max = max(member.config_offset for member in members.values())
+    if config_offset >= offset_max:
+        return None
+    return Assignment(
+        error=AssignmentError.CONFIG_MISMATCH,
+        leader_id=leader_id,
+        leader_url=leader.worker_url,
+        leader_internal_url=leader.internal_url,
+        config_offset=offset_max,
+    )

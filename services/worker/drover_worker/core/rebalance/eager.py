@@ -1,8 +1,8 @@
 """The eager strategy: every rebalance stops all work, and every assignment is complete."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
-from drover.model.group import Joined, OfferedProtocol
+from drover.model.group import Joined, OfferedProtocol, Synced
 from drover_worker.core.rebalance.assignor import perform_assignment
 from drover_worker.core.rebalance.protocol import (
     Assignment,
@@ -15,28 +15,50 @@ from drover_worker.core.rebalance.protocol import (
 from drover_worker.core.rebalance.stage import Stage
 from drover_worker.core.rebalance.strategy import ComputedAssignments, RebalanceStrategy
 
+#: Kafka Connect's name.
+EAGER_PROTOCOL = "default"
+
 
 class EagerStrategy(RebalanceStrategy):
     """Kafka Connect's "default" protocol: stop everything, join, start what is assigned."""
 
-    protocol_name = "default"
-    stages_without_work = frozenset(
-        {
+    @property
+    def protocol_name(self) -> str:
+        """See RebalanceStrategy."""
+        return EAGER_PROTOCOL
+
+    @property
+    def stages_without_work(self) -> Collection[Stage]:
+        """All but those in which it runs or is being stopped."""
+        return (
             Stage.STARTING,
             Stage.JOINING,
             Stage.SYNCING,
             Stage.CATCHING_UP,
             Stage.BACKING_OFF,
             Stage.ENDED,
-        }
-    )
+        )
+
+    @property
+    def stops_for_a_rebalance(self) -> bool:
+        """Everything."""
+        return True
+
+    @property
+    def structure_offset(self) -> int:
+        """Every new set of task configs needs an assignment."""
+        return self._view.structure_offset
 
     def supported_protocols(self, metadata: MemberMetadata) -> Sequence[OfferedProtocol]:
         """The eager protocol alone."""
-        return (OfferedProtocol(self.protocol_name, encode_metadata(metadata)),)
+        return (OfferedProtocol(EAGER_PROTOCOL, encode_metadata(metadata)),)
 
     def revoke_before_join(self) -> None:
         """Revoke everything: the next assignment may give it to other members."""
+        self._work.revoke_all()
+
+    def membership_lost(self) -> None:
+        """See RebalanceStrategy."""
         self._work.revoke_all()
 
     def may_join(self) -> bool:
@@ -44,7 +66,12 @@ class EagerStrategy(RebalanceStrategy):
         return self._work.idle
 
     def compute_assignments(
-        self, joined: Joined, *, task_counts: Mapping[str, int], config_offset: int
+        self,
+        joined: Joined,
+        *,
+        task_counts: Mapping[str, int],
+        config_offset: int,
+        now_ms: int,
     ) -> ComputedAssignments:
         """Assign everything round robin, whoever ran it before."""
         members = {m.member_id: decode_metadata(m.metadata) for m in joined.members}
@@ -60,12 +87,29 @@ class EagerStrategy(RebalanceStrategy):
             encoded={member_id: encode_assignment(part) for member_id, part in assigned.items()},
         )
 
-    def decode_assignment(self, data: bytes) -> Assignment:
+    def assigned(self, synced: Synced, *, generation: int) -> Assignment:
         """The complete assignment of this worker."""
-        return decode_assignment(data)
+        return decode_assignment(synced.assignment)
 
     def start_assigned(self, assignment: Assignment) -> None:
-        """Start everything that is assigned; what ran before was stopped before the join."""
+        """Start what is assigned and stop the rest, which is left only by another protocol."""
+        self._work.revoke_others(assignment.keys)
         self._work.start(
             assignment.connectors, assignment.tasks, config_offset=assignment.config_offset
         )
+
+    def task_configs_changed(self, name: str) -> None:
+        """Its tasks stop: others may start tasks of the new set, which can share work with them."""
+        self._work.revoke_tasks(name)
+
+    def rejoin_reason(self) -> str:
+        """None."""
+        return ""
+
+    def validate(self, assignment: Assignment) -> None:
+        """See RebalanceStrategy."""
+        for task, item in self._work.tasks.items():
+            configs_offset = self._view.tasks_offset(task.connector)
+            assert item.revoked or configs_offset <= assignment.config_offset, (
+                f"{task} may run with configs that are later than its assignment"
+            )

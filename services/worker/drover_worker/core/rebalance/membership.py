@@ -14,7 +14,13 @@ from drover.model.group import (
 from drover.model.status import StatusKey
 from drover_worker.core.causes import Cause
 from drover_worker.core.context import Context
-from drover_worker.core.events import HeartbeatDue, JoinDue, RejoinDue, SessionElapsed
+from drover_worker.core.events import (
+    HeartbeatDue,
+    JoinDue,
+    RebalanceDelayOver,
+    RejoinDue,
+    SessionElapsed,
+)
 from drover_worker.core.instructions import (
     Halt,
     Heartbeat,
@@ -31,6 +37,8 @@ from drover_worker.core.rebalance.strategy import RebalanceStrategy
 
 #: The member belongs to a generation and must send heartbeats.
 _BEATING = frozenset({Stage.STOPPING_WORK, Stage.SYNCING, Stage.CATCHING_UP, Stage.SETTLED})
+#: It is on its way into the next one: while it runs work it must know that it is still a member.
+_REJOINING = frozenset({Stage.JOINING, Stage.BACKING_OFF})
 
 
 class Membership:
@@ -99,7 +107,7 @@ class Membership:
 
     @property
     def protocol_name(self) -> str:
-        """The rebalance protocol that this worker prefers, as JoinGroup names it."""
+        """The rebalance protocol that the group speaks, or this worker prefers until it is in."""
         return self._strategy.protocol_name
 
     def owner(self, key: StatusKey) -> str:
@@ -128,7 +136,7 @@ class Membership:
 
         A rebalance interrupts every worker, so a burst of changes should cause few of them.
         """
-        offset = self._context.view.structure_offset
+        offset = self._strategy.structure_offset
         assigned = self.assignment.config_offset if self.assignment else offset
         if not self.settled or offset <= max(assigned, self._gathered_offset):
             return
@@ -141,7 +149,11 @@ class Membership:
         """The quiet time is over; ``more_expected`` if further changes are on their way."""
         if self._rejoin_by_ms is None:
             return
-        if more_expected and self._context.now_ms < self._rejoin_by_ms:
+        if (
+            more_expected
+            and self._strategy.stops_for_a_rebalance
+            and self._context.now_ms < self._rejoin_by_ms
+        ):
             self._gather(self._rejoin_by_ms)
         else:
             self.request_rejoin("connectors or tasks changed")
@@ -152,7 +164,10 @@ class Membership:
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
             self._stop_work(reason, membership_lost=True)
         elif self.stage is Stage.SYNCING:
+            self._strategy.membership_lost()
             self._back_off(self._context.settings.join_backoff_ms, reason)
+        elif self.stage in _REJOINING:
+            self._strategy.membership_lost()
 
     def refused(self, error: DroverError) -> bool:
         """Handle an error that fences this member or its generation; False for other errors."""
@@ -164,8 +179,17 @@ class Membership:
             return True
         return False
 
+    def claim_refused(self, error: DroverError) -> bool:
+        """The same for the claim of a task."""
+        if error.reason is Reason.STALE_TERM and not self._strategy.stops_for_a_rebalance:
+            return True  # another worker has read on to task configs that this one will read too
+        return self.refused(error)
+
     def pump(self) -> None:
         """Join or leave once the work has stopped."""
+        reason = self._strategy.rejoin_reason() if self.settled else ""
+        if reason:
+            self.request_rejoin(reason)
         if self.stage is Stage.STOPPING_WORK and self._strategy.may_join():
             self._join(self.reason)
         elif self.stage is Stage.LEAVING and self._work.idle and not self._call_id:
@@ -184,10 +208,22 @@ class Membership:
         if self.assignment is not None:
             self._strategy.start_assigned(self.assignment)
 
+    def task_configs_changed(self, name: str) -> None:
+        """A connector has another set of task configs: what becomes of its tasks here."""
+        self._strategy.task_configs_changed(name)
+
+    def delay_over(self) -> None:
+        """What the last assignment left for later is due."""
+        self.request_rejoin("the scheduled rebalance is due")
+
     def validate(self) -> None:
         """Raise AssertionError when an invariant is broken."""
         if self.stage in self._strategy.stages_without_work:
             assert self._work.idle, f"work goes on while the worker is {self.stage}"
+        if self.settled and self.assignment is not None:
+            running = {item.key for item in self._work.all() if not item.revoked}
+            assert running <= set(self.assignment.keys), "something runs that is not assigned"
+            self._strategy.validate(self.assignment)
 
     # Join and sync
 
@@ -212,7 +248,7 @@ class Membership:
             self._join("another rebalance began")
             return
         try:
-            self.assignment = self._strategy.decode_assignment(outcome.assignment)
+            self.assignment = self._strategy.assigned(outcome, generation=self._context.generation)
         except InvalidArgumentError as error:
             self._back_off(self._context.settings.join_backoff_ms, error.message)
             return
@@ -249,18 +285,20 @@ class Membership:
                 LeaveGroup(self._context.next_cause(Cause.LEAVE), member_id, "cannot read the log")
             )
             self._forget_member()
+            self._strategy.membership_lost()
             self._back_off(settings.catch_up_backoff_ms, f"config log: {error.message}")
         elif error.reason is Reason.ILLEGAL_GENERATION:
             self._join("the group is in another generation")
         else:
             if error.reason in (Reason.UNKNOWN_MEMBER_ID, Reason.FENCED_INSTANCE_ID):
                 self._forget_member()
+                self._strategy.membership_lost()
             self._back_off(settings.join_backoff_ms, error.message)
 
     def join_due(self) -> None:
         """The back-off is over."""
         if self.stage is Stage.BACKING_OFF:
-            self._join(self.reason)
+            self._enter(Stage.STOPPING_WORK, self.reason)
 
     def left(self, cause_id: str) -> None:
         """LeaveGroup was answered."""
@@ -271,7 +309,8 @@ class Membership:
 
     def heartbeat_due(self) -> None:
         """Send a heartbeat, unless one is under way."""
-        if self.stage in _BEATING and self._context.member_id:
+        rejoins_with_work = self.stage in _REJOINING and not self._work.idle
+        if (self.stage in _BEATING or rejoins_with_work) and self._context.member_id:
             if not self._heartbeat_id:
                 self._heartbeat_id = self._context.next_cause(Cause.HEARTBEAT)
                 self._heartbeat_sent_ms = self._context.now_ms
@@ -302,6 +341,8 @@ class Membership:
         if self.stage in (Stage.SETTLED, Stage.CATCHING_UP):
             reason = "the coordinator was out of reach for a session timeout"
             self._stop_work(reason, membership_lost=True)
+        elif not self.ending:
+            self._strategy.membership_lost()
 
     # Steps
 
@@ -339,6 +380,7 @@ class Membership:
             joined,
             task_counts=self._context.view.task_counts(),
             config_offset=self._context.view.offset,
+            now_ms=self._context.now_ms,
         )
         self.assignments = {
             computed.members[member_id].worker_url: assignment
@@ -371,6 +413,9 @@ class Membership:
             return
         self._enter(Stage.SETTLED, "")
         self.settled_count += 1
+        self._context.claim_generation = self._context.generation
+        if self.assignment is not None and self.assignment.delay_ms:
+            self._context.set_timer("delay", self.assignment.delay_ms, RebalanceDelayOver())
         # changes since the assignment lead to the next rebalance only after the gathering delay,
         # so that work proceeds under a steady stream of changes
         self.structure_changed()
@@ -389,13 +434,14 @@ class Membership:
         self._call_id = ""
         self._enter(Stage.STOPPING_WORK, reason)
         if membership_lost:
-            self._work.revoke_all()
+            self._strategy.membership_lost()
         else:
             self._strategy.revoke_before_join()
 
     def _join(self, reason: str) -> None:
         context = self._context
         self._enter(Stage.JOINING, reason)
+        context.cancel_timer("delay")
         # a coordinator that restarted has forgotten that the generation was to end; the join may
         # return the same generation, which is valid then
         self._ended_generation = -1
@@ -421,7 +467,7 @@ class Membership:
 
     def _end(self) -> None:
         self._forget_member()
-        for key in ("join", "heartbeat", "session"):
+        for key in ("join", "heartbeat", "session", "delay"):
             self._context.cancel_timer(key)
         self._enter(Stage.ENDED, "")
         self._context.emit(Halt())

@@ -16,7 +16,9 @@ from drover.model.status import StatusKey
 #: The kind of group that workers form.
 PROTOCOL_TYPE = "connect"
 
-_VERSION = 0
+#: Of the eager protocol, and of those in which members tell what they hold (KIP-415).
+_VERSION_EAGER = 0
+_VERSION_COOPERATIVE = 1
 #: Stands for the connector object among a connector's task indexes.
 _CONNECTOR_ITSELF = -1
 
@@ -36,17 +38,23 @@ class MemberMetadata:
 
     ``config_offset`` is the end of the config log as far as the worker has read it.
     ``internal_url`` is where the other workers call it; empty for a worker that names none, which
-    is called at ``worker_url``.
+    is called at ``worker_url``. ``held`` is what the worker runs and goes on with; None under the
+    eager protocol, where it has stopped everything.
     """
 
     worker_url: str
     config_offset: int
     internal_url: str = ""
+    held: Sequence[StatusKey] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """The connectors and tasks of one worker in one generation.
+
+    Under a cooperative protocol ``connectors`` and ``tasks`` travel as what the worker shall start
+    beside what it holds, and ``stops`` is what it shall stop; ``delay_ms`` after it the next
+    rebalance is due, 0 for none.
 
     ``config_offset`` is how far the leader had read the config log when it assigned (after
     CONFIG_MISMATCH: how far the furthest member had). ``leader_internal_url`` is that of the
@@ -60,6 +68,8 @@ class Assignment:
     connectors: Sequence[str] = ()
     tasks: Sequence[TaskId] = ()
     leader_internal_url: str = ""
+    stops: Sequence[StatusKey] = ()
+    delay_ms: int = 0
 
     @property
     def keys(self) -> tuple[StatusKey, ...]:
@@ -71,10 +81,11 @@ def encode_metadata(metadata: MemberMetadata) -> bytes:
     """The bytes of a member's metadata."""
     return _dump(
         {
-            "version": _VERSION,
+            "version": _VERSION_EAGER if metadata.held is None else _VERSION_COOPERATIVE,
             "worker_url": metadata.worker_url,
             "config_offset": metadata.config_offset,
             **_given("internal_url", metadata.internal_url),
+            **({} if metadata.held is None else {"held": _by_connector(metadata.held)}),
         }
     )
 
@@ -91,6 +102,7 @@ def decode_metadata(data: bytes) -> MemberMetadata:
             worker_url=_text(value["worker_url"]),
             config_offset=_whole(value["config_offset"]),
             internal_url=_text(value.get("internal_url", "")),
+            held=_keys(value["held"]) if "held" in value else None,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed("member metadata", error) from error
@@ -98,18 +110,18 @@ def decode_metadata(data: bytes) -> MemberMetadata:
 
 def encode_assignment(assignment: Assignment) -> bytes:
     """The bytes of an assignment."""
-    work: dict[str, list[int]] = {name: [_CONNECTOR_ITSELF] for name in assignment.connectors}
-    for task in assignment.tasks:
-        work.setdefault(task.connector, []).append(task.task)
+    increments = assignment.stops or assignment.delay_ms
     return _dump(
         {
-            "version": _VERSION,
+            "version": _VERSION_COOPERATIVE if increments else _VERSION_EAGER,
             "error": int(assignment.error),
             "leader_id": assignment.leader_id,
             "leader_url": assignment.leader_url,
             **_given("leader_internal_url", assignment.leader_internal_url),
             "config_offset": assignment.config_offset,
-            "work": work,
+            "work": _by_connector(assignment.keys),
+            **({"stops": _by_connector(assignment.stops)} if assignment.stops else {}),
+            **({"delay_ms": assignment.delay_ms} if assignment.delay_ms else {}),
         }
     )
 
@@ -122,21 +134,42 @@ def decode_assignment(data: bytes) -> Assignment:
     """
     try:
         value = _load(data)
-        work = value["work"]
-        if not isinstance(work, dict):
-            raise TypeError("work is not an object")
-        items = sorted((name, _whole(index)) for name, indexes in work.items() for index in indexes)
+        keys = _keys(value["work"])
         return Assignment(
             error=AssignmentError(_whole(value["error"])),
             leader_id=_text(value["leader_id"]),
             leader_url=_text(value["leader_url"]),
             config_offset=_whole(value["config_offset"]),
-            connectors=tuple(name for name, index in items if index == _CONNECTOR_ITSELF),
-            tasks=tuple(TaskId(name, index) for name, index in items if index >= 0),
+            connectors=tuple(key for key in keys if not isinstance(key, TaskId)),
+            tasks=tuple(key for key in keys if isinstance(key, TaskId)),
             leader_internal_url=_text(value.get("leader_internal_url", "")),
+            stops=_keys(value.get("stops", {})),
+            delay_ms=_whole(value.get("delay_ms", 0)),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed("assignment", error) from error
+
+
+def _by_connector(keys: Sequence[StatusKey]) -> dict[str, list[int]]:
+    work: dict[str, list[int]] = {}
+    for key in keys:
+        if isinstance(key, TaskId):
+            work.setdefault(key.connector, []).append(key.task)
+        else:
+            work.setdefault(key, []).append(_CONNECTOR_ITSELF)
+    return work
+
+
+def _keys(value: object) -> tuple[StatusKey, ...]:
+    """Connectors and tasks in order, each connector before its tasks."""
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is not an object")
+    items = sorted((name, _whole(index)) for name, indexes in value.items() for index in indexes)
+    return tuple(
+        name if index == _CONNECTOR_ITSELF else TaskId(name, index)
+        for name, index in items
+        if index >= _CONNECTOR_ITSELF
+    )
 
 
 def _given(name: str, text: str) -> dict[str, object]:
@@ -169,5 +202,5 @@ def _whole(value: object) -> int:
 
 def _malformed(what: str, error: Exception) -> InvalidArgumentError:
     return InvalidArgumentError(
-        Reason.INVALID_REQUEST, f"malformed {what} of the eager protocol: {error}"
+        Reason.INVALID_REQUEST, f"malformed {what} of the rebalance protocol: {error}"
     )

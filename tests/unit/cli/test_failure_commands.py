@@ -1,0 +1,71 @@
+"""What the drover command tells of failures."""
+
+import json
+import re
+
+import pytest
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.clock import SystemClock
+from drover.codec.failures import encode_failures
+from drover.model.failures import Failure, FailureCause, FailureHistory
+from tests.support.fake_cluster import FakeCluster, Run
+from tests.unit.cli.test_commands import STATUS, WORKER
+
+
+def failed(*, restart_in_s: int = 0, reason: str = "") -> pb.ConnectorStatus:
+    status = pb.ConnectorStatus()
+    status.CopyFrom(STATUS)
+    now_ms = SystemClock().now_ms()
+    history = FailureHistory(
+        3,
+        (
+            Failure(now_ms - 3_000_000, FailureCause.ENGINE, WORKER, "killed by signal 9"),
+            Failure(now_ms - 30_500, FailureCause.PLUGIN, WORKER, "OSError: no space"),
+        ),
+        2,
+        now_ms + 1_000 * restart_in_s + 500 if restart_in_s else 0,
+        reason,
+    )
+    status.tasks[1].failures.CopyFrom(encode_failures(history))
+    return status
+
+
+@pytest.mark.parametrize(
+    ("status", "then"),
+    [
+        (failed(restart_in_s=100), "tried again in"),
+        (failed(), "tried again now"),
+        (
+            failed(reason="restart.policy=never"),
+            "not tried again by itself (restart.policy=never)",
+        ),
+    ],
+)
+def test_a_status_says_how_often_a_task_failed_and_when_it_is_tried_again(
+    status: pb.ConnectorStatus, then: str, cluster: FakeCluster, drover: Run
+) -> None:
+    cluster.answers["GetConnectorStatus"] = pb.GetConnectorStatusResponse(status=status)
+    code, out, _ = drover("connector", "status", "flights")
+    assert code == 0
+    (note,) = [line for line in out.splitlines() if "times" in line]
+    assert re.match(r"task 1 failed 2 times, \d+ s ago last; ", note)
+    assert then in note
+
+
+def test_describe_and_json_have_every_failure_that_is_known(
+    cluster: FakeCluster, drover: Run
+) -> None:
+    status = failed(reason="restart.policy=never")
+    cluster.answers["GetConnectorStatus"] = pb.GetConnectorStatusResponse(status=status)
+    out = drover("connector", "describe", "flights")[1]
+    rows = [line for line in out.splitlines() if line.startswith("task 1") and "20" in line]
+    assert [row.split()[-3:] for row in rows[-2:]] == [
+        ["by", "signal", "9"],
+        ["OSError:", "no", "space"],
+    ]
+    document = json.loads(drover("connector", "status", "flights", "-o", "json")[1])
+    shown = document["tasks"][1]["failures"]
+    assert (shown["count"], shown["no_restart_reason"]) == (2, "restart.policy=never")
+    assert [each["cause"] for each in shown["last"]] == ["ENGINE", "PLUGIN"]
+    assert "failures" not in document["tasks"][0]
