@@ -11,7 +11,7 @@
     ├── OutOfRangeError           read a snapshot and watch from there
     ├── DeadlineExceededError
     ├── DataLossError             a log that cannot be read
-    ├── NotImplementedYetError    part of the contract, not built yet
+    ├── UnsupportedCallError      the server does not have the call
     └── InternalError             a defect
 
 The class gives the gRPC code, the reason says which rule; a message says what was wrong, where, and
@@ -54,6 +54,8 @@ class Reason(StrEnum):
     STORAGE_OWNED = "STORAGE_OWNED"
     STORAGE_MISCONFIGURED = "STORAGE_MISCONFIGURED"
     PREVIEW_FAILED = "PREVIEW_FAILED"
+    CONNECTOR_NOT_STOPPED = "CONNECTOR_NOT_STOPPED"
+    OFFSETS_REFUSED = "OFFSETS_REFUSED"
     REVISION_MISMATCH = "REVISION_MISMATCH"
     PART_MISSING = "PART_MISSING"
     COORDINATOR_NOT_AVAILABLE = "COORDINATOR_NOT_AVAILABLE"
@@ -192,13 +194,10 @@ class DataLossError(DroverError):
     code = "DATA_LOSS"
 
 
-class NotImplementedYetError(DroverError):
-    """The call belongs to the contract, its behaviour comes later."""
+class UnsupportedCallError(DroverError):
+    """The server does not have the call: it is older than the client, or something else."""
 
     code = "UNIMPLEMENTED"
-
-    def __init__(self, what: str) -> None:
-        super().__init__(Reason.NOT_IMPLEMENTED, f"{what} is not implemented yet")
 
 
 class InternalError(DroverError):

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import encode_counts
+from drover.codec.coordinator import decode_offset
 from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
+from drover.model.offsets import CommittedOffset
 from drover.model.status import RecordCounts
 from drover_worker.engine.supervisor import EngineExit, ExitHandler, ReportHandler
 from drover_worker.settings import WorkerSettings
@@ -44,6 +46,8 @@ class FakeEngine:
         self.commit_results: dict[int, pb.CommitResult] = {}
         #: The levels that the present engine was told, in order.
         self.logger_levels: list[tuple[str, str]] = []
+        #: What plugins were asked about.
+        self.altered_offsets: list[list[CommittedOffset]] = []
         self._configs: dict[str, Mapping[str, str]] = {}
         self._call_ids = itertools.count(1)
         self.start_count = 0
@@ -75,6 +79,13 @@ class FakeEngine:
         """Start again after ``die``."""
         self._come_up()
 
+    def _alter_offsets(self, command: pb.AlterOffsets) -> pb.EngineReport:
+        """The plugin refuses partitions that say so."""
+        self.altered_offsets.append([decode_offset(each) for each in command.offsets])
+        if any("refuse" in each.partition_json for each in command.offsets):
+            return pb.EngineReport(failure=pb.Failure(message="the plugin refuses"))
+        return pb.EngineReport(offsets_altered=pb.OffsetsAltered(complete=False))
+
     async def close(self) -> None:
         self.process_id = None
 
@@ -92,6 +103,8 @@ class FakeEngine:
                 return pb.EngineReport(validation=_validate(dict(command.validate_config.config)))
             case "preview_connector":
                 return _preview(command.preview_connector)
+            case "alter_offsets":
+                return self._alter_offsets(command.alter_offsets)
             case "start_connector":
                 start = command.start_connector
                 if _plugin(start.config) is None:

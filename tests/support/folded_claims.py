@@ -6,13 +6,19 @@ from drover.errors import FailedPreconditionError
 from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offset_json import canonical_json, validate
-from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
+from drover.model.offsets import (
+    CommitOutcome,
+    CommitResult,
+    CommittedOffset,
+    OffsetsChange,
+    TaskOffsets,
+)
 from drover_coordinator.backends.kafka.control_records import (
     OwnerRecord,
     decode_claims_record,
     encode_claims_record,
 )
-from drover_coordinator.backends.kafka.offsets import page_of
+from drover_coordinator.backends.kafka.offsets import page_of, parse_change
 from drover_coordinator.core.claims.task_claims import ClaimsRecord, TaskClaims, refused_or_granted
 from drover_coordinator.offset_store import canonical_token
 
@@ -69,6 +75,18 @@ class FoldedStore:
         self._append(draft.records)
         return results
 
+    def change_offsets(self, change: OffsetsChange) -> None:
+        draft = self.claims().draft()
+        draft.fence(change.connector, change.task_set, "the offsets cannot be changed")
+        changing = change.offsets
+        if changing is None:
+            present = self.offsets_of(change.connector).values()
+            changing = [CommittedOffset(each.partition_json, None) for each in present]
+        sources, _ = parse_change(changing)
+        for offset in sources:
+            self._offsets[change.connector, canonical_json(offset.partition_json)] = offset
+        self._append(draft.records)
+
     def offsets_of(self, connector: str) -> dict[str, CommittedOffset]:
         """Those that are there, by canonical partition."""
         return {
@@ -111,6 +129,9 @@ class FoldedOffsets:
 
     async def commit(self, tasks: Sequence[TaskOffsets]) -> list[CommitResult]:
         return self._store.commit_offsets(tasks)
+
+    async def change(self, change: OffsetsChange) -> None:
+        self._store.change_offsets(change)
 
     async def fetch(
         self,

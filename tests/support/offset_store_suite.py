@@ -10,7 +10,7 @@ import pytest
 
 from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
 from drover.model import pages
-from drover.model.claims import REMEMBERED_REQUESTS, ClaimRequest
+from drover.model.claims import REMEMBERED_REQUESTS, ClaimRequest, TaskSet
 from drover.model.ids import TaskId, Term
 from drover.model.offset_json import canonical_json
 from drover.model.offsets import (
@@ -18,6 +18,7 @@ from drover.model.offsets import (
     CommitOutcome,
     CommitResult,
     CommittedOffset,
+    OffsetsChange,
     TaskOffsets,
 )
 from drover_coordinator.offset_store import OffsetStore
@@ -74,6 +75,22 @@ async def commit(
     [result] = await store.commit([TaskOffsets(task, term, offsets, number)])
     assert result.task == task
     return result
+
+
+def removed(partition_json: str) -> CommittedOffset:
+    return CommittedOffset(partition_json, None)
+
+
+async def change(
+    store: OffsetStore, connector: str, *offsets: CommittedOffset, configs: int = 0
+) -> None:
+    """Change offsets by hand, of a connector whose set of task configs has no tasks."""
+    await store.change(OffsetsChange(connector, TaskSet(1, configs), offsets))
+
+
+async def remove_all(store: OffsetStore, connector: str) -> None:
+    """Remove a connector's offsets by hand."""
+    await store.change(OffsetsChange(connector, TaskSet(1, 0), None))
 
 
 async def can_commit(store: OffsetStore, task: TaskId, term: Term) -> bool:
@@ -195,7 +212,7 @@ class OffsetStoreSuite:
         for task, term in zip(tasks, old, strict=True):
             assert not await can_commit(offsets, task, term)
         message = (await commit(offsets, tasks[0], old[0], at(1))).message
-        assert "claimed with other task configs" in message
+        assert "task configs or offsets have changed" in message
         assert await can_commit(offsets, tasks[1], new)
         assert await claim(offsets, tasks[0], generation, configs=configs) > old[0]
 
@@ -360,3 +377,79 @@ class OffsetStoreSuite:
         with pytest.raises(InvalidArgumentError) as caught:
             await offsets.fetch("c", token)
         assert [each.field for each in caught.value.violations] == ["page_token"]
+
+    # --- changes by hand
+
+    async def test_a_change_writes_and_removes_what_it_names(self, offsets: OffsetStore) -> None:
+        task = TaskId(own_connector(), 0)
+        kept, moved, gone = '{"file":"kept"}', '{"file":"moved"}', '{"file":"gone"}'
+        term = await claim(offsets, task)
+        await commit(offsets, task, term, *(at(7, each, "m") for each in (kept, moved, gone)))
+        await change(offsets, task.connector, at(3, '{ "file": "moved" }'), removed(gone))
+        assert await fetched(offsets, task.connector) == {
+            kept: ('{"at":7}', "m"),
+            moved: ('{"at":3}', ""),
+        }
+
+    async def test_a_change_of_all_leaves_none_and_touches_no_other_connector(
+        self, offsets: OffsetStore
+    ) -> None:
+        task, other = TaskId(own_connector(), 0), TaskId(own_connector(), 0)
+        for each in (task, other):
+            await commit(offsets, each, await claim(offsets, each), at(1), at(2, '{"file":"g"}'))
+        for _ in range(2):
+            await remove_all(offsets, task.connector)
+        assert await fetched(offsets, task.connector) == {}
+        assert len(await fetched(offsets, other.connector)) == 2
+
+    async def test_a_change_of_offsets_that_never_were(self, offsets: OffsetStore) -> None:
+        connector = own_connector()
+        await change(offsets, connector, at(5), removed('{"file":"g"}'))
+        assert await fetched(offsets, connector) == {'{"file":"f"}': ('{"at":5}', "")}
+
+    async def test_a_task_that_still_runs_commits_nothing_over_a_change(
+        self, offsets: OffsetStore
+    ) -> None:
+        tasks = [TaskId(own_connector(), 0)]
+        tasks.append(TaskId(tasks[0].connector, 1))
+        terms = [await claim(offsets, each, request_id=f"mine-{each}") for each in tasks]
+        await change(offsets, tasks[0].connector, at(3), configs=0)
+        for task, term in zip(tasks, terms, strict=True):
+            result = await commit(offsets, task, term, at(8))
+            assert result.outcome is STALE
+            assert "or offsets have changed" in result.message
+        assert await fetched(offsets, tasks[0].connector) == {'{"file":"f"}': ('{"at":3}', "")}
+        renewed = await claim(offsets, tasks[0])
+        assert renewed > terms[0]
+        assert await can_commit(offsets, tasks[0], renewed)
+
+    async def test_after_a_change_no_task_of_an_earlier_set_of_configs_starts(
+        self, offsets: OffsetStore
+    ) -> None:
+        task = TaskId(own_connector(), 0)
+        await claim(offsets, task, configs=FIRST)
+        await change(offsets, task.connector, at(3), configs=SECOND)
+        await refused_claim(offsets, task, configs=FIRST)
+        assert await can_commit(offsets, task, await claim(offsets, task, configs=SECOND + 1))
+
+    @pytest.mark.parametrize("task_set", [TaskSet(2, FIRST), TaskSet(1, SECOND)])
+    async def test_a_change_comes_too_late_when_tasks_were_started_anew(
+        self, offsets: OffsetStore, task_set: TaskSet
+    ) -> None:
+        task = TaskId(own_connector(), 0)
+        term = await claim(offsets, task, 2, configs=SECOND)
+        for wanted in ([at(3)], None):
+            with pytest.raises(FailedPreconditionError) as caught:
+                await offsets.change(OffsetsChange(task.connector, task_set, wanted))
+            assert caught.value.reason is Reason.STALE_TERM
+        assert await fetched(offsets, task.connector) == {}
+        assert await can_commit(offsets, task, term)
+
+    async def test_a_change_with_a_fault_changes_nothing(self, offsets: OffsetStore) -> None:
+        task = TaskId(own_connector(), 0)
+        term = await claim(offsets, task)
+        with pytest.raises(InvalidArgumentError) as caught:
+            await change(offsets, task.connector, at(1), CommittedOffset("[]", "{}"))
+        assert [each.field for each in caught.value.violations] == ["offsets[1].partition_json"]
+        assert await fetched(offsets, task.connector) == {}
+        assert await can_commit(offsets, task, term)

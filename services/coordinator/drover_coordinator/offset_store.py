@@ -10,7 +10,7 @@ from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason,
 from drover.model.claims import ClaimRequest
 from drover.model.ids import Term
 from drover.model.offset_json import canonical_json
-from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
+from drover.model.offsets import CommitResult, CommittedOffset, OffsetsChange, TaskOffsets
 from drover_coordinator.shared_writes import SharedWrites
 
 WAITING_MAX = 1_000
@@ -38,6 +38,19 @@ class OffsetStore(Protocol):
 
         A task's offsets are committed together or not at all. A copy that comes late (see
         ``TaskOffsets.number``) writes nothing.
+        """
+
+    async def change(self, change: OffsetsChange) -> None:
+        """Write or remove offsets of a connector without tasks; its claims fall with it.
+
+        All of it is durable when it returns, and a repeated call does no more. On Kafka a position
+        that is removed while the group keeps others is set to 0.
+
+        Raises:
+            InvalidArgumentError: INVALID_REQUEST, faulty offsets, or positions in partitions that
+                there are not.
+            FailedPreconditionError: STALE_TERM, a later set of task configs was claimed;
+                NON_EMPTY_GROUP, something else consumes in the sink's group.
         """
 
     async def fetch(

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -17,6 +17,7 @@ from drover.codec.coordinator import (
     GROUP_STATES,
     decode_assignment,
     decode_leaving_member,
+    decode_offset,
     decode_protocol,
     decode_task_offsets,
     encode_commit_result,
@@ -35,9 +36,10 @@ from drover.codec.group_offsets import (
     encode_group_offset_deleted,
     encode_group_offset_page,
 )
-from drover.errors import DroverError, NotImplementedYetError
-from drover.model.claims import ClaimRequest
+from drover.errors import DroverError
+from drover.model.claims import ClaimRequest, TaskSet
 from drover.model.group import GroupPage
+from drover.model.offsets import CommittedOffset, OffsetsChange
 from drover.rpc.interceptors import ended_by_server, remaining_s
 from drover.rpc.log_servicer import LogServicer
 from drover_coordinator.bounds import check_counts, fit_in_message
@@ -71,6 +73,7 @@ from drover_coordinator.core.groups.validate import (
     check_fetch,
     check_group,
     check_list,
+    check_offsets_change,
     check_states,
     check_tasks_group,
 )
@@ -308,11 +311,50 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
             offsets=[encode_offset(each) for each in page], next_page_token=token
         )
 
+    async def AlterOffsets(
+        self, request: pb.AlterOffsetsRequest, context: Context
+    ) -> pb.AlterOffsetsResponse:
+        """Those of a connector without tasks."""
+        check_counts(request)
+        offsets = [decode_offset(each) for each in request.offsets]
+        await self._change("AlterOffsets", request, offsets)
+        return pb.AlterOffsetsResponse()
+
     async def DeleteOffsets(
         self, request: pb.DeleteOffsetsRequest, context: Context
     ) -> pb.DeleteOffsetsResponse:
-        """Comes later."""
-        raise NotImplementedYetError("DeleteOffsets")
+        """Of the partitions that are named, or of all."""
+        check_counts(request)
+        offsets = [CommittedOffset(each, None) for each in request.partition_json] or None
+        await self._change(
+            "DeleteOffsets", request, offsets, without_positions=request.without_positions
+        )
+        return pb.DeleteOffsetsResponse()
+
+    async def _change(
+        self,
+        call: str,
+        request: pb.AlterOffsetsRequest | pb.DeleteOffsetsRequest,
+        offsets: Sequence[CommittedOffset] | None,
+        *,
+        without_positions: bool = False,
+    ) -> None:
+        """The machine says who is a member; the store fences the claims and writes."""
+        self._shards.runtime(request.group_id)
+        group_id, member_id, generation = request.group_id, request.member_id, request.generation
+        ids = (group_id, member_id, request.connector, request.consumer_group)
+        _raise(check_offsets_change(call, ids, offsets))
+        _raise(check_tasks_group(group_id, self._tasks_group))
+        await self._submit(CheckMember(self.next_call_id(), group_id, member_id, generation))
+        await self._offsets.change(
+            OffsetsChange(
+                connector=request.connector,
+                task_set=TaskSet(generation, request.task_config_generation),
+                offsets=offsets,
+                consumer_group=request.consumer_group,
+                without_positions=without_positions,
+            )
+        )
 
     # --- a group's own offsets ---------------------------------------------------------------
 

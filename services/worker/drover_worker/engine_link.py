@@ -1,7 +1,7 @@
 """The herder's dealings with its engine: commands out, reports in, what plugins it has."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from drover.errors import (
 )
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
-from drover.model.offsets import CommitResult, TaskOffsets
+from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
 from drover_worker.core import events, instructions
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.supervisor import EngineExit
@@ -266,6 +266,25 @@ class EngineLink:
         if report.WhichOneof("report") == "failure":
             raise FailedPreconditionError(Reason.PREVIEW_FAILED, report.failure.message)
         return report.preview
+
+    async def alter_offsets(
+        self, config: Mapping[str, str], offsets: Sequence[CommittedOffset]
+    ) -> bool:
+        """Tell a connector's plugin which of its offsets change, None for those that go.
+
+        Returns:
+            Whether nothing is left to change outside of Drover.
+
+        Raises:
+            FailedPreconditionError: OFFSETS_REFUSED, by the plugin.
+            DeadlineExceededError: It took too long.
+            UnavailableError: ENGINE_UNAVAILABLE.
+        """
+        wanted = pb.AlterOffsets(config=config, offsets=[encode_offset(each) for each in offsets])
+        report = await self._call(pb.EngineCommand(alter_offsets=wanted), self._limits.validate_ms)
+        if report.WhichOneof("report") == "failure":
+            raise FailedPreconditionError(Reason.OFFSETS_REFUSED, report.failure.message)
+        return report.offsets_altered.complete
 
     # Instructions
 

@@ -21,6 +21,7 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.model.group import LeavingMember, MemberAssignment
+from drover.model.offsets import CommittedOffset
 from drover_worker.core import events, instructions
 from drover_worker.core.instructions import HerderInstruction
 from drover_worker.core.rebalance.protocol import PROTOCOL_TYPE
@@ -68,6 +69,7 @@ class InstructionRunner:
         self._coordinator = coordinator
         self._config_store = config_store
         self._workers = workers
+        self._engine = engine
         self._statuses = statuses
         self._status_store = status_store
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,6 +93,7 @@ class InstructionRunner:
             instructions.DeleteTopicStatuses: self._delete_topic_statuses,
             instructions.ClaimTask: self._claim_task,
             instructions.FetchOffsets: self._fetch_offsets,
+            instructions.AlterOffsets: self._alter_offsets,
         }
 
     def run(self, instruction: HerderInstruction) -> None:
@@ -349,6 +352,23 @@ class InstructionRunner:
             consumer_group=call.consumer_group,
         )
         return events.OffsetsFetched(call.task, call.run_id, offsets)
+
+    async def _alter_offsets(self, call: instructions.AlterOffsets) -> events.HerderEvent | None:
+        change, group_id = call.change, self._settings.group_id
+        changing = change.offsets
+        if changing is None:
+            present = await self._coordinator.fetch_offsets(
+                group_id=group_id,
+                connector=change.connector,
+                without_positions=change.without_positions,
+                consumer_group=change.consumer_group,
+            )
+            changing = [CommittedOffset(each.partition_json, None) for each in present]
+        complete = await self._engine.alter_offsets(call.config, changing)
+        await self._coordinator.change_offsets(
+            group_id=group_id, member_id=call.member_id, change=change
+        )
+        return events.OffsetsAltered(call.cause_id, complete)
 
 
 def _failure(instruction: HerderInstruction, error: DroverError) -> events.HerderEvent | None:

@@ -13,6 +13,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.caller import call_worker
 from drover.cli.console import (
     AddressOption,
+    CliError,
     NameArgument,
     Output,
     OutputOption,
@@ -28,6 +29,7 @@ from drover.cli.console import (
 from drover.cli.definitions import Definition, DefinitionError, read_definition
 from drover.cli.failure_views import failure_notes, failure_rows
 from drover.cli.history_commands import history, rollback
+from drover.cli.offset_commands import offsets
 from drover.cli.preview_view import preview_tables
 from drover.cli.views import (
     COUNTS,
@@ -126,6 +128,34 @@ def apply(
         print_json(connector_document(answer.connector) | {"created": answer.created})
     else:
         say(f"{'created' if answer.created else 'updated'} {plain(answer.connector.name)}")
+
+
+@commands.command()
+def patch(
+    name: NameArgument,
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="SETTING=VALUE…", help="Settings to write.", show_default=False),
+    ] = None,
+    remove: Annotated[
+        list[str] | None,
+        typer.Option("--remove", "-r", metavar="SETTING", help="A setting to remove; repeatable."),
+    ] = None,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Change some settings of a connector; the others, and its secrets, stay as they are."""
+    pairs = [_setting(each) for each in settings or ()]
+    wanted = dict(pairs)
+    if len(wanted) < len(pairs):
+        raise CliError("a setting is given twice")
+    patched = call_worker(
+        address, lambda c: c.patch_connector_config(name, settings=wanted, remove=remove or ())
+    )
+    if output is Output.JSON:
+        print_json(connector_document(patched))
+    else:
+        say(plain(f"patched {patched.name}: its config is version {patched.revision} now"))
 
 
 @commands.command()
@@ -315,6 +345,13 @@ def _print_changes(
     shown.update(present)
 
 
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise CliError(f"{text!r}: write a setting as NAME=VALUE, and --remove NAME to remove one")
+    return name, value
+
+
 def _named(file: str) -> Definition:
     definition = read_definition(file)
     if not definition.name:
@@ -370,5 +407,6 @@ def _print_status(status_: pb.ConnectorStatus, output: Output) -> None:
         say(plain(f"\nthe connector failed:\n{status_.connector.trace}"))
 
 
+commands.command()(offsets)
 commands.command()(history)
 commands.command()(rollback)

@@ -40,8 +40,7 @@ def read_definition(file: str) -> Definition:
     Raises:
         DefinitionError: it cannot be read, is malformed, or is no definition.
     """
-    label = "standard input" if file == "-" else file
-    return parse_definition(_read(file, label), label)
+    return parse_definition(read_text(file), file_label(file))
 
 
 def parse_definition(text: str, label: str) -> Definition:
@@ -59,7 +58,18 @@ def parse_definition(text: str, label: str) -> Definition:
     return _definition(value, label)
 
 
-def _read(file: str, label: str) -> str:
+def file_label(file: str) -> str:
+    """What messages call a file, or standard input when ``file`` is "-"."""
+    return "standard input" if file == "-" else file
+
+
+def read_text(file: str) -> str:
+    """The text of a file, or of standard input when ``file`` is "-".
+
+    Raises:
+        DefinitionError: it cannot be read.
+    """
+    label = file_label(file)
     try:
         if file == "-":
             raw = sys.stdin.buffer.read(MAX_BYTES + 1)

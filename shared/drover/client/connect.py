@@ -129,9 +129,7 @@ class ConnectClient:
         request = pb.PatchConnectorConfigRequest(
             name=name, set=settings, remove=remove, request_id=request_id or new_request_id()
         )
-        response = await self._call_once(
-            self._stub.PatchConnectorConfig, request, timeout_s=timeout_s
-        )
+        response = await self._call(self._stub.PatchConnectorConfig, request, timeout_s=timeout_s)
         return response.connector
 
     async def get_connector_history(
@@ -279,9 +277,7 @@ class ConnectClient:
     ) -> str:
         """Change a stopped connector's offsets; returns what was done."""
         request = pb.AlterConnectorOffsetsRequest(name=name, offsets=offsets)
-        response = await self._call_once(
-            self._stub.AlterConnectorOffsets, request, timeout_s=timeout_s
-        )
+        response = await self._call(self._stub.AlterConnectorOffsets, request, timeout_s=timeout_s)
         return response.message
 
     async def reset_connector_offsets(
@@ -289,9 +285,7 @@ class ConnectClient:
     ) -> str:
         """Remove a stopped connector's offsets; returns what was done."""
         request = pb.ResetConnectorOffsetsRequest(name=name)
-        response = await self._call_once(
-            self._stub.ResetConnectorOffsets, request, timeout_s=timeout_s
-        )
+        response = await self._call(self._stub.ResetConnectorOffsets, request, timeout_s=timeout_s)
         return response.message
 
     async def get_connector_topics(

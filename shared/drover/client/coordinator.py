@@ -24,6 +24,7 @@ from drover.codec.coordinator import (
     decode_watched_group,
     encode_assignment,
     encode_leaving_member,
+    encode_offset,
     encode_protocol,
     encode_task_offsets,
 )
@@ -55,6 +56,7 @@ from drover.model.offsets import (
     GroupCommit,
     GroupOffset,
     GroupOffsetDeleted,
+    OffsetsChange,
     TaskOffsets,
     TopicPartition,
 )
@@ -368,6 +370,39 @@ class CoordinatorClient:
             return await unary(self._stub.FetchOffsets, request, timeout_s=timeout_s, retry=True)
 
         return [decode_offset(offset) async for page in pages(fetch) for offset in page.offsets]
+
+    async def change_offsets(
+        self,
+        *,
+        group_id: str,
+        member_id: str,
+        change: OffsetsChange,
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> None:
+        """Write or remove offsets of a connector without tasks; its claims fall with it."""
+        generation, number = change.task_set
+        if change.offsets is None:
+            deletion = pb.DeleteOffsetsRequest(
+                group_id=group_id,
+                connector=change.connector,
+                member_id=member_id,
+                generation=generation,
+                task_config_generation=number,
+                consumer_group=change.consumer_group,
+                without_positions=change.without_positions,
+            )
+            await unary(self._stub.DeleteOffsets, deletion, timeout_s=timeout_s, retry=True)
+            return
+        request = pb.AlterOffsetsRequest(
+            group_id=group_id,
+            member_id=member_id,
+            generation=generation,
+            connector=change.connector,
+            task_config_generation=number,
+            offsets=[encode_offset(offset) for offset in change.offsets],
+            consumer_group=change.consumer_group,
+        )
+        await unary(self._stub.AlterOffsets, request, timeout_s=timeout_s, retry=True)
 
 
 class CoordinatorsClient(CoordinatorClient):

@@ -12,10 +12,10 @@ from drover.backoff import Backoff
 from drover.errors import (
     DroverError,
     InvalidArgumentError,
-    NotImplementedYetError,
     OutOfRangeError,
     Reason,
     UnavailableError,
+    UnsupportedCallError,
 )
 
 BACKOFF_FIRST_S = 0.1
@@ -98,7 +98,7 @@ async def follow(
         name: For the logs, such as "config-store".
 
     Raises:
-        InvalidArgumentError, NotImplementedYetError: The server does not understand; no other
+        InvalidArgumentError, UnsupportedCallError: The server does not understand; no other
             error ends the loop.
     """
     position: int | None = None
@@ -129,7 +129,7 @@ async def follow(
                     batch = await _next(batches, SILENCE_S)
         except OutOfRangeError:
             position = None
-        except (InvalidArgumentError, NotImplementedYetError):
+        except (InvalidArgumentError, UnsupportedCallError):
             raise
         except (DroverError, TimeoutError) as error:
             if backoff.pauses == 0:

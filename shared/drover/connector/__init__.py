@@ -12,7 +12,7 @@ from drover.config.config_def import (
 )
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf, Validator
 from drover.connector.connector import Connector, ConnectorContext
-from drover.connector.offsets import SinkOffset, TopicPartition
+from drover.connector.offsets import OffsetChange, SinkOffset, TopicPartition
 from drover.connector.settings import TOPIC_NAME
 from drover.connector.sink import (
     OffsetRange,
@@ -42,6 +42,7 @@ __all__ = [
     "InRange",
     "Matches",
     "NonEmpty",
+    "OffsetChange",
     "OffsetRange",
     "OneOf",
     "ParsedConfig",

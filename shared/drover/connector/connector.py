@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from drover.config.config_def import ConfigDef
+from drover.connector.offsets import OffsetChange
 from drover.errors import Violation
 
 
@@ -64,6 +65,26 @@ class Connector(ABC):
         """
         del config
         return ()
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """The committed offsets of a stopped connector are about to be changed by an operator.
+
+        Change what belongs to them in other systems here, and raise an exception with a message for
+        the operator to refuse. May be called several times for one change, and the change may still
+        fail afterwards (KIP-875).
+
+        Args:
+            config: The parsed settings.
+            changes: Partitions with their new offsets, None for those that are removed. A sink's
+                are ``{"kafka_topic": T, "kafka_partition": P}`` and ``{"kafka_offset": N}``.
+
+        Returns:
+            True when nothing is left to change elsewhere. By default False: Drover does not know,
+            and tells the operator so.
+        """
+        del config, changes
+        return False
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:  # noqa: B027 (optional)
         """Begin, with a config that has no faults. Must return soon: watch from a thread."""

@@ -65,6 +65,21 @@ def parse_offsets(
     ]
 
 
+#: A partition, and the offset that it is to have; None to remove it.
+OffsetChange = tuple[dict[str, Any], dict[str, Any] | None]
+
+
+def parse_changes(changes: Iterable[CommittedOffset]) -> list[OffsetChange]:
+    """Changes of committed offsets as an author's code sees them."""
+    return [
+        (
+            json.loads(each.partition_json),
+            None if each.offset_json is None else json.loads(each.offset_json),
+        )
+        for each in changes
+    ]
+
+
 def sink_offset(topic: str, partition: int, offset: int, metadata: str = "") -> CommittedOffset:
     """The offset of a topic partition, as it is committed for a sink."""
     return CommittedOffset(

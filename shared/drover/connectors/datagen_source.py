@@ -18,6 +18,7 @@ from drover.connector import (
     Importance,
     InRange,
     NonEmpty,
+    OffsetChange,
     OneOf,
     SourceBatch,
     SourceConnector,
@@ -26,6 +27,7 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.ddl import parse_ddl
+from drover.connectors.offset_changes import refuse_misshapen
 from drover.connectors.row_generator import QUICKSTARTS, RowGenerator, ddl_faults
 
 QUICKSTART = "quickstart"
@@ -217,6 +219,13 @@ class DatagenSource(SourceConnector):
                 if name not in columns
             ]
         return faults
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """Nothing is kept elsewhere."""
+        del config
+        refuse_misshapen(changes, partition={"lane": int}, counts=("next",))
+        return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """Nothing runs here."""

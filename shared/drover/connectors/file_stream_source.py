@@ -21,6 +21,7 @@ from drover.connector import (
     Importance,
     InRange,
     NonEmpty,
+    OffsetChange,
     SourceBatch,
     SourceConnector,
     SourceTask,
@@ -30,6 +31,7 @@ from drover.connector import (
 from drover.connectors import kafka_connect
 from drover.connectors.line_files import ByteRange, FileVanishedError, TailedFile
 from drover.connectors.line_reader import LINES_DDL, LineReader
+from drover.connectors.offset_changes import refuse_misshapen
 from drover.connectors.paths import path_fault
 
 FILE = "file"
@@ -184,6 +186,13 @@ class FileStreamSource(SourceConnector):
                 validator=InRange(1),
             ),
         )
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """Nothing is kept elsewhere."""
+        del config
+        refuse_misshapen(changes, partition={"filename": str}, counts=("position",))
+        return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """With a glob, begin to watch for new files."""

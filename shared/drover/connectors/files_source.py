@@ -21,6 +21,7 @@ from drover.connector import (
     Importance,
     InRange,
     NonEmpty,
+    OffsetChange,
     OneOf,
     SourceBatch,
     SourceConnector,
@@ -33,6 +34,7 @@ from drover.connectors.datagen_source import key_columns
 from drover.connectors.ddl import ddl_fault
 from drover.connectors.file_units import Unit, UnitReader
 from drover.connectors.line_files import FileError
+from drover.connectors.offset_changes import refuse_misshapen
 from drover.connectors.paths import directory_fault
 from drover.connectors.source_files import AvroFile, ParquetFile, SourceFile, TextFile
 from drover.connectors.text_rows import CSV, JSON, TEXT, CsvOptions, TextOptions
@@ -281,6 +283,17 @@ class FilesSource(SourceConnector):
             ),
             *_CSV_KEYS,
         )
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """Nothing is kept elsewhere."""
+        del config
+        refuse_misshapen(changes, partition={"path": str}, counts=("position",))
+        for place, offset in changes:
+            if offset is not None and not {"lines", "rows"} & offset.keys():
+                text = f"{place}: give all that its offset has, or null to read it from the start"
+                raise ValueError(text)
+        return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """Nothing runs here: tasks look for files themselves."""

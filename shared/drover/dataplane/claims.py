@@ -4,7 +4,7 @@ import sqlite3
 
 from drover.errors import FailedPreconditionError, Reason
 from drover.model import claims as rules
-from drover.model.claims import ClaimRequest, TaskClaim
+from drover.model.claims import ClaimRequest, TaskClaim, TaskSet
 from drover.model.ids import TaskId, Term
 
 
@@ -29,6 +29,27 @@ def grant(connection: sqlite3.Connection, request: ClaimRequest, now_ms: int) ->
     if request.request_id:
         _remember(connection, task, request.request_id, claim.term)
     return claim.term
+
+
+def fence(
+    connection: sqlite3.Connection, connector: str, task_set: TaskSet, what: str, now_ms: int
+) -> None:
+    """Make all claims of a connector stale, for ``what`` is done under a set of task configs.
+
+    Raises:
+        FailedPreconditionError: STALE_TERM, there is a claim of a later set. Nothing was written.
+    """
+    rows = connection.execute(
+        "SELECT task, generation, sequence, owner, task_config_generation FROM claims"
+        " WHERE connector = ?",
+        (connector,),
+    ).fetchall()
+    for _, generation, _, _, number in rows:
+        rules.check_set(what, task_set, TaskSet(generation, number))
+    for task, generation, sequence, *others in rows:
+        moved = rules.moved_on(TaskClaim(Term(generation, sequence), *others), task_set)
+        _write(connection, TaskId(connector, task), moved, now_ms)
+    connection.execute("DELETE FROM claim_requests WHERE connector = ?", (connector,))
 
 
 def current(connection: sqlite3.Connection, task: TaskId) -> Term | None:
@@ -78,23 +99,13 @@ def comes_late(connection: sqlite3.Connection, task: TaskId, claim: Term, number
 
 def _enter_set(connection: sqlite3.Connection, request: ClaimRequest, now_ms: int) -> None:
     """Make the claim's set of task configs the one that counts, or refuse an older one."""
-    connector = request.task.connector
     row = connection.execute(
-        "SELECT task_config_generation FROM claims WHERE connector = ? LIMIT 1", (connector,)
+        "SELECT task_config_generation FROM claims WHERE connector = ? LIMIT 1",
+        (request.task.connector,),
     ).fetchone()
-    standing_set = row[0] if row else None
-    if standing_set is None or not rules.begins_set(request, standing_set):
-        return
-    of_connector = connection.execute(
-        "SELECT task, generation, sequence, owner, task_config_generation FROM claims"
-        " WHERE connector = ?",
-        (connector,),
-    ).fetchall()
-    rules.check_set(request, standing_set, max(generation for _, generation, *_ in of_connector))
-    for task, generation, sequence, *others in of_connector:
-        moved = rules.moved_on(TaskClaim(Term(generation, sequence), *others), request)
-        _write(connection, TaskId(connector, task), moved, now_ms)
-    connection.execute("DELETE FROM claim_requests WHERE connector = ?", (connector,))
+    if rules.begins_set(request, row[0] if row else None):
+        what = f"task {request.task} cannot be claimed"
+        fence(connection, request.task.connector, request.task_set, what, now_ms)
 
 
 def _held(connection: sqlite3.Connection, task: TaskId) -> TaskClaim | None:

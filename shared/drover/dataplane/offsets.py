@@ -55,6 +55,11 @@ def write(
         )
 
 
+def remove_all(connection: sqlite3.Connection, connector: str) -> None:
+    """Remove a connector's offsets."""
+    connection.execute("DELETE FROM offsets WHERE connector = ?", (connector,))
+
+
 def fetch(connection: sqlite3.Connection, connector: str) -> list[CommittedOffset]:
     """A connector's offsets, in the order of their canonical partitions."""
     rows = connection.execute(

@@ -24,7 +24,13 @@ from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
 from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offset_json import canonical_json
-from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
+from drover.model.offsets import (
+    CommitOutcome,
+    CommitResult,
+    CommittedOffset,
+    OffsetsChange,
+    TaskOffsets,
+)
 
 DAY_MS = 24 * 60 * 60 * 1000
 DEFAULT_RETENTION_MS = 7 * DAY_MS
@@ -138,6 +144,24 @@ class EmbeddedStore:
                         offsets.write(connection, commit.task.connector, commit.offsets, now_ms)
                     results.append(CommitResult(commit.task, CommitOutcome.COMMITTED))
         return results
+
+    def change_offsets(self, change: OffsetsChange) -> None:
+        """Write or remove offsets of a connector without tasks; its claims fall with it.
+
+        Raises:
+            InvalidArgumentError: INVALID_REQUEST, faulty offsets.
+            FailedPreconditionError: STALE_TERM, a later set of task configs was claimed.
+        """
+        offsets.require_valid(change.offsets or ())
+        what = f"the offsets of connector {change.connector} cannot be changed"
+        with self._database.write() as connection:
+            now_ms = self._clock.now_ms()
+            claims.fence(connection, change.connector, change.task_set, what, now_ms)
+            publishing.discard_stale(connection, change.connector)
+            if change.offsets is None:
+                offsets.remove_all(connection, change.connector)
+            else:
+                offsets.write(connection, change.connector, change.offsets, now_ms)
 
     def fetch_offsets(self, connector: str) -> list[CommittedOffset]:
         """A connector's committed offsets; sees every commit that was durable when it was asked."""

@@ -1,19 +1,35 @@
 """Claims: the fencing token of a task, and the rules of who may have one and what it allows.
 
 A later claim makes every earlier one stale. So does a claim of any task of the connector under
-another set of task configs, which may have given a file or a topic partition to another task. Every
-store of claims follows these rules; they look at what it tells them and keep nothing.
+another set of task configs, which may have given a file or a topic partition to another task, and
+so does a change of the connector's offsets by hand. Every store of claims follows these rules; they
+look at what it tells them and keep nothing.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
 
 #: Requests remembered for each task, so that a late retry of an old one fences nobody.
 REMEMBERED_REQUESTS = 32
-#: The owner of a claim that fell with its set of task configs.
+#: The owner of a claim that fell with those of the whole connector.
 NOBODY = ""
+
+
+class TaskSet(NamedTuple):
+    """A set of a connector's task configs; the later one is the greater.
+
+    Numbers of sets are compared within one generation of the group only: they may begin again with
+    another config log.
+    """
+
+    generation: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"generation {self.generation} with task configs {self.number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +46,11 @@ class ClaimRequest:
     owner: str
     request_id: str
     task_config_generation: int = -1
+
+    @property
+    def task_set(self) -> TaskSet:
+        """The set that it is of."""
+        return TaskSet(self.generation, self.task_config_generation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,37 +70,31 @@ def begins_set(request: ClaimRequest, standing_set: int | None) -> bool:
     return standing_set not in (None, request.task_config_generation)
 
 
-def check_set(request: ClaimRequest, standing_set: int, latest_generation: int) -> None:
-    """Refuse a request that would begin a set older than the one that counts.
-
-    Numbers of sets are compared within one generation only: they may begin again with another
-    config log.
+def check_set(what: str, asked: TaskSet, standing: TaskSet) -> None:
+    """Refuse what is of an older set than the one that counts.
 
     Args:
-        request: One that ``begins_set``.
-        standing_set: That of the connector's claims.
-        latest_generation: The highest of the connector's claims.
+        what: What is asked for, such as "task c-0 cannot be claimed".
+        asked: The set that it is of.
+        standing: That of the connector's claims, with the highest generation of them.
 
     Raises:
         FailedPreconditionError: STALE_TERM.
     """
-    asked = (request.generation, request.task_config_generation)
-    if asked < (latest_generation, standing_set):
-        raise _stale_term(
-            request.task,
-            f"generation {request.generation} with task configs {request.task_config_generation}",
-            f"a claim of generation {latest_generation} with task configs {standing_set}",
+    if asked < standing:
+        raise FailedPreconditionError(
+            Reason.STALE_TERM, f"{what} by {asked}: a claim of {standing} came later"
         )
 
 
-def moved_on(claim: TaskClaim, request: ClaimRequest) -> TaskClaim:
-    """What a claim of the connector becomes when another set begins: a term that nobody was given.
+def moved_on(claim: TaskClaim, task_set: TaskSet) -> TaskClaim:
+    """What a claim of the connector becomes when all of them fall: a term that nobody was given.
 
     The requests that are remembered are forgotten with it: one that is repeated gets another claim,
     as the one it was given is stale.
     """
-    term = Term(request.generation, claim.term.sequence + 1)
-    return TaskClaim(term, NOBODY, request.task_config_generation)
+    term = Term(task_set.generation, claim.term.sequence + 1)
+    return TaskClaim(term, NOBODY, task_set.number)
 
 
 def next_claim(request: ClaimRequest, held: TaskClaim | None, granted: Term | None) -> TaskClaim:
@@ -121,10 +136,10 @@ def stale_message(task: TaskId, claim: Term, held: TaskClaim | None) -> str | No
     if held.term == claim:
         return None
     if held.owner == NOBODY:
-        why = "the connector's tasks are claimed with other task configs"
+        why = "the connector's task configs or offsets have changed"
     else:
-        why = f"{held.term} counts"
-    return f"claim {claim} of task {task} is stale, {why} now: claim the task again"
+        why = f"{held.term} counts now"
+    return f"claim {claim} of task {task} is stale, {why}: claim the task again"
 
 
 def comes_late(claim: Term, number: int, last: tuple[Term, int] | None) -> bool:

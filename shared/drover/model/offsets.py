@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drover.model.claims import TaskSet
 from drover.model.ids import TaskId, Term
 
 #: A JSON object; for a sink ``{"kafka_topic": T, "kafka_partition": P}``.
@@ -37,6 +38,26 @@ class TaskOffsets:
     offsets: Sequence[CommittedOffset]
     number: int = 0
     consumer_group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsChange:
+    """Offsets of a connector without tasks that are to be written, or all to be removed.
+
+    Attributes:
+        connector: Whose.
+        task_set: The group's generation and the set of task configs in which there are no tasks:
+            claims of an earlier one are refused from then on.
+        offsets: What changes; None to remove all.
+        consumer_group: As in ``TaskOffsets``.
+        without_positions: Leave the consumer group alone: the connector is a source.
+    """
+
+    connector: str
+    task_set: TaskSet
+    offsets: Sequence[CommittedOffset] | None
+    consumer_group: str = ""
+    without_positions: bool = False
 
 
 class CommitOutcome(StrEnum):

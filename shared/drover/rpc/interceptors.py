@@ -25,7 +25,6 @@ from drover.errors import (
     DroverError,
     InternalError,
     InvalidArgumentError,
-    NotImplementedYetError,
     Reason,
     ResourceExhaustedError,
     UnavailableError,
@@ -339,9 +338,6 @@ async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Con
     except grpc.aio.AbortError:  # the handler's own abort
         code = "ABORTED_BY_HANDLER"
         raise
-    except NotImplementedError:  # what generated servicers raise
-        code = "UNIMPLEMENTED"
-        await _abort(context, NotImplementedYetError(_short(method)), method, trailers)
     except grpc.aio.InternalError:  # a message could not be sent: the client has gone
         code = "CANCELLED"
         raise asyncio.CancelledError from None

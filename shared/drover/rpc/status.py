@@ -26,11 +26,11 @@ from drover.errors import (
     InternalError,
     InvalidArgumentError,
     NotFoundError,
-    NotImplementedYetError,
     OutOfRangeError,
     Reason,
     ResourceExhaustedError,
     UnavailableError,
+    UnsupportedCallError,
     Violation,
 )
 
@@ -47,7 +47,6 @@ DETAILS_KEY = "grpc-status-details-bin"
 _DOMAIN_SUFFIX = ".drover"
 _MARK = "…"
 _MORE = re.compile(r"\+(\d+) more\Z")
-_NOT_IMPLEMENTED = " is not implemented yet"
 
 _PLAIN_CLASSES: dict[str, type[DroverError]] = {
     cls.code: cls
@@ -61,6 +60,7 @@ _PLAIN_CLASSES: dict[str, type[DroverError]] = {
         OutOfRangeError,
         ResourceExhaustedError,
         UnavailableError,
+        UnsupportedCallError,
     )
 }
 
@@ -70,6 +70,7 @@ _TRANSPORT_REASONS = {
     "UNAVAILABLE": Reason.SERVICE_UNREACHABLE,
     "DEADLINE_EXCEEDED": Reason.DEADLINE_EXCEEDED,
     "RESOURCE_EXHAUSTED": Reason.TOO_LARGE,
+    "UNIMPLEMENTED": Reason.NOT_IMPLEMENTED,
 }
 #: What a grpc.aio server says above ``maximum_concurrent_rpcs``, which has no code of its own.
 _TOO_MANY_CALLS = "Concurrent RPC limit exceeded"
@@ -169,8 +170,6 @@ def _build(
     error: DroverError
     if code == InvalidArgumentError.code:
         error = InvalidArgumentError(reason, message, violations=tuple(violations))
-    elif code == NotImplementedYetError.code:
-        error = NotImplementedYetError(message.removesuffix(_NOT_IMPLEMENTED))
     elif code in _PLAIN_CLASSES:
         error = _PLAIN_CLASSES[code](reason, message)
     else:

@@ -22,7 +22,6 @@ from drover.errors import (
     FailedPreconditionError,
     InvalidArgumentError,
     NotFoundError,
-    NotImplementedYetError,
     Reason,
     UnavailableError,
 )
@@ -269,6 +268,20 @@ async def test_wild_generations(stub: Stub, member: GroupMember, generation: int
         ("ClaimTask", pb.ClaimTaskRequest(group_id="g", member_id="m"), Reason.INVALID_REQUEST),
         ("CommitOffsets", pb.CommitOffsetsRequest(), Reason.INVALID_REQUEST),
         ("FetchOffsets", pb.FetchOffsetsRequest(), Reason.INVALID_REQUEST),
+        ("AlterOffsets", pb.AlterOffsetsRequest(), Reason.INVALID_GROUP_ID),
+        ("AlterOffsets", pb.AlterOffsetsRequest(group_id="g"), Reason.INVALID_REQUEST),
+        (
+            "AlterOffsets",
+            pb.AlterOffsetsRequest(
+                group_id="g",
+                member_id="m",
+                connector="c",
+                offsets=[pb.CommittedOffset(partition_json="?")],
+            ),
+            Reason.INVALID_REQUEST,
+        ),
+        ("DeleteOffsets", pb.DeleteOffsetsRequest(), Reason.INVALID_GROUP_ID),
+        ("DeleteOffsets", pb.DeleteOffsetsRequest(group_id="g"), Reason.INVALID_REQUEST),
         (
             "FetchOffsets",
             pb.FetchOffsetsRequest(connector="c", page_token="?"),
@@ -293,17 +306,6 @@ async def test_an_enum_value_nobody_knows(stub: Stub) -> None:
 async def test_a_call_without_a_deadline(stub: Stub) -> None:
     error = await failure(lambda: stub.DescribeGroup(pb.DescribeGroupRequest(group_id="g")))
     assert error.reason is Reason.MISSING_DEADLINE
-
-
-@pytest.mark.parametrize(
-    ("method", "request_message"),
-    [
-        ("DeleteOffsets", pb.DeleteOffsetsRequest(group_id="g", connector="c")),
-    ],
-)
-async def test_what_comes_later_says_so(stub: Stub, method: str, request_message: Any) -> None:
-    error = await failure(lambda: getattr(stub, method)(request_message, timeout=10))
-    assert isinstance(error, NotImplementedYetError)
 
 
 async def test_the_service_lives_after_all_that(stub: Stub, member: GroupMember) -> None:

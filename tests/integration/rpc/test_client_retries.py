@@ -3,7 +3,7 @@ says that it is safe.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,9 +24,10 @@ from drover.client import (
     channel,
 )
 from drover.errors import UnavailableError
+from drover.model.claims import TaskSet
 from drover.model.config import TargetState
 from drover.model.ids import TaskId, Term
-from drover.model.offsets import GroupOffset, TopicPartition
+from drover.model.offsets import CommittedOffset, GroupOffset, OffsetsChange, TopicPartition
 from drover.model.status import RunState, Status, StatusWrite
 from tests.support.descriptors import elements
 
@@ -68,6 +69,13 @@ def _join(member_id: str) -> Call:
     )
 
 
+def _change_offsets(
+    client: CoordinatorClient, offsets: Sequence[CommittedOffset] | None
+) -> Awaitable[None]:
+    change = OffsetsChange("flights", TaskSet(1, 0), offsets)
+    return client.change_offsets(group_id="g", member_id="m", change=change)
+
+
 STATUS = StatusWrite(Status(TASK, RunState.RUNNING, "w:1", 1))
 
 #: One call for each RPC that a client offers.
@@ -94,6 +102,8 @@ CALLS: dict[str, Call] = {
     "CoordinatorService.FetchOffsets": _coordinator(
         lambda c: c.fetch_offsets(group_id="g", connector="flights")
     ),
+    "CoordinatorService.AlterOffsets": _coordinator(lambda c: _change_offsets(c, [])),
+    "CoordinatorService.DeleteOffsets": _coordinator(lambda c: _change_offsets(c, None)),
     "CoordinatorService.DeleteGroup": _coordinator(lambda c: c.delete_group("g")),
     "CoordinatorService.CommitGroupOffsets": _coordinator(
         lambda c: c.commit_group_offsets(group_id="g", offsets=[GroupOffset("t", 0, 1)])
@@ -183,11 +193,10 @@ CALLS: dict[str, Call] = {
     "ConnectService.SetLoggerLevel": _connect(lambda c: c.set_logger_level("drover", "DEBUG")),
 }
 
-#: In the contract but in no client: their behaviour is not built, or it is a stream, or (Forward)
-#: it depends on the forwarded call.
+#: In the contract but in no client that repeats calls: streams, and Forward, which depends on the
+#: forwarded call.
 WITHOUT_CALL = {
     "CoordinatorService.WatchGroup",
-    "CoordinatorService.DeleteOffsets",
     "ConfigStoreService.WatchConfigs",
     "StatusStoreService.WatchStatuses",
     "WorkerService.Forward",

@@ -18,7 +18,6 @@ from drover.errors import (
     DroverError,
     InternalError,
     InvalidArgumentError,
-    NotImplementedYetError,
     Reason,
     ResourceExhaustedError,
     UnavailableError,
@@ -145,10 +144,9 @@ async def test_a_stream_that_fails_midway_tells_why(internal: Any) -> None:
     assert error.reason is Reason.STORAGE_UNAVAILABLE
 
 
-async def test_a_method_that_is_not_built_says_so(internal: Any) -> None:
+async def test_a_method_that_was_forgotten_is_a_defect(internal: Any) -> None:
     error = await error_of(internal.stub.PutTopicStatuses(pb.PutTopicStatusesRequest(), timeout=10))
-    assert isinstance(error, NotImplementedYetError)
-    assert error.message == "PutTopicStatuses is not implemented yet"
+    assert isinstance(error, InternalError)
 
 
 @pytest.mark.parametrize("data", [b"\xff\xff\xff", b"\x0a\x05abc"])

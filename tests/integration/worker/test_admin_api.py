@@ -224,6 +224,16 @@ async def test_unknown_connectors_are_not_found(worker: RunningWorker) -> None:
         stub.PauseConnector(pb.PauseConnectorRequest(name="x"), timeout=20),
         stub.ResumeConnector(pb.ResumeConnectorRequest(name="x"), timeout=20),
         stub.StopConnector(pb.StopConnectorRequest(name="x"), timeout=20),
+        stub.PatchConnectorConfig(
+            pb.PatchConnectorConfigRequest(name="x", remove=["y"]), timeout=20
+        ),
+        stub.AlterConnectorOffsets(
+            pb.AlterConnectorOffsetsRequest(
+                name="x", offsets=[pb.ConnectorOffset(partition_json="{}")]
+            ),
+            timeout=20,
+        ),
+        stub.ResetConnectorOffsets(pb.ResetConnectorOffsetsRequest(name="x"), timeout=20),
         stub.RestartConnector(pb.RestartConnectorRequest(name="x"), timeout=20),
         stub.RestartTask(pb.RestartTaskRequest(name="x"), timeout=20),
     ]
@@ -296,12 +306,6 @@ async def test_plugins_are_listed_and_described(worker: RunningWorker) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await worker.stub.GetPlugin(pb.GetPluginRequest(class_name="Nope"), timeout=20)
     assert reason(caught.value) == "PLUGIN_NOT_FOUND"
-
-
-async def test_calls_whose_behaviour_comes_later_say_so(worker: RunningWorker) -> None:
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await worker.stub.PatchConnectorConfig(pb.PatchConnectorConfigRequest(), timeout=20)
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
 
 
 async def test_a_call_before_the_worker_is_settled_waits_and_its_error_names_the_stage(

@@ -4,7 +4,7 @@ import pytest
 
 from drover.connector.offsets import sink_offset as as_sinks_commit
 from drover.model.offsets import CommittedOffset, TopicPartition
-from drover_coordinator.core.offsets.sink_offsets import (
+from drover.model.sink_offsets import (
     SinkOffsetError,
     group_of,
     parse_sink_offset,

@@ -71,7 +71,7 @@ def test_the_first_claim_of_a_new_set_fences_every_task_of_the_old_one(
             with pytest.raises(FailedPreconditionError) as caught:
                 attempt()
             assert caught.value.reason is Reason.STALE_CLAIM
-    with pytest.raises(FailedPreconditionError, match="claimed with other task configs"):
+    with pytest.raises(FailedPreconditionError, match="task configs or offsets have changed"):
         old[0].stage([b"z"])
     assert can_commit(new)
     assert store.fetch_offsets("other") == []

@@ -7,7 +7,6 @@ from google.protobuf.message import Message
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
-from drover.errors import NotImplementedYetError
 from drover.rpc.interceptors import remaining_s
 from drover_worker.adapters.principal import principal_of
 from drover_worker.admin.admin import Admin
@@ -136,6 +135,24 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """Create a connector or replace its config."""
         return await self._admin.changes.put(request, _call(context))
 
+    async def PatchConnectorConfig(
+        self, request: pb.PatchConnectorConfigRequest, context: Context
+    ) -> pb.PatchConnectorConfigResponse:
+        """Change some settings."""
+        return await self._admin.changes.patch(request, _call(context))
+
+    async def AlterConnectorOffsets(
+        self, request: pb.AlterConnectorOffsetsRequest, context: Context
+    ) -> pb.AlterConnectorOffsetsResponse:
+        """Change some of a stopped connector's offsets."""
+        return await self._admin.changes.alter_offsets(request, _call(context))
+
+    async def ResetConnectorOffsets(
+        self, request: pb.ResetConnectorOffsetsRequest, context: Context
+    ) -> pb.ResetConnectorOffsetsResponse:
+        """Remove a stopped connector's offsets."""
+        return await self._admin.changes.reset_offsets(request, _call(context))
+
     async def RollbackConnector(
         self, request: pb.RollbackConnectorRequest, context: Context
     ) -> pb.RollbackConnectorResponse:
@@ -191,26 +208,6 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
     ) -> pb.SetLoggerLevelResponse:
         """Set a logger's level, here or in the whole cluster."""
         return await self._admin.loggers.set_level(request, _call(context))
-
-    # Not yet
-
-    async def PatchConnectorConfig(
-        self, request: pb.PatchConnectorConfigRequest, context: Context
-    ) -> pb.PatchConnectorConfigResponse:
-        """Comes later."""
-        raise NotImplementedYetError("PatchConnectorConfig")
-
-    async def AlterConnectorOffsets(
-        self, request: pb.AlterConnectorOffsetsRequest, context: Context
-    ) -> pb.AlterConnectorOffsetsResponse:
-        """Comes later."""
-        raise NotImplementedYetError("AlterConnectorOffsets")
-
-    async def ResetConnectorOffsets(
-        self, request: pb.ResetConnectorOffsetsRequest, context: Context
-    ) -> pb.ResetConnectorOffsetsResponse:
-        """Comes later."""
-        raise NotImplementedYetError("ResetConnectorOffsets")
 
 
 def _call(context: Context) -> AdminCall:

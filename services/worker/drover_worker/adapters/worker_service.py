@@ -30,6 +30,8 @@ def forwarded_methods(admin: Admin) -> Mapping[str, ServeForwarded]:
         cluster.GET_INFO.name: cluster.GET_INFO.served_by(admin.cluster.get),
         changes.CREATE.name: changes.CREATE.served_by(admin.changes.create),
         changes.PUT.name: changes.PUT.served_by(admin.changes.put),
+        changes.ALTER_OFFSETS.name: changes.ALTER_OFFSETS.served_by(admin.changes.alter_offsets),
+        changes.RESET_OFFSETS.name: changes.RESET_OFFSETS.served_by(admin.changes.reset_offsets),
         changes.ROLLBACK.name: changes.ROLLBACK.served_by(admin.changes.rollback),
         changes.DELETE.name: changes.DELETE.served_by(admin.changes.delete),
         changes.PAUSE.name: changes.PAUSE.served_by(admin.changes.pause),

@@ -1,7 +1,7 @@
 """Checks a connector's name and config before anything is written."""
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 from drover.errors import DroverError, InvalidArgumentError, Reason, Violation
 from drover.model.config import ConfigMap
@@ -41,6 +41,23 @@ def check_config_size(config: ConfigMap) -> None:
     if size_bytes > CONFIG_MAX_BYTES:
         text = f"the config has {size_bytes} bytes: at most {CONFIG_MAX_BYTES} (1 MiB)"
         raise InvalidArgumentError(Reason.TOO_LARGE, text)
+
+
+def check_patch(wanted: ConfigMap, removed: Collection[str]) -> None:
+    """Refuse a change of settings that changes nothing or contradicts itself.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST with every fault; INVALID_CONFIG for a masked secret.
+    """
+    faults = [
+        Violation(f"remove[{index}]", f"{setting!r} is in set, too: give it once")
+        for index, setting in enumerate(removed)
+        if setting in wanted
+    ]
+    if not wanted and not removed:
+        faults.append(Violation("set", "give at least one setting to write or to remove"))
+    if faults:
+        raise InvalidArgumentError.listing(faults)
 
 
 async def check_config(name: str, config: ConfigMap, find_faults: FindFaults) -> None:

@@ -9,15 +9,18 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client.calls import new_request_id
 from drover.codec.common import invalid_field
 from drover.codec.connect import decode_initial_state, encode_connector_type, encode_run_state
+from drover.errors import AbortedError, InvalidArgumentError, Reason
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
+from drover.model.offsets import CommittedOffset
 from drover.model.status import RunState
 from drover_worker.admin.call import AdminCall
-from drover_worker.admin.config_checks import FindFaults, check_config, checked_name
+from drover_worker.admin.config_checks import FindFaults, check_config, check_patch, checked_name
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, answer_of
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.core import requests
+from drover_worker.core.config.offset_checks import offset_violations
 from drover_worker.core.lifecycle.restart_plan import RestartPlan
 
 CREATE = ForwardedMethod("CreateConnector", pb.CreateConnectorRequest, pb.CreateConnectorResponse)
@@ -31,6 +34,12 @@ DELETE = ForwardedMethod("DeleteConnector", pb.DeleteConnectorRequest, pb.Delete
 PAUSE = ForwardedMethod("PauseConnector", pb.PauseConnectorRequest, pb.PauseConnectorResponse)
 RESUME = ForwardedMethod("ResumeConnector", pb.ResumeConnectorRequest, pb.ResumeConnectorResponse)
 STOP = ForwardedMethod("StopConnector", pb.StopConnectorRequest, pb.StopConnectorResponse)
+ALTER_OFFSETS = ForwardedMethod(
+    "AlterConnectorOffsets", pb.AlterConnectorOffsetsRequest, pb.AlterConnectorOffsetsResponse
+)
+RESET_OFFSETS = ForwardedMethod(
+    "ResetConnectorOffsets", pb.ResetConnectorOffsetsRequest, pb.ResetConnectorOffsetsResponse
+)
 RESTART = ForwardedMethod(
     "RestartConnector", pb.RestartConnectorRequest, pb.RestartConnectorResponse
 )
@@ -110,6 +119,62 @@ class ConnectorChanges:
             )
 
         return await self._forwarder.answer(PUT, message, ask, respond, call)
+
+    async def patch(
+        self, request: pb.PatchConnectorConfigRequest, call: AdminCall
+    ) -> pb.PatchConnectorConfigResponse:
+        """Change some settings: put what they lead to, again if the config changed meanwhile."""
+        check_patch(dict(request.set), request.remove)
+        request_id = request.request_id or new_request_id()
+        while True:
+            name = await self._reads.existing(checked_name(request.name), call.deadline)
+            entry = self._reads.view.connectors[name]
+            config = {**(entry.config or {}), **request.set}
+            for setting in request.remove:
+                config.pop(setting, None)
+            put = pb.PutConnectorConfigRequest(
+                name=name,
+                config=config,
+                expected_revision=entry.config_revision,
+                request_id=request_id,
+            )
+            try:
+                return pb.PatchConnectorConfigResponse(
+                    connector=(await self.put(put, call)).connector
+                )
+            except AbortedError as error:
+                if error.reason is not Reason.REVISION_MISMATCH or not call.deadline.remaining_s():
+                    raise
+
+    async def alter_offsets(
+        self, request: pb.AlterConnectorOffsetsRequest, call: AdminCall
+    ) -> pb.AlterConnectorOffsetsResponse:
+        """Change some of a stopped connector's offsets."""
+        message = _copy(request)
+        message.name = checked_name(request.name)
+        offsets = [
+            CommittedOffset(
+                each.partition_json, each.offset_json if each.HasField("offset_json") else None
+            )
+            for each in request.offsets
+        ]
+        faults = offset_violations(offsets)
+        if faults:
+            raise InvalidArgumentError.listing(faults)
+        ask = requests.AlterOffsets(message.name, offsets)
+        what = f"{len(offsets)} offset{'s' if len(offsets) > 1 else ''}"
+        respond = _offsets_changed(pb.AlterConnectorOffsetsResponse, what)
+        return await self._forwarder.answer(ALTER_OFFSETS, message, ask, respond, call)
+
+    async def reset_offsets(
+        self, request: pb.ResetConnectorOffsetsRequest, call: AdminCall
+    ) -> pb.ResetConnectorOffsetsResponse:
+        """Remove a stopped connector's offsets."""
+        message = _copy(request)
+        message.name = checked_name(request.name)
+        ask = requests.AlterOffsets(message.name, None)
+        respond = _offsets_changed(pb.ResetConnectorOffsetsResponse, "all offsets")
+        return await self._forwarder.answer(RESET_OFFSETS, message, ask, respond, call)
 
     async def rollback(
         self, request: pb.RollbackConnectorRequest, call: AdminCall
@@ -241,6 +306,20 @@ def _accomplished(response_type: type[ResponseT]) -> Callable[[requests.Response
     def respond(answer: requests.Response) -> ResponseT:
         answer_of(requests.Accomplished, answer)
         return response_type()
+
+    return respond
+
+
+def _offsets_changed(
+    response_type: Callable[..., ResponseT], what: str
+) -> Callable[[requests.Response], ResponseT]:
+    """Responds to OffsetsChanged."""
+
+    def respond(answer: requests.Response) -> ResponseT:
+        text = f"{what} changed"
+        if not answer_of(requests.OffsetsChanged, answer).complete:
+            text += "; what the connector keeps in other systems, if anything, is not"
+        return response_type(message=text)
 
     return respond
 

@@ -27,6 +27,8 @@ class Reads:
         views: ConnectorViews,
         read_to_end: ReadToEnd,
     ) -> None:
+        #: What this worker has read of the config log.
+        self.view = loop.herder.context.view
         self._loop = loop
         self._engine = engine
         self._views = views

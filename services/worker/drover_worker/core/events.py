@@ -173,6 +173,14 @@ class ConfigValidated:
 
 
 @dataclass(frozen=True, slots=True)
+class OffsetsAltered:
+    """A connector's offsets are changed; ``complete``: nothing is left to change elsewhere."""
+
+    cause_id: str
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CallFailed:
     """The call with this ``cause_id`` failed."""
 
@@ -450,6 +458,7 @@ HerderEvent = (
     | TaskConfigsSubmitted
     | HistoryRead
     | ConfigValidated
+    | OffsetsAltered
     | CallFailed
     | ConnectorStarted
     | ConnectorFailed

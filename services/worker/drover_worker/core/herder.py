@@ -371,6 +371,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.TaskConfigsSubmitted: lambda h, e: h.reconfigurer.submitted(e.cause_id),
     events.HistoryRead: lambda h, e: h.requests.history_read(e),
     events.ConfigValidated: lambda h, e: h.requests.validated(e),
+    events.OffsetsAltered: lambda h, e: h.requests.offsets_altered(e),
     events.CallFailed: Herder._call_failed,
     events.ConnectorStarted: Herder._connector_started,
     events.ConnectorFailed: Herder._connector_failed,

@@ -7,7 +7,7 @@ from drover.machine import CancelTimer, Complete, Fail, SetTimer
 from drover.model.config import ConfigMap, TargetState
 from drover.model.group import OfferedProtocol
 from drover.model.ids import TaskId, Term
-from drover.model.offsets import CommittedOffset
+from drover.model.offsets import CommittedOffset, OffsetsChange
 from drover.model.status import StatusWrite
 
 
@@ -163,6 +163,16 @@ class ValidateConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterOffsets:
+    """Ask a connector's plugin, then change its offsets: OffsetsAltered or CallFailed."""
+
+    cause_id: str
+    member_id: str
+    config: ConfigMap
+    change: OffsetsChange
+
+
+@dataclass(frozen=True, slots=True)
 class WriteStatus:
     """Write a status; retried until it is written or replaced by a later one of its key."""
 
@@ -289,6 +299,7 @@ HerderInstruction = (
     | ReadHistory
     | SubmitToLeader
     | ValidateConfig
+    | AlterOffsets
     | WriteStatus
     | PutTopicStatuses
     | DeleteTopicStatuses

@@ -12,12 +12,15 @@ from drover.api.common.v1 import preview_pb2
 from drover.api.engine.v1 import engine_pb2
 from drover.clock import SystemClock
 from drover.codec.common import decode_task_id
+from drover.codec.coordinator import decode_offset
+from drover.connector.offsets import parse_changes
 from drover.connector.record_settings import with_worker_converters
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover_worker.engine import answers
 from drover_worker.engine.connectors import ConnectorRegistry
+from drover_worker.engine.offset_changes import alter_offsets
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.preview import PreviewRefusedError, preview
 from drover_worker.engine.scheduler import Scheduler
@@ -140,6 +143,8 @@ class Engine:
             self._set_logger_levels(call_id, command.set_logger_levels)
         elif kind == "preview_connector":
             self._preview(call_id, command.preview_connector)
+        elif kind == "alter_offsets":
+            self._alter_offsets(call_id, command.alter_offsets)
         elif kind == "commit_result":
             take = self._commits.pop(call_id, None)
             if take is not None:
@@ -173,6 +178,24 @@ class Engine:
         self._threads.run(
             f"validate:{config.get('name', '')[:80]}",
             lambda: validate(self._plugins, with_worker_converters(config, self._converters)),
+            limit_ms=self._limits.validate_ms,
+            on_done=finish,
+        )
+
+    def _alter_offsets(self, call_id: int, command: engine_pb2.AlterOffsets) -> None:
+        def finish(outcome: Outcome) -> None:
+            if isinstance(outcome, Returned):
+                assert isinstance(outcome.value, bool)
+                altered = engine_pb2.OffsetsAltered(complete=outcome.value)
+                self._send(engine_pb2.EngineReport(call_id=call_id, offsets_altered=altered))
+            else:
+                self._send(answers.failure_of(call_id, "the plugin's alter_offsets", outcome))
+
+        config = with_worker_converters(dict(command.config), self._converters)
+        changes = parse_changes(decode_offset(each) for each in command.offsets)
+        self._threads.run(
+            f"alter-offsets:{config.get('name', '')[:80]}",
+            lambda: alter_offsets(self._plugins, config, changes),
             limit_ms=self._limits.validate_ms,
             on_done=finish,
         )

@@ -55,6 +55,7 @@ LIVE_GROUP: Final = frozenset(
         KafkaError.ILLEGAL_GENERATION,
         KafkaError.FENCED_INSTANCE_ID,
         KafkaError.STALE_MEMBER_EPOCH,
+        KafkaError.NON_EMPTY_GROUP,
     }
 )
 LOST: Final = frozenset(

@@ -17,7 +17,7 @@ from drover.errors import FailedPreconditionError
 from drover.model import pages
 from drover.model.claims import ClaimRequest
 from drover.model.ids import Term
-from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
+from drover.model.offsets import CommitResult, CommittedOffset, OffsetsChange, TaskOffsets
 from drover_coordinator import offset_store, shared_writes
 from drover_coordinator.offset_store import OffsetQueue, canonical_token
 from drover_coordinator.shared_writes import check_waiting, too_late
@@ -46,6 +46,10 @@ class EmbeddedOffsets:
     async def commit(self, tasks: Sequence[TaskOffsets]) -> list[CommitResult]:
         """See ``OffsetStore``."""
         return await self._queue.commit(tasks)
+
+    async def change(self, change: OffsetsChange) -> None:
+        """See ``OffsetStore``."""
+        await self._run(self._writes, lambda: self._store.change_offsets(change))
 
     async def fetch(
         self,

@@ -6,10 +6,18 @@ so that a decision about claims still holds when it is written.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.errors import (
+    DroverError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    Reason,
+    UnavailableError,
+    Violation,
+)
 from drover.log.kafka.records import GroupPosition, Produced
 from drover.model import pages
 from drover.model.claims import ClaimRequest
@@ -20,19 +28,23 @@ from drover.model.offsets import (
     CommitOutcome,
     CommitResult,
     CommittedOffset,
+    OffsetsChange,
     TaskOffsets,
     TopicPartition,
+)
+from drover.model.sink_offsets import (
+    SinkOffsetError,
+    group_of,
+    is_sink_partition,
+    parse_partition,
+    parse_position,
+    parse_sink_offset,
 )
 from drover_coordinator.backends.kafka.claims_log import ClaimsLog
 from drover_coordinator.backends.kafka.control import LazyControlTopic
 from drover_coordinator.backends.kafka.offset_topic import OffsetTopic
 from drover_coordinator.backends.kafka.sink_groups import SinkGroupCheck, SinkGroups
 from drover_coordinator.core.claims.task_claims import Draft, refused_or_granted
-from drover_coordinator.core.offsets.sink_offsets import (
-    SinkOffsetError,
-    group_of,
-    parse_sink_offset,
-)
 from drover_coordinator.offset_store import OffsetQueue, canonical_token
 from drover_coordinator.sharding.shards import Fencing
 
@@ -147,6 +159,11 @@ class KafkaOffsets:
         """See ``OffsetStore``."""
         return await self._queue.commit(tasks)
 
+    async def change(self, change: OffsetsChange) -> None:
+        """See ``OffsetStore``."""
+        async with self._write_lock:
+            await self._change(self._required(), change)
+
     async def fetch(
         self,
         connector: str,
@@ -205,6 +222,51 @@ class KafkaOffsets:
             return await self._commit_apart(loaded, tasks, error)
         return results
 
+    async def _change(self, loaded: _Loaded, change: OffsetsChange) -> None:
+        transaction = _Transaction(loaded.log.claims.draft())
+        what = f"the offsets of connector {change.connector} cannot be changed"
+        transaction.draft.fence(change.connector, change.task_set, what)
+        group_id = change.consumer_group or group_of(change.connector)
+        if change.offsets is None:
+            await loaded.topic.refresh()
+            present = [offset for _, offset in loaded.topic.of(change.connector)]
+            sources = [CommittedOffset(each.partition_json, None) for each in present]
+            positions: dict[TopicPartition, int | None] = {}
+            deletes_group = not change.without_positions
+        else:
+            sources, positions = parse_change(change.offsets)
+            deletes_group = await self._empties(group_id, positions)
+        if positions or deletes_group:
+            await self._check_positions(group_id, () if deletes_group else positions)
+        for offset in sources:
+            for record in loaded.topic.produced(change.connector, offset):
+                transaction.records[record.key] = record
+        for place, position in positions.items() if not deletes_group else ():
+            transaction.positions[group_id, place] = GroupPosition(
+                group_id, place.topic, place.partition, position or 0, ""
+            )
+        await self._write(loaded, transaction)
+        if deletes_group:
+            await self._groups.delete(group_id)
+
+    async def _empties(self, group_id: str, positions: Mapping[TopicPartition, int | None]) -> bool:
+        """Whether a change removes every position that a group has."""
+        if not positions or any(position is not None for position in positions.values()):
+            return False
+        present = await self._groups.positions(group_id)
+        return {parse_partition(each.partition_json) for each in present} <= positions.keys()
+
+    async def _check_positions(self, group_id: str, places: Collection[TopicPartition]) -> None:
+        """Refuse to write positions that are not there or that others write as well."""
+        topics = sorted({each.topic for each in places})
+        check = await self._groups.check([group_id], topics, anew=True)
+        live = check.faults(group_id, ())
+        if live:
+            raise FailedPreconditionError(Reason.NON_EMPTY_GROUP, "; ".join(live))
+        faults = check.faults(group_id, places)
+        if faults:
+            raise InvalidArgumentError.listing([Violation("offsets", fault) for fault in faults])
+
     async def _commit_apart(
         self, loaded: _Loaded, tasks: Sequence[TaskOffsets], error: DroverError
     ) -> list[CommitResult]:
@@ -259,6 +321,33 @@ class KafkaOffsets:
         if self._loaded is None:
             raise _moved()
         return self._loaded
+
+
+def parse_change(
+    offsets: Sequence[CommittedOffset],
+) -> tuple[list[CommittedOffset], dict[TopicPartition, int | None]]:
+    """A change's source offsets, and its positions; None for one to remove.
+
+    Raises:
+        InvalidArgumentError: INVALID_REQUEST with every fault.
+    """
+    faults = list(validate(offsets))
+    sources: list[CommittedOffset] = []
+    positions: dict[TopicPartition, int | None] = {}
+    for index, offset in enumerate(() if faults else offsets):
+        try:
+            if not is_sink_partition(json.loads(offset.partition_json)):
+                sources.append(offset)
+                continue
+            place = parse_partition(offset.partition_json)
+            positions[place] = (
+                None if offset.offset_json is None else parse_position(offset.offset_json)
+            )
+        except SinkOffsetError as error:
+            faults.append(Violation(f"offsets[{index}]", str(error)))
+    if faults:
+        raise InvalidArgumentError.listing(faults)
+    return sources, positions
 
 
 def _is_of_one_task(error: DroverError) -> bool:

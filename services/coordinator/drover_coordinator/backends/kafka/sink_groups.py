@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
 
-from drover.errors import UnavailableError
+from drover.errors import DroverError, UnavailableError
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.errors import kafka_code
 from drover.model.offsets import CommittedOffset, TopicPartition
-from drover_coordinator.core.offsets.sink_offsets import sink_offset
+from drover.model.sink_offsets import sink_offset
 
 #: A group without members and an existing topic are not checked again for so long.
 CHECK_VALID_S = 5.0
@@ -107,15 +107,19 @@ class SinkGroups:
                     raise
             await asyncio.sleep(PAUSE_S)
 
-    async def check(self, group_ids: Iterable[str], topics: Iterable[str]) -> SinkGroupCheck:
-        """Check whether sinks may commit offsets of topics, since a refused commit takes long.
+    async def check(
+        self, group_ids: Iterable[str], topics: Iterable[str], *, anew: bool = False
+    ) -> SinkGroupCheck:
+        """Check whether sinks may commit offsets of topics, since a refused commit takes long, and
+        brokers take some in spite of members.
 
-        Results without faults are cached for some seconds.
+        Results without faults are cached for some seconds; ``anew`` looks at the members all the
+        same.
 
         Raises:
             DroverError: As ``positions``.
         """
-        asked = self._empty.missing(group_ids)
+        asked = list(group_ids) if anew else self._empty.missing(group_ids)
         live: set[str] = set()
         if asked:
             doing = "the members of sinks' consumer groups cannot be read"
@@ -129,7 +133,25 @@ class SinkGroups:
                 self._topics.note({topic: state.partition_count})
         return SinkGroupCheck(live, counts)
 
+    async def delete(self, group_id: str) -> None:
+        """Remove a group with its positions; one that there is not is no fault.
+
+        Raises:
+            DroverError: NON_EMPTY_GROUP, it has members; as ``positions``.
+        """
+        doing = f"consumer group {group_id} cannot be deleted"
+        try:
+            await self._client.run(lambda: self._delete(group_id), doing=doing)
+        except DroverError as error:
+            if kafka_code(error) != KafkaError.GROUP_ID_NOT_FOUND:
+                raise
+
     # on a thread
+
+    def _delete(self, group_id: str) -> None:
+        admin, limit_s = self._client.admin, self._client.timeout_s
+        deleted = admin.delete_consumer_groups([group_id], request_timeout=limit_s)
+        self._client.waited(deleted[group_id])
 
     def _positions(self, group_id: str) -> list[CommittedOffset]:
         """Ask by a consumer, for all partitions. The admin client could list the group's own, but

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from drover.errors import FailedPreconditionError
 from drover.model import claims as rules
-from drover.model.claims import ClaimRequest, TaskClaim
+from drover.model.claims import ClaimRequest, TaskClaim, TaskSet
 from drover.model.ids import TaskId, Term
 
 
@@ -111,6 +111,20 @@ class Draft:
         self._put(ClaimRecord(request.task, claim, kept))
         return claim.term
 
+    def fence(self, connector: str, task_set: TaskSet, what: str) -> None:
+        """Make all claims of a connector stale, for ``what`` is done under a set of task configs.
+
+        Raises:
+            FailedPreconditionError: STALE_TERM, there is a claim of a later set. Nothing changed.
+        """
+        tasks = {*self._base.tasks_of(connector), *self._tasks.get(connector, ())}
+        records = [self._required(task) for task in sorted(tasks)]
+        for each in records:
+            standing = TaskSet(each.claim.term.generation, each.claim.task_config_generation)
+            rules.check_set(what, task_set, standing)
+        for each in records:
+            self._put(ClaimRecord(each.task, rules.moved_on(each.claim, task_set)))
+
     def stale_message(self, task: TaskId, claim: Term) -> str | None:
         """None if ``claim`` is the current one, else why it is stale."""
         record = self._claim(task)
@@ -131,14 +145,8 @@ class Draft:
         """Make the claim's set of task configs the current one, or refuse an older one."""
         connector = request.task.connector
         standing_set = self._standing_set(connector)
-        if standing_set is None or not rules.begins_set(request, standing_set):
-            return
-        tasks = {*self._base.tasks_of(connector), *self._tasks.get(connector, ())}
-        records = [self._required(task) for task in sorted(tasks)]
-        latest = max(each.claim.term.generation for each in records)
-        rules.check_set(request, standing_set, latest)
-        for each in records:
-            self._put(ClaimRecord(each.task, rules.moved_on(each.claim, request)))
+        if rules.begins_set(request, standing_set):
+            self.fence(connector, request.task_set, f"task {request.task} cannot be claimed")
 
     def _standing_set(self, connector: str) -> int | None:
         """The current set: all claims of a connector have the same one."""

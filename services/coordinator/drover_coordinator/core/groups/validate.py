@@ -4,12 +4,14 @@ Existing groups and members have valid ids, so calls to them skip the check of i
 ``GroupsMachine`` checks the ids of other calls, to tell an invalid id from an unknown one.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.group import GroupState, LeavingMember
 from drover.model.ids import TaskId
-from drover.model.offsets import TaskOffsets, TopicPartition
+from drover.model.offset_json import validate
+from drover.model.offsets import CommittedOffset, TaskOffsets, TopicPartition
 from drover.model.pages import PAGE_SIZE_MAX
 from drover_coordinator.core.groups.events import (
     CommitGroupOffsets,
@@ -28,6 +30,8 @@ ID_MAX_CHARS = 255
 #: A member id is the client id or the instance id, a dash and a UUID.
 MEMBER_ID_MAX_CHARS = ID_MAX_CHARS + 37
 PROTOCOL_MAX_COUNT = 32
+#: DeleteOffsets names partitions only: ``offsets[0].partition_json`` is its ``partition_json[0]``.
+_DELETED = re.compile(r"offsets(\[\d+\])\.(partition_json)")
 METADATA_MAX_BYTES = 512 * 1024
 LEAVING_MAX_COUNT = 10_000
 COMMIT_MAX_TASKS = 10_000
@@ -150,6 +154,25 @@ def check_fetch(group_id: str, connector: str, consumer_group: str) -> InvalidAr
     faults += _text_faults("connector", connector, ID_MAX_CHARS)
     faults += _consumer_group_faults("consumer_group", consumer_group)
     return _error("FetchOffsets", faults)
+
+
+def check_offsets_change(
+    call: str,
+    ids: tuple[str, str, str, str],
+    offsets: Sequence[CommittedOffset] | None,
+) -> InvalidArgumentError | None:
+    """The ids and offsets of a change: those of group, member, connector and consumer group."""
+    group_id, member_id, connector, consumer_group = ids
+    faults = _group_id_faults(group_id)
+    faults += _text_faults("member_id", member_id, MEMBER_ID_MAX_CHARS)
+    faults += _text_faults("connector", connector, ID_MAX_CHARS)
+    faults += _consumer_group_faults("consumer_group", consumer_group)
+    if offsets is not None and not offsets:
+        faults.append(_invalid("offsets", "give at least one"))
+    for each in validate(offsets or ()):
+        field = each.field if call == "AlterOffsets" else _DELETED.sub(r"\2\1", each.field)
+        faults.append(_invalid(field, each.description))
+    return _error(call, faults)
 
 
 def check_tasks_group(group_id: str, tasks_group: str) -> InvalidArgumentError | None:

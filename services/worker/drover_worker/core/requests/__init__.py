@@ -2,10 +2,12 @@
 
 from drover_worker.core.requests.messages import (
     Accomplished,
+    AlterOffsets,
     ConfigStored,
     CreateConnector,
     DeleteConnector,
     ForwardTo,
+    OffsetsChanged,
     PutConnectorConfig,
     Request,
     Response,
@@ -19,10 +21,12 @@ from drover_worker.core.requests.messages import (
 
 __all__ = [
     "Accomplished",
+    "AlterOffsets",
     "ConfigStored",
     "CreateConnector",
     "DeleteConnector",
     "ForwardTo",
+    "OffsetsChanged",
     "PutConnectorConfig",
     "Request",
     "Response",

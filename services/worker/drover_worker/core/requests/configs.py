@@ -102,18 +102,20 @@ class ConfigRequests:
         pending.step = Step.WAITING
         return pending
 
-    def validated(self, event: ConfigValidated) -> Pending | None:
-        """The engine validated a config; returns the request that can proceed, if any."""
-        pending = self._pending.end(event.cause_id)
-        if pending is None or not isinstance(pending.request, CreateConnector | PutConnectorConfig):
-            return None
-        name, config = pending.request.name, pending.request.config
+    def validated(
+        self,
+        pending: Pending,
+        request: CreateConnector | PutConnectorConfig,
+        event: ConfigValidated,
+    ) -> None:
+        """The engine validated its config."""
+        name, config = request.name, request.config
         violations = list(event.violations)
         if event.connector_type == "sink":
             violations += sink_group_violations(name, config, self._context.settings.group_id)
         if violations:
             self._pending.fail(pending, config_error(name, violations))
-            return None
+            return
         pending.validated = True
         pending.step = Step.WAITING
-        return pending
+        self.store(pending, request)

@@ -20,6 +20,7 @@ from drover_worker.core.events import (
     ConfigValidated,
     ConfigWritten,
     HistoryRead,
+    OffsetsAltered,
     RequestReceived,
     RequestRetryDue,
 )
@@ -29,9 +30,13 @@ from drover_worker.core.lifecycle.work import Work
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.requests import messages as requests
 from drover_worker.core.requests.configs import ConfigRequests
+from drover_worker.core.requests.offsets import OffsetRequests
 from drover_worker.core.requests.pending import Pending, PendingRequests, Step
 from drover_worker.core.requests.restarts import RestartRequests
 from drover_worker.core.requests.target_states import TargetStateRequests, is_begun_stop
+
+#: The group has moved on since the call was made.
+_PASSING = (Reason.UNKNOWN_MEMBER_ID, Reason.ILLEGAL_GENERATION)
 
 
 class RequestHandler:
@@ -54,6 +59,7 @@ class RequestHandler:
         self._pending = PendingRequests(context, membership, lease)
         self._configs = ConfigRequests(context, self._pending)
         self._target_states = TargetStateRequests(context, membership, self._pending)
+        self._offsets = OffsetRequests(context, self._pending)
         self._restarts = RestartRequests(context, work, membership, self._pending)
         #: What waiting requests wait for, as it was when they were last retried.
         self._conditions: object = None
@@ -119,9 +125,20 @@ class RequestHandler:
 
     def validated(self, event: ConfigValidated) -> None:
         """The engine validated a config."""
-        pending = self._configs.validated(event)
+        pending = self._pending.end(event.cause_id)
+        if pending is None:
+            return
+        match pending.request:
+            case requests.CreateConnector() | requests.PutConnectorConfig() as request:
+                self._configs.validated(pending, request, event)
+            case requests.AlterOffsets() as request:
+                self._offsets.validated(pending, request, event)
+
+    def offsets_altered(self, event: OffsetsAltered) -> None:
+        """A connector's offsets are changed."""
+        pending = self._pending.end(event.cause_id)
         if pending is not None:
-            self._go_on(pending)
+            self._pending.complete(pending, requests.OffsetsChanged(event.complete))
 
     def config_written(self, event: ConfigWritten) -> None:
         """A write is durable."""
@@ -146,7 +163,7 @@ class RequestHandler:
             self._go_on(pending)
         elif error.reason is Reason.REVISION_MISMATCH:
             self._pending.fail(pending, pending.refusal or error)
-        elif isinstance(error, RETRIED_ERRORS):
+        elif isinstance(error, RETRIED_ERRORS) or error.reason in _PASSING:
             pending.last_error = error.message
             pending.step = Step.BACKING_OFF
             delay_ms = self._context.call_backoff_ms(pending.attempt)
@@ -201,6 +218,8 @@ class RequestHandler:
                 self._target_states.set_target_state(pending, pending.request)
             case requests.SubmitTaskConfigs():
                 self._target_states.store_task_configs(pending, pending.request)
+            case requests.AlterOffsets():
+                self._offsets.alter(pending, pending.request)
             case requests.RestartConnector():
                 self._restarts.restart_connector(pending, pending.request)
             case requests.RestartTask():

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from drover.model.config import ConfigMap, TargetState
 from drover.model.ids import TaskId
+from drover.model.offsets import CommittedOffset
 from drover_worker.core.lifecycle.restart_plan import RestartPlan
 
 
@@ -91,6 +92,19 @@ class SubmitTaskConfigs:
     request_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class AlterOffsets:
+    """Write offsets of a stopped connector, or remove them all; answered by OffsetsChanged. Leader.
+
+    ``offsets`` has a fault neither as JSON nor by naming a partition twice; None removes all.
+    ``connector_type`` is "source" or "sink", and empty until the engine has told it.
+    """
+
+    name: str
+    offsets: Sequence[CommittedOffset] | None
+    connector_type: str = ""
+
+
 Request = (
     CreateConnector
     | PutConnectorConfig
@@ -100,6 +114,7 @@ Request = (
     | RestartConnector
     | RestartTask
     | SubmitTaskConfigs
+    | AlterOffsets
 )
 
 
@@ -141,4 +156,11 @@ class ForwardTo:
     worker_url: str
 
 
-Response = ConfigStored | Accomplished | RestartPlanned | ForwardTo
+@dataclass(frozen=True, slots=True)
+class OffsetsChanged:
+    """The offsets are durable; ``complete``: nothing is left to change outside of Drover."""
+
+    complete: bool
+
+
+Response = ConfigStored | Accomplished | OffsetsChanged | RestartPlanned | ForwardTo

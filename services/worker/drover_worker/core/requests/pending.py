@@ -28,6 +28,8 @@ class Step(StrEnum):
     READING_HISTORY = "waits for the connector's history"
     #: The engine looks at the config.
     VALIDATING = "waits for the engine to validate the config"
+    #: The plugin is asked, then the coordinator writes.
+    ALTERING_OFFSETS = "waits for its offsets to be changed"
     #: A write to the config log is under way.
     WRITING = "waits for the config store"
     #: A call failed and is retried later.
@@ -36,6 +38,12 @@ class Step(StrEnum):
     READING_BACK = "is durable and waits to be read back"
     #: The connector or task is being restarted.
     RESTARTING = "waits for the restart"
+
+
+#: Those in which another service or the engine is asked.
+STEPS_WITH_A_CALL = frozenset(
+    {Step.READING_HISTORY, Step.VALIDATING, Step.ALTERING_OFFSETS, Step.WRITING}
+)
 
 
 @dataclass(slots=True)
@@ -201,7 +209,7 @@ class PendingRequests:
         indexed = {call_id for known in self._by_connector.values() for call_id in known}
         assert indexed == set(self._pending), "the index of requests by connector is wrong"
         for pending in self._pending.values():
-            has_call = pending.step in (Step.READING_HISTORY, Step.VALIDATING, Step.WRITING)
+            has_call = pending.step in STEPS_WITH_A_CALL
             assert has_call == (pending.cause_id in self._by_cause), f"{pending} lost its call"
             assert (pending.step is Step.RESTARTING) == (pending.restarted is not None)
 

@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
 class SinkOffsetError(ValueError):
-    """An offset that looks like a sink's and cannot be committed; the message says why."""
+    """An offset that looks like a sink's and cannot be one; the message says why."""
 
 
 def group_of(connector: str) -> str:
@@ -32,7 +32,7 @@ def is_sink_partition(partition: Mapping[str, object]) -> bool:
 
 
 def parse_sink_offset(offset: CommittedOffset) -> tuple[TopicPartition, int] | None:
-    """The partition and position of a valid offset; None if it is not a sink's.
+    """The partition and position that a task commits; None if it is not a sink's.
 
     Raises:
         SinkOffsetError: It has a sink's partition but no valid position.
@@ -40,25 +40,50 @@ def parse_sink_offset(offset: CommittedOffset) -> tuple[TopicPartition, int] | N
     partition = json.loads(offset.partition_json)
     if not is_sink_partition(partition):
         return None
+    at = _topic_partition(partition)
+    if offset.offset_json is None:
+        raise SinkOffsetError("the position of a consumer group cannot be removed by a commit")
+    return at, parse_position(offset.offset_json)
+
+
+def parse_partition(partition_json: str) -> TopicPartition:
+    """The topic partition that a JSON object names.
+
+    Raises:
+        SinkOffsetError: It is not a sink's.
+    """
+    partition = json.loads(partition_json)
+    if not is_sink_partition(partition):
+        raise SinkOffsetError(f'the partition has to be {{"{TOPIC}": text, "{PARTITION}": number}}')
+    return _topic_partition(partition)
+
+
+def parse_position(offset_json: str) -> int:
+    """The position that a JSON object holds.
+
+    Raises:
+        SinkOffsetError: It is not a sink's.
+    """
+    position = json.loads(offset_json)
+    if position.keys() != {OFFSET}:
+        raise SinkOffsetError(f'the offset has to be {{"{OFFSET}": number}}')
+    return _number(position[OFFSET], OFFSET, OFFSET_MAX)
+
+
+def sink_offset(at: TopicPartition, offset: int | None, metadata: str = "") -> CommittedOffset:
+    """A consumer group's position as an offset of its connector; None for one to remove."""
+    return CommittedOffset(
+        json.dumps({TOPIC: at.topic, PARTITION: at.partition}, separators=(",", ":")),
+        None if offset is None else json.dumps({OFFSET: offset}, separators=(",", ":")),
+        metadata,
+    )
+
+
+def _topic_partition(partition: Mapping[str, object]) -> TopicPartition:
     topic = partition[TOPIC]
     if not (isinstance(topic, str) and _TOPIC_NAME.fullmatch(topic)):
         raise SinkOffsetError(f"{TOPIC} is not the name of a topic")
-    at = TopicPartition(topic, _number(partition[PARTITION], PARTITION, PARTITION_MAX))
-    if offset.offset_json is None:
-        raise SinkOffsetError("the position of a consumer group cannot be removed by a commit")
-    position = json.loads(offset.offset_json)
-    if position.keys() != {OFFSET}:
-        raise SinkOffsetError(f'the offset has to be {{"{OFFSET}": number}}')
-    return at, _number(position[OFFSET], OFFSET, OFFSET_MAX)
-
-
-def sink_offset(at: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
-    """A consumer group's position as an offset of its connector."""
-    return CommittedOffset(
-        json.dumps({TOPIC: at.topic, PARTITION: at.partition}, separators=(",", ":")),
-        json.dumps({OFFSET: offset}, separators=(",", ":")),
-        metadata,
-    )
+    return TopicPartition(topic, _number(partition[PARTITION], PARTITION, PARTITION_MAX))
 
 
 def _number(value: object, name: str, maximum: int) -> int:

@@ -1,0 +1,81 @@
+"""Requests that change a stopped connector's committed offsets (KIP-875)."""
+
+from dataclasses import replace
+
+from drover.errors import DroverError, FailedPreconditionError, InvalidArgumentError, Reason
+from drover.model.claims import TaskSet
+from drover.model.config import CONSUMER_GROUP_SETTING, TargetState
+from drover.model.offsets import OffsetsChange
+from drover_worker.core.config.offset_checks import as_sink_offsets
+from drover_worker.core.context import Context
+from drover_worker.core.events import ConfigValidated
+from drover_worker.core.instructions import AlterOffsets as AlterOffsetsInstruction
+from drover_worker.core.instructions import ValidateConfig
+from drover_worker.core.requests.messages import AlterOffsets
+from drover_worker.core.requests.pending import Pending, PendingRequests, Step
+
+
+class OffsetRequests:
+    """The leader asks the engine what the connector is, then has the offsets changed.
+
+    Tasks that still run somewhere do no harm: the coordinator takes their claims away with the
+    change, and refuses it if tasks were started anew meanwhile.
+    """
+
+    def __init__(self, context: Context, pending: PendingRequests) -> None:
+        self._context = context
+        self._pending = pending
+
+    def alter(self, pending: Pending, request: AlterOffsets) -> None:
+        """Make the next call that the request needs, or none while it has to wait."""
+        name = request.name
+        if not self._pending.leads(pending) or not self._pending.known(pending, name):
+            return
+        config = self._context.view.config(name) or {}
+        fault = self._not_stopped(name)
+        if fault is not None:
+            self._pending.fail(pending, fault)
+        elif not request.connector_type:
+            self._pending.begin(pending, Step.VALIDATING)
+            self._context.emit(ValidateConfig(pending.cause_id, config))
+        else:
+            self._pending.begin(pending, Step.ALTERING_OFFSETS)
+            entry = self._context.view.connectors[name]
+            change = OffsetsChange(
+                connector=name,
+                task_set=TaskSet(self._context.generation, entry.task_config_generation),
+                offsets=request.offsets,
+                consumer_group=config.get(CONSUMER_GROUP_SETTING, ""),
+                without_positions=request.connector_type == "source",
+            )
+            self._context.emit(
+                AlterOffsetsInstruction(pending.cause_id, self._context.member_id, config, change)
+            )
+
+    def validated(self, pending: Pending, request: AlterOffsets, event: ConfigValidated) -> None:
+        """The engine knows what the connector is; faults of its config do not matter here."""
+        if not event.connector_type:
+            why = event.violations[0].description if event.violations else "its class is not known"
+            text = f"the offsets of connector {request.name!r} cannot be changed: {why}"
+            self._pending.fail(pending, FailedPreconditionError(Reason.OFFSETS_REFUSED, text))
+            return
+        offsets = request.offsets
+        if event.connector_type == "sink" and offsets is not None:
+            offsets, violations = as_sink_offsets(offsets)
+            if violations:
+                self._pending.fail(pending, InvalidArgumentError.listing(violations))
+                return
+        pending.request = replace(request, offsets=offsets, connector_type=event.connector_type)
+        pending.step = Step.WAITING
+        self.alter(pending, pending.request)
+
+    def _not_stopped(self, name: str) -> DroverError | None:
+        view = self._context.view
+        state, task_count = view.connectors[name].target_state, len(view.tasks(name))
+        if state is TargetState.STOPPED and not task_count:
+            return None
+        text = (
+            f"connector {name!r} is not stopped ({state}, tasks: {task_count}): stop it first "
+            f"(drover connector stop {name}), change its offsets, then resume it"
+        )
+        return FailedPreconditionError(Reason.CONNECTOR_NOT_STOPPED, text)

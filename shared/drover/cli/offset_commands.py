@@ -1,0 +1,123 @@
+"""``drover connector offsets``: how far a connector has come, and to set it back.
+
+What ``-o json`` shows is what ``--file`` takes, and what Kafka Connect's REST API shows and takes.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.caller import call_worker
+from drover.cli.console import (
+    AddressOption,
+    CliError,
+    NameArgument,
+    Output,
+    OutputOption,
+    plain,
+    print_json,
+    print_table,
+    say,
+)
+from drover.cli.definitions import file_label, read_text
+
+
+def offsets(
+    name: NameArgument,
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Change those that a file of the form of `-o json` names, null removes one; - for "
+            "standard input. The connector has to be stopped.",
+            show_default=False,
+        ),
+    ] = "",
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Remove all. The connector has to be stopped.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Show a connector's committed offsets, or change those of a stopped one."""
+    if file and reset:
+        raise CliError("give --file or --reset, not both")
+    if file:
+        changes = parse_offsets(read_text(file), file_label(file))
+        message = call_worker(address, lambda c: c.alter_connector_offsets(name, changes))
+    elif reset:
+        if not yes:
+            typer.confirm(f"Remove all offsets of {plain(name)}?", abort=True, err=True)
+        message = call_worker(address, lambda c: c.reset_connector_offsets(name))
+    else:
+        _show(call_worker(address, lambda c: c.get_connector_offsets(name)), output)
+        return
+    if output is Output.JSON:
+        print_json({"name": name, "message": message})
+    else:
+        say(plain(f"{name}: {message}"))
+
+
+def parse_offsets(text: str, label: str) -> list[pb.ConnectorOffset]:
+    """Offsets in JSON or YAML: ``{"offsets": [{"partition": {…}, "offset": {…} or null}, …]}``.
+
+    Raises:
+        CliError: It is something else; the message has the file and the place.
+    """
+    try:
+        document = json.loads(text) if text.lstrip()[:1] == "{" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        raise CliError(f"{label}: {error}") from None
+    entries = document.get("offsets") if isinstance(document, dict) else None
+    if not isinstance(entries, list):
+        raise CliError(f'{label}: must be {{"offsets": [{{"partition": …, "offset": …}}, …]}}')
+    return [_parse_entry(entry, f"{label}: offsets[{at}]") for at, entry in enumerate(entries)]
+
+
+def _parse_entry(entry: Any, label: str) -> pb.ConnectorOffset:
+    if not isinstance(entry, dict) or entry.keys() != {"partition", "offset"}:
+        raise CliError(f'{label} must have "partition" and "offset" (null to remove it)')
+    try:
+        return pb.ConnectorOffset(
+            partition_json=_compact(entry["partition"]),
+            offset_json=None if entry["offset"] is None else _compact(entry["offset"]),
+        )
+    except (TypeError, ValueError) as error:
+        raise CliError(f"{label} is not JSON: {error}") from None
+
+
+def _show(found: Sequence[pb.ConnectorOffset], output: Output) -> None:
+    if output is Output.JSON:
+        print_json(
+            {
+                "offsets": [
+                    {
+                        "partition": json.loads(each.partition_json),
+                        "offset": json.loads(each.offset_json),
+                    }
+                    for each in found
+                ]
+            }
+        )
+        return
+    rows = [(_readable(each.partition_json), _readable(each.offset_json)) for each in found]
+    print_table(("PARTITION", "OFFSET"), rows, empty="none yet")
+
+
+def _readable(text: str) -> str:
+    """``kafka_topic=t kafka_partition=0`` for the JSON of an object."""
+    return " ".join(
+        f"{key}={value if isinstance(value, str) else _compact(value)}"
+        for key, value in json.loads(text).items()
+    )
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -1,0 +1,40 @@
+"""Checks of offsets that operators write for the connectors here."""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from drover.connector import OffsetChange
+
+
+def refuse_misshapen(
+    changes: Iterable[OffsetChange], *, partition: Mapping[str, type], counts: Collection[str]
+) -> None:
+    """Refuse changes whose tasks would not know where to go on.
+
+    Args:
+        changes: As ``Connector.alter_offsets`` has them.
+        partition: The keys of a partition and the types of their values.
+        counts: What an offset has to have at least, as whole numbers from 0.
+
+    Raises:
+        ValueError: Every fault.
+    """
+    faults = []
+    for place, offset in changes:
+        if place.keys() != partition.keys() or not all(
+            type(place[name]) is kind for name, kind in partition.items()
+        ):
+            wanted = ", ".join(f'"{name}": {kind.__name__}' for name, kind in partition.items())
+            faults.append(f"the partition {place} has to be {{{wanted}}}")
+        if offset is not None:
+            faults += (
+                f"{name} of {place} has to be a whole number from 0, not {offset.get(name)!r}"
+                for name in counts
+                if not _is_count(offset.get(name))
+            )
+    if faults:
+        raise ValueError("; ".join(faults))
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

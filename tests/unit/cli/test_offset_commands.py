@@ -1,0 +1,140 @@
+"""``drover connector offsets`` and ``patch``."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.errors import FailedPreconditionError, Reason
+from tests.support.fake_cluster import FakeCluster, Run
+
+FOUND = pb.GetConnectorOffsetsResponse(
+    offsets=[
+        pb.ConnectorOffset(partition_json='{"filename":"/ä"}', offset_json='{"position":7}'),
+        pb.ConnectorOffset(
+            partition_json='{"kafka_topic":"t","kafka_partition":0}',
+            offset_json='{"kafka_offset":42}',
+        ),
+    ]
+)
+
+
+@pytest.fixture(autouse=True)
+def answers(cluster: FakeCluster) -> None:
+    cluster.answers["GetConnectorOffsets"] = FOUND
+    cluster.answers["AlterConnectorOffsets"] = pb.AlterConnectorOffsetsResponse(message="2 changed")
+    cluster.answers["ResetConnectorOffsets"] = pb.ResetConnectorOffsetsResponse(message="all gone")
+    cluster.answers["PatchConnectorConfig"] = pb.PatchConnectorConfigResponse(
+        connector=pb.Connector(name="c", revision=12, config={"topic": "b"})
+    )
+
+
+def test_offsets_are_shown_as_a_table_and_as_kafka_connect_shows_them(drover: Run) -> None:
+    code, out, _ = drover("connector", "offsets", "c")
+    assert code == 0
+    assert [line.split() for line in out.splitlines()] == [
+        ["PARTITION", "OFFSET"],
+        ["filename=/ä", "position=7"],
+        ["kafka_topic=t", "kafka_partition=0", "kafka_offset=42"],
+    ]
+    _, out, _ = drover("connector", "offsets", "c", "-o", "json")
+    assert json.loads(out)["offsets"][0] == {
+        "partition": {"filename": "/ä"},
+        "offset": {"position": 7},
+    }
+
+
+def test_a_file_of_what_was_shown_changes_offsets(
+    cluster: FakeCluster, drover: Run, tmp_path: Path
+) -> None:
+    _, shown, _ = drover("connector", "offsets", "c", "-o", "json")
+    file = tmp_path / "offsets.json"
+    file.write_text(shown)
+    code, out, _ = drover("connector", "offsets", "c", "-f", str(file))
+    assert (code, out) == (0, "c: 2 changed\n")
+    assert cluster.requests[-1] == pb.AlterConnectorOffsetsRequest(name="c", offsets=FOUND.offsets)
+
+
+def test_offsets_come_from_yaml_on_standard_input_too(
+    cluster: FakeCluster, drover: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "offsets:\n- partition: {filename: /a}\n  offset: null\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    code, out, _ = drover("connector", "offsets", "c", "-f", "-", "-o", "json")
+    assert (code, json.loads(out)) == (0, {"name": "c", "message": "2 changed"})
+    assert cluster.requests[-1] == pb.AlterConnectorOffsetsRequest(
+        name="c", offsets=[pb.ConnectorOffset(partition_json='{"filename":"/a"}')]
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", '"offsets"'),
+        ("{", "offsets.json"),
+        ("[1]", '"offsets"'),
+        ('{"offsets": 1}', '"offsets"'),
+        ('{"offsets": [1]}', "offsets[0]"),
+        ('{"offsets": [{"partition": {}}]}', '"offset"'),
+        ('{"offsets": [{"partition": {}, "offset": {}, "more": 1}]}', "offsets[0]"),
+        ("offsets: [{partition: {day: 2026-01-01}, offset: {}}]", "offsets[0] is not JSON"),
+        ('{"offsets": [{"partition": {}, "offset": {"a": NaN}}]}', "offsets[0] is not JSON"),
+    ],
+)
+def test_what_is_no_file_of_offsets_is_told_and_sent_nowhere(
+    cluster: FakeCluster, drover: Run, tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_text(text)
+    code, _, err = drover("connector", "offsets", "c", "-f", str(file))
+    assert code != 0
+    assert told in err
+    assert not cluster.requests
+
+
+def test_a_reset_asks_first(
+    cluster: FakeCluster, drover: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    assert drover("connector", "offsets", "c", "--reset")[0] != 0
+    assert not cluster.requests
+    code, out, _ = drover("connector", "offsets", "c", "--reset", "--yes")
+    assert (code, out) == (0, "c: all gone\n")
+    assert cluster.requests == [pb.ResetConnectorOffsetsRequest(name="c")]
+
+
+def test_a_reset_and_a_file_contradict_each_other(cluster: FakeCluster, drover: Run) -> None:
+    code, _, err = drover("connector", "offsets", "c", "--reset", "-f", "x")
+    assert code != 0
+    assert "not both" in err
+    assert not cluster.requests
+
+
+def test_what_prevents_a_change_is_told(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["ResetConnectorOffsets"] = FailedPreconditionError(
+        Reason.CONNECTOR_NOT_STOPPED, "connector 'c' is not stopped: stop it first"
+    )
+    code, _, err = drover("connector", "offsets", "c", "--reset", "-y")
+    assert code != 0
+    assert "stop it first" in err
+
+
+def test_patch_sends_what_to_write_and_what_to_remove(cluster: FakeCluster, drover: Run) -> None:
+    code, out, _ = drover(
+        "connector", "patch", "c", "topic=b", "query=a=b", "--remove", "old", "-r", "older"
+    )
+    assert (code, out) == (0, "patched c: its config is version 12 now\n")
+    (request,) = cluster.requests
+    assert dict(request.set) == {"topic": "b", "query": "a=b"}
+    assert list(request.remove) == ["old", "older"]
+    assert request.request_id
+
+
+@pytest.mark.parametrize("arguments", [["topic"], ["=b"], ["topic=a", "topic=b"]])
+def test_patch_takes_each_setting_once_with_its_value(
+    cluster: FakeCluster, drover: Run, arguments: list[str]
+) -> None:
+    assert drover("connector", "patch", "c", *arguments)[0] != 0
+    assert not cluster.requests
