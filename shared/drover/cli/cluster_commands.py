@@ -22,8 +22,8 @@ from drover.cli.console import (
     CliError,
     Output,
     OutputOption,
-    print_json,
-    print_json_line,
+    print_document,
+    print_event,
     print_table,
     run_call,
     say,
@@ -104,23 +104,23 @@ def up(
 
     def tell() -> None:
         address = supervisor.addresses("worker")[0]
-        if output is Output.JSON:
-            print_json_line({"process": "cluster", "event": "up", "address": address})
+        if output is not Output.TABLE:
+            print_event({"process": "cluster", "event": "up", "address": address}, output)
             return
         where = f" on {options.storage_url}" if options.storage_url else ""
         say(f"the cluster is up{where}; logs are in {directory / 'logs'}; Ctrl-C stops it")
         say(f"try: drover cluster info, or grpcurl -plaintext {address} list")
 
     asyncio.run(run_until_signal(supervisor, tell))
-    if output is Output.JSON:
-        print_json_line({"process": "cluster", "event": "down"})
+    if output is not Output.TABLE:
+        print_event({"process": "cluster", "event": "down"}, output)
     else:
         say("the cluster is down" + ("; its topics stay in Kafka" if options.storage_url else ""))
 
 
 def _tell_event(output: Output, name: str, text: str) -> None:
-    if output is Output.JSON:
-        print_json_line({"process": name, "event": text})
+    if output is not Output.TABLE:
+        print_event({"process": name, "event": text}, output)
     else:
         say(f"{name:<13} {text}")
 
@@ -143,8 +143,8 @@ def down(
         if not keep_data:
             _remove(path)
             removed.append(str(path))
-    if output is Output.JSON:
-        print_json({"stopped": stopped, "removed": removed})
+    if output is not Output.TABLE:
+        print_document({"stopped": stopped, "removed": removed}, output)
         return
     for name in stopped:
         say(f"stopped the cluster in {name}")
@@ -184,8 +184,8 @@ def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> No
         lambda channel: ConnectClient(channel).get_cluster_info(),
         server="worker",
     )
-    if output is Output.JSON:
-        print_json(_info_document(answer))
+    if output is not Output.TABLE:
+        print_document(_info_document(answer), output)
         return
     for label, value in (
         ("version", answer.version),

@@ -11,7 +11,7 @@ from drover.cli.console import (
     AddressOption,
     Output,
     OutputOption,
-    print_json,
+    print_document,
     print_table,
     run_call,
     say,
@@ -42,13 +42,14 @@ def validate(
         lambda c: ConnectClient(c).validate_config(settings),
         server="worker",
     )
-    if output is Output.JSON:
-        print_json(
+    if output is not Output.TABLE:
+        print_document(
             {
                 "error_count": answer.error_count,
                 "violations": _fields(answer.violations),
                 "warnings": _fields(answer.warnings),
-            }
+            },
+            output,
         )
     else:
         for title, found in (("FAULT", answer.violations), ("WARNING", answer.warnings)):

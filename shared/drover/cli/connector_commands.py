@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Annotated, Any
 
@@ -10,25 +11,28 @@ import typer
 from google.protobuf.json_format import MessageToDict
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.apply_command import apply
 from drover.cli.caller import call_worker
 from drover.cli.console import (
+    EXIT_REFUSED,
     AddressOption,
     CliError,
-    NameArgument,
     Output,
     OutputOption,
     call,
     plain,
-    print_json,
-    print_json_line,
+    print_document,
+    print_event,
+    print_refusal,
     print_table,
     print_tables,
     say,
     worker_addresses,
 )
-from drover.cli.definitions import Definition, DefinitionError, read_definition
+from drover.cli.definitions import Definition, DefinitionError, initial_state, read_definition
 from drover.cli.failure_views import failure_notes, failure_rows
 from drover.cli.history_commands import history, rollback
+from drover.cli.names import NameArgument, NamesArgument
 from drover.cli.offset_commands import offsets
 from drover.cli.preview_view import preview_tables
 from drover.cli.views import (
@@ -46,8 +50,7 @@ from drover.cli.views import (
 from drover.client import ConnectClient
 from drover.clock import SystemClock
 from drover.codec.connect import decode_connector_type
-from drover.errors import UnavailableError
-from drover.model.config import TargetState
+from drover.errors import DroverError, UnavailableError
 
 commands = typer.Typer(no_args_is_help=True, help="Connectors: create, change, watch, delete.")
 
@@ -62,17 +65,27 @@ FileOption = Annotated[
 
 
 @commands.command("list")
-def list_connectors(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
+def list_connectors(
+    follow: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on with what changes; Ctrl-C ends it.")
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
     """List the connectors with their states."""
+    if follow:
+        watch("", address, output)
+        return
     entries = call_worker(
         address, lambda c: c.list_connectors(include_config=True, include_status=True)
     )
-    if output is Output.JSON:
-        print_json(
+    if output is not Output.TABLE:
+        print_document(
             [
                 connector_document(entry.connector) | {"status": status_document(entry.status)}
                 for entry in entries
-            ]
+            ],
+            output,
         )
         return
     rows = [
@@ -102,32 +115,15 @@ def create(
 ) -> None:
     """Create a connector; refused when it exists."""
     definition = _named(file)
-    state = _initial_state(definition, file)
+    state = initial_state(definition)
     made = call_worker(
         address,
         lambda c: c.create_connector(definition.name, definition.config, initial_state=state),
     )
-    if output is Output.JSON:
-        print_json(connector_document(made))
+    if output is not Output.TABLE:
+        print_document(connector_document(made), output)
     else:
         say(f"created {plain(made.name)}")
-
-
-@commands.command()
-def apply(
-    file: FileOption, address: AddressOption = "", output: OutputOption = Output.TABLE
-) -> None:
-    """Create a connector or replace its config."""
-    definition = _named(file)
-    if definition.initial_state:
-        raise DefinitionError(f'{file}: "initial_state" is for `drover connector create` only')
-    answer = call_worker(
-        address, lambda c: c.put_connector_config(definition.name, definition.config)
-    )
-    if output is Output.JSON:
-        print_json(connector_document(answer.connector) | {"created": answer.created})
-    else:
-        say(f"{'created' if answer.created else 'updated'} {plain(answer.connector.name)}")
 
 
 @commands.command()
@@ -152,46 +148,42 @@ def patch(
     patched = call_worker(
         address, lambda c: c.patch_connector_config(name, settings=wanted, remove=remove or ())
     )
-    if output is Output.JSON:
-        print_json(connector_document(patched))
+    if output is not Output.TABLE:
+        print_document(connector_document(patched), output)
     else:
         say(plain(f"patched {patched.name}: its config is version {patched.revision} now"))
 
 
 @commands.command()
 def delete(
-    name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+    names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Remove a connector; its committed offsets stay."""
-    call_worker(address, lambda c: c.delete_connector(name))
-    _done(name, "deleted", output)
+    """Remove connectors; their committed offsets stay."""
+    _for_each(names, address, lambda c, name: c.delete_connector(name), "deleted", output)
 
 
 @commands.command()
 def pause(
-    name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+    names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Keep a connector's tasks assigned but idle."""
-    call_worker(address, lambda c: c.pause_connector(name))
-    _done(name, "paused", output)
+    """Keep connectors' tasks assigned but idle."""
+    _for_each(names, address, lambda c, name: c.pause_connector(name), "paused", output)
 
 
 @commands.command()
 def resume(
-    name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+    names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
     """End a pause or a stop."""
-    call_worker(address, lambda c: c.resume_connector(name))
-    _done(name, "resumed", output)
+    _for_each(names, address, lambda c, name: c.resume_connector(name), "resumed", output)
 
 
 @commands.command()
 def stop(
-    name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+    names: NamesArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Remove a connector's tasks; its config and offsets stay."""
-    call_worker(address, lambda c: c.stop_connector(name))
-    _done(name, "stopped", output)
+    """Remove connectors' tasks; their configs and offsets stay."""
+    _for_each(names, address, lambda c, name: c.stop_connector(name), "stopped", output)
 
 
 @commands.command()
@@ -218,15 +210,33 @@ def restart(
     )
     if planned.name:
         _print_status(planned, output)
-    else:
-        _done(name, "restarted", output)
+        return
+    status = call_worker(address, lambda c: c.get_connector_status(name))
+    failed = [each.task for each in status.tasks if each.state == pb.RUN_STATE_FAILED]
+    if output is not Output.TABLE:
+        document = {"name": name, "result": "restarted", "failed_tasks": failed}
+        print_document(document, output)
+        return
+    say(plain(f"restarted the connector object of {name}, not its tasks"))
+    if failed:
+        which = f"task {failed[0]} is" if len(failed) == 1 else f"{len(failed)} tasks are"
+        command = f"drover connector restart {name} --include-tasks --only-failed"
+        say(plain(f"{which} FAILED still: {command}"))
 
 
 @commands.command()
 def status(
-    name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
+    name: NameArgument,
+    follow: Annotated[
+        bool, typer.Option("--watch", "-w", help="Go on with what changes; Ctrl-C ends it.")
+    ] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
 ) -> None:
     """Show what a connector and its tasks are doing."""
+    if follow:
+        watch(name, address, output)
+        return
     _print_status(call_worker(address, lambda c: c.get_connector_status(name)), output)
 
 
@@ -243,8 +253,8 @@ def preview(
     if definition.name:
         config.setdefault("name", definition.name)
     found = call_worker(address, lambda c: c.preview_connector(config, row_count=rows))
-    if output is Output.JSON:
-        print_json(MessageToDict(found, preserving_proto_field_name=True))
+    if output is not Output.TABLE:
+        print_document(MessageToDict(found, preserving_proto_field_name=True), output)
         return
     print_tables(preview_tables(found))
     for note in found.notes:
@@ -259,8 +269,8 @@ def describe(
 ) -> None:
     """Show what became of the records of each task since it was started, and the sums."""
     found = call_worker(address, lambda c: c.get_connector_status(name))
-    if output is Output.JSON:
-        print_json(status_document(found))
+    if output is not Output.TABLE:
+        print_document(status_document(found), output)
         return
     kind = decode_connector_type(found.type) or "unknown type"
     say(plain(f"{found.name}: {kind}, {run_state(found.connector.state)}"))
@@ -290,8 +300,8 @@ def topics(
         _done(name, "forgot the topics of", output)
         return
     names = call_worker(address, lambda c: c.get_connector_topics(name))
-    if output is Output.JSON:
-        print_json({"name": name, "topics": names})
+    if output is not Output.TABLE:
+        print_document({"name": name, "topics": names}, output)
     else:
         print_table(("TOPIC",), [(topic,) for topic in names], empty="none yet")
 
@@ -310,8 +320,8 @@ def watch(
             async for event in events:
                 if not event.HasField("status"):
                     continue
-                if output is Output.JSON:
-                    print_json_line(status_document(event.status) | {"removed": event.removed})
+                if output is not Output.TABLE:
+                    print_event(status_document(event.status) | {"removed": event.removed}, output)
                 else:
                     _print_changes(event, shown)
 
@@ -359,29 +369,51 @@ def _named(file: str) -> Definition:
     return definition
 
 
-def _initial_state(definition: Definition, file: str) -> TargetState | None:
-    if not definition.initial_state:
-        return None
-    try:
-        return TargetState(definition.initial_state.upper())
-    except ValueError:
-        raise DefinitionError(
-            f'{file}: "initial_state" is {definition.initial_state!r}; it must be one of '
-            + ", ".join(TargetState)
-        ) from None
+def _for_each(
+    names: Sequence[str],
+    address: str,
+    work: Callable[[ConnectClient, str], Awaitable[object]],
+    what: str,
+    output: Output,
+) -> None:
+    """Do something to each connector; one that it fails for does not keep it from the others."""
+    done: list[str] = []
+    failed: dict[str, DroverError] = {}
+
+    async def each(client: ConnectClient) -> None:
+        for name in dict.fromkeys(names):
+            try:
+                await work(client, name)
+            except DroverError as error:
+                failed[name] = error
+            else:
+                done.append(name)
+
+    call_worker(address, each)
+    if len(names) == 1 and failed:
+        raise failed[names[0]]
+    if output is Output.TABLE or len(names) == 1:
+        for name in done:
+            _done(name, what, output)
+    else:
+        print_document([{"name": name, "result": what} for name in done], output)
+    for name, error in failed.items():
+        print_refusal(error, about=name)
+    if failed:
+        raise typer.Exit(EXIT_REFUSED)
 
 
 def _done(name: str, what: str, output: Output) -> None:
-    if output is Output.JSON:
-        print_json({"name": name, "result": what})
+    if output is not Output.TABLE:
+        print_document({"name": name, "result": what}, output)
     else:
         say(plain(f"{what} {name}"))
 
 
 def _print_connector(connector: pb.Connector, output: Output) -> None:
     document: dict[str, Any] = connector_document(connector)
-    if output is Output.JSON:
-        print_json(document)
+    if output is not Output.TABLE:
+        print_document(document, output)
         return
     say(
         plain(
@@ -394,8 +426,8 @@ def _print_connector(connector: pb.Connector, output: Output) -> None:
 
 
 def _print_status(status_: pb.ConnectorStatus, output: Output) -> None:
-    if output is Output.JSON:
-        print_json(status_document(status_))
+    if output is not Output.TABLE:
+        print_document(status_document(status_), output)
         return
     print_table(*status_table(status_))
     for note in failure_notes(status_, now_ms=SystemClock().now_ms()):
@@ -407,6 +439,7 @@ def _print_status(status_: pb.ConnectorStatus, output: Output) -> None:
         say(plain(f"\nthe connector failed:\n{status_.connector.trace}"))
 
 
+commands.command()(apply)
 commands.command()(offsets)
 commands.command()(history)
 commands.command()(rollback)

@@ -5,12 +5,14 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
 import grpc
 import grpc.aio
 import typer
+import yaml
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +23,8 @@ from drover.errors import DroverError, InvalidArgumentError
 
 DEFAULT_WORKER_ADDRESS = "127.0.0.1:7411"
 DEFAULT_COORDINATOR_ADDRESS = "127.0.0.1:7401"
+#: Names workers where no option does.
+ADDRESS_VARIABLE = "DROVER_ADDRESS"
 CONNECT_TIMEOUT_S = 5.0
 #: For calls that may have to wait for a rebalance.
 CALL_TIMEOUT_S = 60.0
@@ -37,6 +41,7 @@ class Output(StrEnum):
 
     TABLE = "table"
     JSON = "json"
+    YAML = "yaml"
 
 
 class CliError(Exception):
@@ -47,37 +52,55 @@ class CliError(Exception):
         self.exit_code = exit_code
 
 
+#: How the present command prints, for errors that end it.
+_present_output = ContextVar("present_output", default=Output.TABLE)
+
+
+def note_output(output: Output) -> Output:
+    """Remember how the present command prints."""
+    _present_output.set(output)
+    return output
+
+
 OutputOption = Annotated[
-    Output, typer.Option("--output", "-o", help="A table for people or one JSON document.")
+    Output,
+    typer.Option(
+        "--output",
+        "-o",
+        help="A table for people, or a document for machines; errors too.",
+        callback=note_output,
+    ),
 ]
 AddressOption = Annotated[
     str,
     typer.Option(
         "--address",
         "-a",
-        envvar="DROVER_ADDRESS",
+        envvar=ADDRESS_VARIABLE,
         show_default=False,
-        help="host:port of any worker; by default the cluster of `make up` here, else "
-        f"{DEFAULT_WORKER_ADDRESS}.",
+        help="host:port of a worker, or of several with commas: the first that answers; by "
+        f"default the cluster of `drover up` here, else {DEFAULT_WORKER_ADDRESS}.",
     ),
 ]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The connector's name.")]
 
 
 def worker_addresses(given: str) -> list[str]:
-    """Where to look for a worker: as given, else the cluster that runs here, else the default."""
-    if given:
-        return [_checked(given)]
-    state = read_state(DEFAULT_DIRECTORY)
-    return (state.addresses("worker") if state else []) or [DEFAULT_WORKER_ADDRESS]
+    """Where to look for a worker: as given, with commas between, else the cluster that runs here,
+    else the default.
+    """
+    return _addresses(given, "worker", DEFAULT_WORKER_ADDRESS)
 
 
 def coordinator_addresses(given: str) -> list[str]:
-    """Where to look for coordinators, with commas between; see ``worker_addresses``."""
+    """Where to look for coordinators; see ``worker_addresses``."""
+    return _addresses(given, "coordinator", DEFAULT_COORDINATOR_ADDRESS)
+
+
+def _addresses(given: str, process: str, default: str) -> list[str]:
     if given:
         return [_checked(address.strip()) for address in given.split(",")]
     state = read_state(DEFAULT_DIRECTORY)
-    return (state.addresses("coordinator") if state else []) or [DEFAULT_COORDINATOR_ADDRESS]
+    return (state.addresses(process) if state else []) or [default]
 
 
 def _checked(address: str) -> str:
@@ -149,14 +172,24 @@ async def _connects(candidate: grpc.aio.Channel) -> bool:
     return state is grpc.ChannelConnectivity.READY
 
 
-def print_json(document: Any) -> None:
-    """One JSON document on stdout."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+def print_document(document: Any, output: Output) -> None:
+    """One document for machines on stdout."""
+    if output is Output.YAML:
+        print(_yaml(document), end="")
+    else:
+        print(json.dumps(document, indent=2, ensure_ascii=False))
 
 
-def print_json_line(document: Any) -> None:
-    """One JSON object in one line on stdout, at once."""
-    print(json.dumps(document, ensure_ascii=False, separators=(",", ":")), flush=True)
+def print_event(document: Any, output: Output) -> None:
+    """One of a stream of documents on stdout, at once: a line of JSON, or a document of YAML."""
+    if output is Output.YAML:
+        print(f"---\n{_yaml(document)}", end="", flush=True)
+    else:
+        print(json.dumps(document, ensure_ascii=False, separators=(",", ":")), flush=True)
+
+
+def _yaml(document: Any) -> str:
+    return str(yaml.safe_dump(document, allow_unicode=True, sort_keys=False))
 
 
 def print_table(
@@ -189,9 +222,13 @@ def say(text: str) -> None:
     print(text)
 
 
-def complain(text: str) -> None:
-    """One line on stderr."""
-    print(f"drover: {text}", file=sys.stderr)
+def complain(text: str, **details: Any) -> None:
+    """One line on stderr; for machines a document with ``details``."""
+    if _present_output.get() is Output.TABLE:
+        print(f"drover: {text}", file=sys.stderr)
+    else:
+        document = {"error": {"message": text, **details}}
+        print(json.dumps(document, ensure_ascii=False), file=sys.stderr)
 
 
 def plain(text: str) -> str:
@@ -199,13 +236,29 @@ def plain(text: str) -> str:
     return "".join(char if char.isprintable() or char in "\n\t" else "\ufffd" for char in text)
 
 
-def print_refusal(error: DroverError) -> None:
-    """Why the server refused: one line, then every violation, on stderr."""
-    complain(plain(f"{error.message or error.code} ({error.reason})"))
-    if isinstance(error, InvalidArgumentError) and error.violations:
+def print_refusal(error: DroverError, *, about: str = "") -> None:
+    """Why the server refused, on stderr: one line, then every violation.
+
+    ``about`` says what it was about, where that is not the only thing that was asked.
+    """
+    violations = error.violations if isinstance(error, InvalidArgumentError) else ()
+    message = plain(error.message or error.code)
+    if _present_output.get() is not Output.TABLE:
+        complain(
+            message,
+            code=error.code,
+            reason=str(error.reason),
+            **({"about": about} if about else {}),
+            violations=[{"field": v.field, "description": v.description} for v in violations],
+        )
+        return
+    complain(
+        f"{plain(about)}: {message} ({error.reason})" if about else f"{message} ({error.reason})"
+    )
+    if violations:
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("SETTING", overflow="fold")
         table.add_column("FAULT", overflow="fold")
-        for violation in error.violations:
+        for violation in violations:
             table.add_row(Text(plain(violation.field)), Text(plain(violation.description)))
         Console(stderr=True).print(table)

@@ -6,15 +6,19 @@ holds its name. Values are strings; numbers and booleans are taken as they are w
 
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
 
+from drover.model.config import TargetState
+
 MAX_BYTES = 8 * 1024 * 1024
 _ENVELOPE_KEYS = {"name", "config", "initial_state"}
 _NULL_TAG = "tag:yaml.org,2002:null"
+_YAML = {".yaml", ".yml"}
+_SUFFIXES = {".json", *_YAML}
 _BOOL_WORDS = {"true", "false"}
 
 #: A parsed file before its meaning is looked at; scalars are strings, None is null.
@@ -27,11 +31,15 @@ class DefinitionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A connector as a file defines it; ``name`` is empty when the file does not give one."""
+    """A connector as a file defines it; ``name`` is empty when the file does not give one.
+
+    ``place`` is the file, and which document of it if there are several.
+    """
 
     name: str
     config: Mapping[str, str]
     initial_state: str = ""
+    place: str = field(default="", compare=False)
 
 
 def read_definition(file: str) -> Definition:
@@ -43,19 +51,85 @@ def read_definition(file: str) -> Definition:
     return parse_definition(read_text(file), file_label(file))
 
 
+def read_definitions(paths: Sequence[str]) -> list[Definition]:
+    """Read the definitions of files, of folders (their files in order of names, not those of
+    folders in them), and of standard input for "-"; a YAML file may have several documents.
+
+    Raises:
+        DefinitionError: one cannot be read, is malformed, has no name, or has that of another one;
+            or there is none.
+    """
+    found: dict[str, Definition] = {}
+    for file in [each for path in paths for each in _files_of(path)]:
+        for definition in parse_definitions(read_text(file), file_label(file)):
+            if not definition.name:
+                raise DefinitionError(f"{definition.place}: the connector has no name")
+            other = found.setdefault(definition.name, definition)
+            if other is not definition:
+                text = f"{definition.place}: {definition.name} is defined in {other.place} already"
+                raise DefinitionError(text)
+    if not found:
+        raise DefinitionError(f"no definitions in {', '.join(paths)}")
+    return list(found.values())
+
+
+def parse_definitions(text: str, label: str) -> list[Definition]:
+    """As ``parse_definition``, for text that may hold several YAML documents, or none."""
+    documents = _documents(text, label)
+    places = [f"{label}, document {number}" for number in range(1, len(documents) + 1)]
+    if len(documents) == 1:
+        places = [label]
+    return [
+        replace(_definition(document, place), place=place)
+        for document, place in zip(documents, places, strict=True)
+        if document is not None or len(documents) == 1
+    ]
+
+
 def parse_definition(text: str, label: str) -> Definition:
     """Read a definition from text; ``label`` names where it came from, and its suffix the format.
 
     Raises:
         DefinitionError: it is malformed or is no definition.
     """
+    documents = _documents(text, label)
+    if len(documents) > 1:
+        raise DefinitionError(f"{label} holds {len(documents)} documents; only apply takes several")
+    return replace(_definition(documents[0], label), place=label)
+
+
+def _documents(text: str, label: str) -> list[_Value]:
+    """The documents of a file, at least one; None is an empty one."""
     suffix = Path(label).suffix.lower()
-    is_json = suffix == ".json" or (suffix not in {".yaml", ".yml"} and text.lstrip()[:1] in "{[")
+    is_json = suffix == ".json" or (suffix not in _YAML and text.lstrip()[:1] in "{[")
     try:
-        value = _parse_json(text, label) if is_json else _parse_yaml(text, label)
+        return [_parse_json(text, label)] if is_json else _parse_yaml(text, label) or [None]
     except RecursionError:
         raise DefinitionError(f"{label}: nested too deeply") from None
-    return _definition(value, label)
+
+
+def _files_of(path: str) -> list[str]:
+    if path == "-" or not Path(path).is_dir():
+        return [path]
+    files = sorted(Path(path).iterdir())
+    return [str(file) for file in files if file.suffix.lower() in _SUFFIXES and file.is_file()]
+
+
+def initial_state(definition: Definition) -> TargetState | None:
+    """The state that a new connector is to have; None where the file does not say.
+
+    Raises:
+        DefinitionError: there is no such state.
+    """
+    if not definition.initial_state:
+        return None
+    try:
+        return TargetState(definition.initial_state.upper())
+    except ValueError:
+        raise DefinitionError(
+            f'{definition.place}: "initial_state" is {definition.initial_state!r}; it must be one '
+            f"of {', '.join(TargetState)}"
+        ) from None
 
 
 def file_label(file: str) -> str:
@@ -162,9 +236,9 @@ def _parse_json(text: str, label: str) -> _Value:
     return value
 
 
-def _parse_yaml(text: str, label: str) -> _Value:
+def _parse_yaml(text: str, label: str) -> list[_Value]:
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        nodes = list(yaml.compose_all(text, Loader=yaml.SafeLoader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
@@ -172,7 +246,7 @@ def _parse_yaml(text: str, label: str) -> _Value:
     except yaml.YAMLError as error:
         first = str(error).splitlines()[0]
         raise DefinitionError(f"{label}: not YAML: {first}") from error
-    return None if node is None else _from_node(node, label)
+    return [None if node is None else _from_node(node, label) for node in nodes]
 
 
 def _from_node(node: yaml.Node, label: str) -> _Value:

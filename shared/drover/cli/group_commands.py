@@ -12,7 +12,7 @@ from drover.cli.console import (
     OutputOption,
     coordinator_addresses,
     plain,
-    print_json,
+    print_document,
     print_table,
     run_coordinator_call,
     say,
@@ -68,8 +68,8 @@ def list_groups(
         coordinator_addresses(address),
         lambda c: c.list_groups(states=state or (), protocol_types=protocol_type or ()),
     )
-    if output is Output.JSON:
-        print_json(
+    if output is not Output.TABLE:
+        print_document(
             [
                 {
                     "group_id": group.group_id,
@@ -79,7 +79,8 @@ def list_groups(
                     "generation": group.generation,
                 }
                 for group in groups
-            ]
+            ],
+            output,
         )
         return
     rows = [
@@ -104,8 +105,8 @@ def offsets(
         return found
 
     found = run_coordinator_call(coordinator_addresses(address), fetch)
-    if output is Output.JSON:
-        print_json(
+    if output is not Output.TABLE:
+        print_document(
             [
                 {
                     "topic": offset.topic,
@@ -117,7 +118,8 @@ def offsets(
                     "expire_time_ms": offset.expire_time_ms,
                 }
                 for offset in found
-            ]
+            ],
+            output,
         )
         return
     rows = [
@@ -135,8 +137,8 @@ def delete(
 ) -> None:
     """Remove a group without members, and its committed offsets."""
     run_coordinator_call(coordinator_addresses(address), lambda c: c.delete_group(group_id))
-    if output is Output.JSON:
-        print_json({"group_id": group_id, "result": "deleted"})
+    if output is not Output.TABLE:
+        print_document({"group_id": group_id, "result": "deleted"}, output)
     else:
         say(plain(f"deleted {group_id}"))
 
@@ -156,8 +158,8 @@ def describe(
         return found, await client.find_coordinator(group_id)
 
     group, coordinator = run_coordinator_call(coordinator_addresses(address), ask)
-    if output is Output.JSON:
-        print_json({**_document(group), "coordinator": coordinator})
+    if output is not Output.TABLE:
+        print_document({**_document(group), "coordinator": coordinator}, output)
         return
     since = _moment(group.state_change_time_ms)
     say(f"{group.group_id}: {group.state.value} since {since}")

@@ -11,15 +11,15 @@ from drover.cli.caller import call_worker
 from drover.cli.console import (
     AddressOption,
     CliError,
-    NameArgument,
     Output,
     OutputOption,
     complain,
     plain,
-    print_json,
+    print_document,
     print_table,
     say,
 )
+from drover.cli.names import NameArgument
 from drover.cli.views import connector_document, target_state
 
 
@@ -28,8 +28,8 @@ def history(
 ) -> None:
     """Show what was done to a connector, when and by whom, the newest first."""
     changes = call_worker(address, lambda c: c.get_connector_history(name))
-    if output is Output.JSON:
-        print_json([_document(change) for change in changes])
+    if output is not Output.TABLE:
+        print_document([_document(change) for change in changes], output)
         return
     rows = [
         (str(change.revision), _when(change), change.author or "unknown", _what(change))
@@ -54,8 +54,8 @@ def rollback(
     if not yes:
         _confirm(name, version, call_worker(address, lambda c: c.get_connector_history(name)))
     answer = call_worker(address, lambda c: c.rollback_connector(name, version))
-    if output is Output.JSON:
-        print_json(connector_document(answer.connector) | {"created": answer.created})
+    if output is not Output.TABLE:
+        print_document(connector_document(answer.connector) | {"created": answer.created}, output)
     else:
         what = "created anew" if answer.created else "rolled back"
         say(

@@ -12,7 +12,7 @@ from drover.cli.console import (
     Output,
     OutputOption,
     plain,
-    print_json,
+    print_document,
     print_table,
     say,
 )
@@ -24,9 +24,10 @@ commands = typer.Typer(no_args_is_help=True, help="Loggers: how much workers log
 def list_loggers(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
     """List the loggers of a worker with their levels."""
     loggers = call_worker(address, lambda c: c.list_loggers())
-    if output is Output.JSON:
-        print_json(
-            [{"name": each.name, "level": each.level, "set": _set_time(each)} for each in loggers]
+    if output is not Output.TABLE:
+        print_document(
+            [{"name": each.name, "level": each.level, "set": _set_time(each)} for each in loggers],
+            output,
         )
         return
     rows = [(each.name, each.level, _set_time(each) or "") for each in loggers]
@@ -47,8 +48,8 @@ def set_level(
 ) -> None:
     """Set the level of a logger and of those below it, until the worker ends."""
     names = call_worker(address, lambda c: c.set_logger_level(name, level, cluster_scope=cluster))
-    if output is Output.JSON:
-        print_json({"name": name, "cluster": cluster, "changed": names})
+    if output is not Output.TABLE:
+        print_document({"name": name, "cluster": cluster, "changed": names}, output)
     elif cluster:
         say(plain(f"{name} is being set to {level.upper()} on every worker"))
     else:

@@ -3,11 +3,13 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
 from drover import __version__
 from drover.cli import (
+    apply_command,
     cluster_commands,
     config_commands,
     connector_commands,
@@ -23,7 +25,8 @@ from drover.cli.console import (
     Output,
     OutputOption,
     complain,
-    print_json,
+    note_output,
+    print_document,
     print_refusal,
     say,
 )
@@ -44,21 +47,45 @@ cli.add_typer(config_commands.commands, name="config")
 cli.add_typer(group_commands.commands, name="group")
 cli.add_typer(cluster_commands.commands, name="cluster")
 cli.add_typer(logger_commands.commands, name="logger")
+cli.command()(apply_command.apply)
 cli.command()(cluster_commands.up)
 cli.command()(cluster_commands.down)
+
+
+def _version_option(wanted: bool) -> None:
+    if wanted:
+        say(f"drover {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def drover(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Show the version of this command.",
+            callback=_version_option,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    """Runs connectors as Spark tasks over a fleet of workers."""
+    del version
 
 
 @cli.command()
 def version(output: OutputOption = Output.TABLE) -> None:
     """Show the version of this command."""
-    if output is Output.JSON:
-        print_json({"version": __version__})
+    if output is not Output.TABLE:
+        print_document({"version": __version__}, output)
     else:
         say(f"drover {__version__}")
 
 
 def app(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; nothing that goes wrong shows a traceback."""
+    note_output(Output.TABLE)
     try:
         cli(args=None if arguments is None else list(arguments))
     except SystemExit as exit_:

@@ -15,15 +15,15 @@ from drover.cli.caller import call_worker
 from drover.cli.console import (
     AddressOption,
     CliError,
-    NameArgument,
     Output,
     OutputOption,
     plain,
-    print_json,
+    print_document,
     print_table,
     say,
 )
 from drover.cli.definitions import file_label, read_text
+from drover.cli.names import NameArgument
 
 
 def offsets(
@@ -59,8 +59,8 @@ def offsets(
     else:
         _show(call_worker(address, lambda c: c.get_connector_offsets(name)), output)
         return
-    if output is Output.JSON:
-        print_json({"name": name, "message": message})
+    if output is not Output.TABLE:
+        print_document({"name": name, "message": message}, output)
     else:
         say(plain(f"{name}: {message}"))
 
@@ -94,8 +94,8 @@ def _parse_entry(entry: Any, label: str) -> pb.ConnectorOffset:
 
 
 def _show(found: Sequence[pb.ConnectorOffset], output: Output) -> None:
-    if output is Output.JSON:
-        print_json(
+    if output is not Output.TABLE:
+        print_document(
             {
                 "offsets": [
                     {
@@ -104,7 +104,8 @@ def _show(found: Sequence[pb.ConnectorOffset], output: Output) -> None:
                     }
                     for each in found
                 ]
-            }
+            },
+            output,
         )
         return
     rows = [(_readable(each.partition_json), _readable(each.offset_json)) for each in found]

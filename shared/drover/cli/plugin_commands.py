@@ -10,7 +10,7 @@ from drover.cli.console import (
     Output,
     OutputOption,
     plain,
-    print_json,
+    print_document,
     print_table,
     run_call,
     say,
@@ -28,20 +28,19 @@ def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABL
     plugins = run_call(
         worker_addresses(address), lambda c: ConnectClient(c).list_plugins(), server="worker"
     )
-    if output is Output.JSON:
-        print_json([_document(plugin) for plugin in plugins])
+    if output is not Output.TABLE:
+        print_document([_document(plugin) for plugin in plugins], output)
         return
     rows = [
         (
-            ", ".join(plugin.aliases),
+            plugin.aliases[0] if plugin.aliases else plugin.class_name,
             decode_connector_type(plugin.type),
             plugin.version,
-            plugin.class_name,
-            plugin.description,
+            _first_sentence(plugin.description),
         )
         for plugin in plugins
     ]
-    print_table(("ALIAS", "TYPE", "VERSION", "CLASS", "DESCRIPTION"), rows, empty="no plugins")
+    print_table(("NAME", "TYPE", "VERSION", "DESCRIPTION"), rows, empty="no plugins")
 
 
 @commands.command()
@@ -56,11 +55,13 @@ def describe(
         lambda c: ConnectClient(c).get_plugin(class_name),
         server="worker",
     )
-    if output is Output.JSON:
+    if output is not Output.TABLE:
         settings = [key_document(key) for key in answer.config_keys]
-        print_json(_document(answer.plugin) | {"settings": settings})
+        print_document(_document(answer.plugin) | {"settings": settings}, output)
         return
     say(plain(f"{answer.plugin.class_name} {answer.plugin.version}"))
+    if answer.plugin.aliases:
+        say(plain(f"also called {', '.join(answer.plugin.aliases)}"))
     if answer.plugin.description:
         say(plain(answer.plugin.description))
     rows = [
@@ -88,6 +89,10 @@ def key_document(key: pb.ConfigKey) -> dict[str, Any]:
         "group": key.group,
         "valid_values": list(key.valid_values),
     }
+
+
+def _first_sentence(text: str) -> str:
+    return " ".join(text.split()).partition(". ")[0].rstrip(".")
 
 
 def _documentation(key: pb.ConfigKey) -> str:

@@ -104,15 +104,23 @@ class ConnectClient:
         config: ConfigMap,
         *,
         expected_revision: int | None = None,
+        skip_unchanged: bool = False,
+        dry_run: bool = False,
         request_id: str = "",
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.PutConnectorConfigResponse:
-        """Create a connector or replace its whole config."""
+        """Create a connector or replace its whole config.
+
+        With ``skip_unchanged`` not when it has that config already, with ``dry_run`` not at all:
+        the answer says what would change.
+        """
         request = pb.PutConnectorConfigRequest(
             name=name,
             config=config,
             expected_revision=expected_revision,
             request_id=request_id or new_request_id(),
+            skip_unchanged=skip_unchanged,
+            dry_run=dry_run,
         )
         return await self._call(self._stub.PutConnectorConfig, request, timeout_s=timeout_s)
 

@@ -111,15 +111,6 @@ def test_create_takes_an_initial_state(cluster: FakeCluster, drover: Run, tmp_pa
     assert "must be one of STARTED, PAUSED, STOPPED" in err
 
 
-def test_apply_says_what_it_did(cluster: FakeCluster, drover: Run, tmp_path: Path) -> None:
-    file = definition_file(tmp_path)
-    for created, said in ((True, "created flights\n"), (False, "updated flights\n")):
-        cluster.answers["PutConnectorConfig"] = pb.PutConnectorConfigResponse(
-            connector=CONNECTOR, created=created
-        )
-        assert drover("connector", "apply", "-f", file)[:2] == (0, said)
-
-
 @pytest.mark.parametrize(
     ("verb", "rpc", "said"),
     [
@@ -251,12 +242,25 @@ def test_watch_prints_what_changed(cluster: FakeCluster, drover: Run) -> None:
     assert [json.loads(line)["removed"] for line in lines] == [False, False, True]
 
 
-def test_plugins_are_listed_and_described(cluster: FakeCluster, drover: Run) -> None:
-    plugin = pb.Plugin(class_name="a.B", aliases=["B"], type=pb.CONNECTOR_TYPE_SOURCE, version="1")
+def test_plugins_are_listed_and_described(
+    cluster: FakeCluster, drover: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = pb.Plugin(
+        class_name="a.B",
+        aliases=["B"],
+        type=pb.CONNECTOR_TYPE_SOURCE,
+        version="1",
+        description="Reads files. And\nmore of it.",
+    )
     key = pb.ConfigKey(name="file", type="STRING", required=True, documentation="Where.")
     cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=[plugin])
     cluster.answers["GetPlugin"] = pb.GetPluginResponse(plugin=plugin, config_keys=[key])
-    assert "a.B" in drover("plugin", "list")[1]
+    monkeypatch.setenv("COLUMNS", "80")
+    assert drover("plugin", "list")[1].splitlines()[1].split() == [
+        *("B", "source", "1"),
+        *("Reads", "files"),
+    ]
+    assert "a.B 1\nalso called B" in drover("plugin", "describe", "B")[1]
     assert json.loads(drover("plugin", "list", "-o", "json")[1])[0]["aliases"] == ["B"]
     assert "required" in drover("plugin", "describe", "B")[1]
     document = json.loads(drover("plugin", "describe", "B", "-o", "json")[1])

@@ -181,7 +181,7 @@ class ConfigMachine:
         if entry is None:
             raise NotFoundError(
                 Reason.CONNECTOR_NOT_FOUND,
-                f"there is no connector {name!r}: create it first",
+                f"there is no connector {name!r}",
                 metadata={"connector": name},
             )
         return entry

@@ -62,7 +62,9 @@ class Admin:
             engine=engine,
             config_store=backends.config_store,
         )
-        self.changes = ConnectorChanges(forwarder, reads, views, engine.find_faults)
+        self.changes = ConnectorChanges(
+            forwarder, reads, views, engine.find_faults, group_id=backends.settings.group_id
+        )
         self.statuses = ConnectorStatuses(
             group_id=backends.settings.group_id,
             loop=loop,

@@ -1,6 +1,7 @@
 """Changes of connectors: what each checks, asks of the herder, and answers."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -10,16 +11,18 @@ from drover.client.calls import new_request_id
 from drover.codec.common import invalid_field
 from drover.codec.connect import decode_initial_state, encode_connector_type, encode_run_state
 from drover.errors import AbortedError, InvalidArgumentError, Reason
-from drover.model.config import TargetState
+from drover.model.config import ConfigMap, TargetState
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover.model.status import RunState
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.config_checks import FindFaults, check_config, check_patch, checked_name
+from drover_worker.admin.config_difference import ConfigDifference
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, answer_of
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.core import requests
+from drover_worker.core.config.checks import config_error, sink_group_violations
 from drover_worker.core.config.offset_checks import offset_violations
 from drover_worker.core.lifecycle.restart_plan import RestartPlan
 
@@ -68,7 +71,10 @@ class ConnectorChanges:
         reads: Reads,
         views: ConnectorViews,
         find_faults: FindFaults,
+        *,
+        group_id: str,
     ) -> None:
+        self._group_id = group_id
         self._forwarder = forwarder
         self._reads = reads
         self._views = views
@@ -103,6 +109,55 @@ class ConnectorChanges:
         message.name = request.name.strip()
         await self._prepare_config(message)
         message.request_id = request.request_id or new_request_id()
+        if not (message.dry_run or message.skip_unchanged):
+            return await self._put(message, call)
+        while True:
+            planned = await self._plan_put(message, call)
+            if message.dry_run or not _changes_of(planned):
+                return planned
+            write = pb.PutConnectorConfigRequest(
+                name=message.name,
+                config=message.config,
+                expected_revision=planned.connector.revision,
+                request_id=message.request_id,
+            )
+            with _again_if_it_changed(call):
+                answer = await self._put(write, call)
+                answer.added_keys.extend(planned.added_keys)
+                answer.changed_keys.extend(planned.changed_keys)
+                answer.removed_keys.extend(planned.removed_keys)
+                return answer
+
+    async def _plan_put(
+        self, message: pb.PutConnectorConfigRequest, call: AdminCall
+    ) -> pb.PutConnectorConfigResponse:
+        """What a put would change, as of now."""
+        await self._reads.prepare(call.deadline)
+        entry = self._reads.view.connectors.get(message.name)
+        config = dict(message.config)
+        revision = entry.config_revision if entry else 0
+        difference = ConfigDifference.between((entry and entry.config) or {}, config)
+        expects = message.expected_revision if message.HasField("expected_revision") else revision
+        if difference and expects != revision:
+            text = f"connector {message.name!r} has revision {revision}, not {expects}"
+            raise AbortedError(Reason.REVISION_MISMATCH, text)
+        if message.dry_run:
+            faults = list(await self._find_faults(config))
+            if self._views.type_of(config) == "sink":
+                faults += sink_group_violations(message.name, config, self._group_id)
+            if faults:
+                raise config_error(message.name, faults)
+        return pb.PutConnectorConfigResponse(
+            connector=self._written(config, revision),
+            created=entry is None,
+            added_keys=difference.added,
+            changed_keys=difference.changed,
+            removed_keys=difference.removed,
+        )
+
+    async def _put(
+        self, message: pb.PutConnectorConfigRequest, call: AdminCall
+    ) -> pb.PutConnectorConfigResponse:
         ask = requests.PutConnectorConfig(
             name=message.name,
             config=dict(message.config),
@@ -138,13 +193,9 @@ class ConnectorChanges:
                 expected_revision=entry.config_revision,
                 request_id=request_id,
             )
-            try:
-                return pb.PatchConnectorConfigResponse(
-                    connector=(await self.put(put, call)).connector
-                )
-            except AbortedError as error:
-                if error.reason is not Reason.REVISION_MISMATCH or not call.deadline.remaining_s():
-                    raise
+            with _again_if_it_changed(call):
+                answer = await self.put(put, call)
+                return pb.PatchConnectorConfigResponse(connector=answer.connector)
 
     async def alter_offsets(
         self, request: pb.AlterConnectorOffsetsRequest, call: AdminCall
@@ -283,14 +334,30 @@ class ConnectorChanges:
         connector = self._views.find_connector(message.name)
         if connector is None or connector.revision != stored.revision:
             # it went on changing meanwhile; the caller gets what it wrote
-            config = dict(message.config)
-            connector = pb.Connector(
-                name=message.name,
-                config=self._views.masked(config, config),
-                type=encode_connector_type(self._views.type_of(config)),
-                revision=stored.revision,
-            )
+            connector = self._written(dict(message.config), stored.revision)
         return connector
+
+    def _written(self, config: ConfigMap, revision: int) -> pb.Connector:
+        return pb.Connector(
+            name=config["name"],
+            config=self._views.masked(config, config),
+            type=encode_connector_type(self._views.type_of(config)),
+            revision=revision,
+        )
+
+
+@contextlib.contextmanager
+def _again_if_it_changed(call: AdminCall) -> Iterator[None]:
+    """Let a loop go on when the connector has another revision than was read, if there is time."""
+    try:
+        yield
+    except AbortedError as error:
+        if error.reason is not Reason.REVISION_MISMATCH or not call.deadline.remaining_s():
+            raise
+
+
+def _changes_of(planned: pb.PutConnectorConfigResponse) -> bool:
+    return bool(planned.added_keys or planned.changed_keys or planned.removed_keys)
 
 
 def _copy(message: MessageT) -> MessageT:

@@ -1,7 +1,6 @@
 """Shows what was done to a connector, without its secrets."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.codec.connect import TARGET_STATES
@@ -15,6 +14,7 @@ from drover.model.config import (
     TargetStateChanged,
 )
 from drover.model.pages import PAGE_BYTES_MAX
+from drover_worker.admin.config_difference import ConfigDifference
 from drover_worker.admin.paging import number_of
 
 #: A config without the values of its secrets.
@@ -62,24 +62,6 @@ def history_page(
     return response
 
 
-@dataclass(frozen=True, slots=True)
-class _Difference:
-    """Which settings one config has more, less and otherwise than another."""
-
-    added: Sequence[str]
-    removed: Sequence[str]
-    changed: Sequence[str]
-
-    @classmethod
-    def between(cls, before: ConfigMap, after: ConfigMap) -> "_Difference":
-        """What came with ``after``."""
-        return cls(
-            added=sorted(after.keys() - before.keys()),
-            removed=sorted(before.keys() - after.keys()),
-            changed=sorted(k for k in after.keys() & before.keys() if after[k] != before[k]),
-        )
-
-
 def _revision(entry: HistoryEntry) -> int:
     """The log's end after the record; of a config that is its revision."""
     return entry.offset + 1
@@ -104,8 +86,8 @@ def _change_view(
         shown.change_time.FromMilliseconds(entry.time_ms)
     match entry.change:
         case ConfigVersion(revision, config):
-            made = _Difference.between(before, config)
-            back = _Difference.between((current and current.config) or {}, config)
+            made = ConfigDifference.between(before, config)
+            back = ConfigDifference.between((current and current.config) or {}, config)
             shown.config_version.CopyFrom(
                 pb.ConfigVersion(
                     config=masked(config),

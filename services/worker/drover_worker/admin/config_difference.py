@@ -1,0 +1,27 @@
+"""Which settings two configs do not have in common."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from drover.model.config import ConfigMap
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigDifference:
+    """Which settings one config has more, less and otherwise than another."""
+
+    added: Sequence[str]
+    removed: Sequence[str]
+    changed: Sequence[str]
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.changed)
+
+    @classmethod
+    def between(cls, before: ConfigMap, after: ConfigMap) -> "ConfigDifference":
+        """What came with ``after``."""
+        return cls(
+            added=sorted(after.keys() - before.keys()),
+            removed=sorted(before.keys() - after.keys()),
+            changed=sorted(k for k in after.keys() & before.keys() if after[k] != before[k]),
+        )

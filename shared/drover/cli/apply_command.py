@@ -1,0 +1,220 @@
+"""``drover apply``: make the cluster's connectors what files say, and show what that changes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.caller import call_worker
+from drover.cli.console import (
+    EXIT_REFUSED,
+    AddressOption,
+    Output,
+    OutputOption,
+    complain,
+    plain,
+    print_document,
+    print_refusal,
+    say,
+)
+from drover.cli.definitions import Definition, initial_state, read_definitions
+from drover.client import ConnectClient
+from drover.errors import DroverError
+from drover.model.config import TargetState
+
+#: With --dry-run: something would change.
+EXIT_DIFFERS = 3
+#: Calls at the same time: a worker answers some together in one rebalance.
+_CALLS_AT_ONCE = 8
+
+ItemT = TypeVar("ItemT")
+
+
+class Action(StrEnum):
+    """What becomes of a connector."""
+
+    CREATE = "create"
+    CHANGE = "change"
+    DELETE = "delete"
+    UNCHANGED = "unchanged"
+
+
+_DONE = {
+    Action.CREATE: "created",
+    Action.CHANGE: "changed",
+    Action.DELETE: "deleted",
+    Action.UNCHANGED: "unchanged",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What has to be done about one connector; ``definition`` is None for one to delete.
+
+    ``changes`` has (setting, value now, value then), secrets masked, None where there is none.
+    """
+
+    name: str
+    action: Action
+    changes: Sequence[tuple[str, str | None, str | None]] = ()
+    definition: Definition | None = None
+
+
+def apply(
+    files: Annotated[
+        list[str],
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE|DIR",
+            help="Definitions in JSON or YAML, a file may have several documents; a folder for "
+            "all of its files; - for standard input. Repeatable.",
+        ),
+    ],
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help=f"Show what would change, do nothing; exit {EXIT_DIFFERS} if it would.",
+        ),
+    ] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Delete connectors that no file defines.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting.")] = False,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Create and change connectors to be as files define them; what is so already stays untouched.
+
+    Everything is checked first: with one fault in any file nothing is done.
+    """
+    definitions = read_definitions(files)
+    states = {each.name: initial_state(each) for each in definitions}
+    steps, faults = call_worker(address, lambda client: _plan(client, definitions, prune=prune))
+    if faults:
+        _complain_about(faults, {each.name: each.place for each in definitions})
+        complain("nothing was changed")
+        raise typer.Exit(EXIT_REFUSED)
+    if dry_run:
+        _show(steps, output, {action: action.value for action in Action})
+        if any(step.action is not Action.UNCHANGED for step in steps):
+            raise typer.Exit(EXIT_DIFFERS)
+        return
+    doomed = [step.name for step in steps if step.action is Action.DELETE]
+    if doomed and not yes:
+        text = f"Delete {', '.join(map(plain, doomed))}, which no file defines?"
+        typer.confirm(text, abort=True, err=True)
+    failed = call_worker(address, lambda client: _carry_out(client, steps, states))
+    _show([step for step in steps if step.name not in failed], output, _DONE)
+    if failed:
+        _complain_about(failed, {})
+        complain(f"{len(steps) - len(failed)} of {len(steps)} connectors are as they should be")
+        raise typer.Exit(EXIT_REFUSED)
+
+
+async def _plan(
+    client: ConnectClient, definitions: Sequence[Definition], *, prune: bool
+) -> tuple[list[Step], dict[str, DroverError]]:
+    """What has to be done, in the order of the files, deletions last; and faulty definitions."""
+    listed = await client.list_connectors(include_config=True)
+    present = {entry.name: dict(entry.connector.config) for entry in listed}
+    faults: dict[str, DroverError] = {}
+    steps: dict[str, Step] = {}
+
+    async def plan(definition: Definition) -> None:
+        name = definition.name
+        try:
+            answer = await client.put_connector_config(name, definition.config, dry_run=True)
+        except DroverError as error:
+            faults[name] = error
+        else:
+            steps[name] = _step(definition, answer, present.get(name, {}))
+
+    await _each(definitions, plan)
+    planned = [steps[each.name] for each in definitions if each.name in steps]
+    if prune:
+        named = {each.name for each in definitions}
+        planned += [Step(name, Action.DELETE) for name in sorted(present.keys() - named)]
+    return planned, faults
+
+
+def _step(
+    definition: Definition, answer: pb.PutConnectorConfigResponse, now: Mapping[str, str]
+) -> Step:
+    keys = sorted([*answer.added_keys, *answer.changed_keys, *answer.removed_keys])
+    then = dict(answer.connector.config)
+    changes = [(key, now.get(key), then.get(key)) for key in keys]
+    differs = Action.CHANGE if changes else Action.UNCHANGED
+    action = Action.CREATE if answer.created else differs
+    return Step(definition.name, action, changes, definition)
+
+
+async def _carry_out(
+    client: ConnectClient, steps: Sequence[Step], states: Mapping[str, TargetState | None]
+) -> dict[str, DroverError]:
+    """Do what was planned; returns what failed. One failure holds up nothing else."""
+    failed: dict[str, DroverError] = {}
+
+    async def carry_out(step: Step) -> None:
+        try:
+            await _do(client, step, states.get(step.name))
+        except DroverError as error:
+            failed[step.name] = error
+
+    await _each([step for step in steps if step.action is not Action.UNCHANGED], carry_out)
+    return failed
+
+
+async def _do(client: ConnectClient, step: Step, state: TargetState | None) -> None:
+    if step.definition is None:
+        await client.delete_connector(step.name)
+    elif step.action is Action.CREATE and state is not None:
+        await client.create_connector(step.name, step.definition.config, initial_state=state)
+    else:
+        await client.put_connector_config(step.name, step.definition.config, skip_unchanged=True)
+
+
+async def _each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[None]]) -> None:
+    """Work on all items, some at the same time."""
+    places = asyncio.Semaphore(_CALLS_AT_ONCE)
+
+    async def in_turn(item: ItemT) -> None:
+        async with places:
+            await work(item)
+
+    await asyncio.gather(*(in_turn(item) for item in items))
+
+
+def _show(steps: Sequence[Step], output: Output, words: Mapping[Action, str]) -> None:
+    if output is not Output.TABLE:
+        print_document([_document(step, words) for step in steps], output)
+        return
+    for step in steps:
+        say(plain(f"{words[step.action]} {step.name}"))
+        for setting, now, then in step.changes:
+            if now is None:
+                say(plain(f"  + {setting}: {then}"))
+            elif then is None:
+                say(plain(f"  - {setting}: {now}"))
+            else:
+                say(plain(f"  ~ {setting}: {now} -> {then}"))
+
+
+def _document(step: Step, words: Mapping[Action, str]) -> dict[str, Any]:
+    return {
+        "name": step.name,
+        "action": words[step.action],
+        "changes": [
+            {"setting": setting, "from": now, "to": then} for setting, now, then in step.changes
+        ],
+    }
+
+
+def _complain_about(errors: Mapping[str, DroverError], places: Mapping[str, str]) -> None:
+    for name, error in sorted(errors.items()):
+        print_refusal(error, about=f"{places[name]}: {name}" if name in places else name)

@@ -1,0 +1,44 @@
+"""Names of connectors as arguments of commands; the shell can complete them."""
+
+import asyncio
+import os
+from contextlib import suppress
+from typing import Annotated
+
+import typer
+
+from drover.cli.caller import call_worker
+from drover.cli.console import ADDRESS_VARIABLE, CliError
+from drover.client import ConnectClient
+from drover.errors import DroverError
+
+#: Somebody is waiting with a finger on the tab key.
+_PATIENCE_S = 2.0
+
+
+def complete_name(context: typer.Context, incomplete: str) -> list[str]:
+    """The connectors whose names begin so; none when no worker answers soon."""
+    address = context.params.get("address") or os.environ.get(ADDRESS_VARIABLE, "")
+
+    async def names(client: ConnectClient) -> list[str]:
+        async with asyncio.timeout(_PATIENCE_S):
+            entries = await client.list_connectors(timeout_s=_PATIENCE_S)
+        return [entry.name for entry in entries if entry.name.startswith(incomplete)]
+
+    with suppress(CliError, DroverError, TimeoutError):
+        return call_worker(address, names)
+    return []
+
+
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The connector's name.", autocompletion=complete_name),
+]
+NamesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="NAME…",
+        help="The names of connectors, one or several.",
+        autocompletion=complete_name,
+    ),
+]
