@@ -129,6 +129,11 @@ class EngineLink:
             case "task_fenced":
                 fenced = report.task_fenced
                 self._post(events.TaskFenced(_task(fenced.task), fenced.run_id))
+            case "config_expired":
+                expired = report.config_expired
+                name = expired.connector
+                key = TaskId(name, expired.task) if expired.HasField("task") else name
+                self._post(events.ConfigExpired(key, expired.run_id))
             case "task_progress":
                 for entry in report.task_progress.entries:
                     self._on_progress(entry)

@@ -5,7 +5,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from drover.config.providers import (
+    BUILT_IN_NAMES,
+    CLASS,
+    ConfigProviderError,
+    make_provider,
+)
 from drover.rpc.settings import (
+    JsonObjects,
     JsonTexts,
     ListenAddress,
     PositiveMs,
@@ -56,6 +63,9 @@ class WorkerSettings(ServiceSettings):
         converters: The converters of connectors that name none, with their settings, as a JSON
             object of what a connector's config would say: ``{"value.converter": "JsonConverter",
             "value.converter.schemas.enable": "false"}``.
+        config_providers: The config providers that placeholders may name, with their settings, as
+            a JSON object: ``{"file": {"allowed.paths": "/run/secrets"}, "env":
+            {"allowlist.pattern": "DB_.*"}}``. None by default.
     """
 
     worker_listen: ListenAddress = "127.0.0.1:7411"
@@ -78,6 +88,7 @@ class WorkerSettings(ServiceSettings):
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
     converters: JsonTexts = Field(default_factory=dict)
+    config_providers: JsonObjects = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _beats_within_session(self) -> "WorkerSettings":
@@ -93,6 +104,16 @@ class WorkerSettings(ServiceSettings):
         for name in self.converters:
             if not name.startswith(("key.converter", "value.converter", "header.converter")):
                 raise ValueError(f"DROVER_CONVERTERS: {name} is no setting of a converter")
+        return self
+
+    @model_validator(mode="after")
+    def _providers_can_be_set_up(self) -> "WorkerSettings":
+        for name, settings in self.config_providers.items():
+            if settings.get(CLASS, name) in BUILT_IN_NAMES:
+                try:
+                    make_provider(name, settings)
+                except ConfigProviderError as error:
+                    raise ValueError(f"DROVER_CONFIG_PROVIDERS: {name}: {error}") from error
         return self
 
     @model_validator(mode="after")
@@ -155,6 +176,7 @@ class WorkerSettings(ServiceSettings):
             spark_conf=self.spark_conf,
             file_roots=default_roots if self.file_roots is None else self.file_roots,
             converters=self.converters,
+            config_providers=self.config_providers,
             log_level=self.log_level,
             log_format=self.log_format,
             limits=EngineLimits(

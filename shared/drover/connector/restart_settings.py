@@ -18,7 +18,18 @@ _DEFAULT = RestartPolicy()
 _DAY_MS = 86_400_000
 _GROUP = "Restarts"
 
+CONFIG_ACTION_RELOAD = "config.action.reload"
+RESTART, NONE = "restart", "none"
+
 RESTART_SETTINGS = ConfigDef(
+    ConfigKey(
+        CONFIG_ACTION_RELOAD,
+        ConfigType.STRING,
+        default=RESTART,
+        group=_GROUP,
+        documentation="What happens when a value that a config provider gave holds no longer.",
+        validator=OneOf(NONE, RESTART),
+    ),
     ConfigKey(
         RESTART_POLICY,
         ConfigType.STRING,

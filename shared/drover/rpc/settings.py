@@ -88,6 +88,8 @@ RequiredAddresses = Annotated[TargetAddresses, Field(min_length=1)]
 PositiveMs = Annotated[int, Field(ge=1, le=86_400_000)]
 #: A JSON object whose values are texts.
 JsonTexts = Annotated[dict[str, str], BeforeValidator(_parsed)]
+#: A JSON object whose values are objects whose values are texts.
+JsonObjects = Annotated[dict[str, dict[str, str]], BeforeValidator(_parsed)]
 #: A topic of Kafka.
 TopicName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 PartitionCount = Annotated[int, Field(ge=1, le=10_000)]

@@ -1,5 +1,6 @@
 """What the engine answers about a config."""
 
+from drover.config.resolution import Resolution
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.validation import validate
 
@@ -7,7 +8,7 @@ SINK = {"connector.class": "FileStreamSink", "name": "a", "topics": "t", "file":
 
 
 def warnings_of(config: dict[str, str]) -> dict[str, str]:
-    answer = validate(PluginRegistry(), config)
+    answer = validate(PluginRegistry(), Resolution(config, config))
     return {value.key.name: warning for value in answer.values for warning in value.warnings}
 
 

@@ -2,6 +2,7 @@ import pytest
 
 from drover.errors import InvalidArgumentError
 from drover.rpc.settings import load_settings, split_addresses
+from drover_worker.engine.settings import EngineSettings
 from drover_worker.settings import WorkerSettings
 
 
@@ -21,6 +22,8 @@ def test_variables_reach_herder_and_engine(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("DROVER_HEARTBEAT_INTERVAL_MS", "1000")
     monkeypatch.setenv("DROVER_COUNTS_INTERVAL_MS", "250")
     monkeypatch.setenv("DROVER_SPARK_CONF", '{"spark.driver.memory": "2g"}')
+    providers_json = '{"vault": {"class": "acme.Vault"}, "env": {"allowlist.pattern": "A_.*"}}'
+    monkeypatch.setenv("DROVER_CONFIG_PROVIDERS", providers_json)
     monkeypatch.setenv("DROVER_PLUGIN_CALL_TIMEOUT_MS", "4000")
     monkeypatch.setenv("DROVER_PLUGIN_POLL_TIMEOUT_MS", "5000")
     monkeypatch.setenv("DROVER_PLUGIN_STOP_TIMEOUT_MS", "2000")
@@ -31,6 +34,10 @@ def test_variables_reach_herder_and_engine(monkeypatch: pytest.MonkeyPatch) -> N
     herder = settings.herder_settings("w:1")
     assert (herder.worker_id, herder.session_timeout_ms) == ("w:1", 7000)
     assert (herder.heartbeat_interval_ms, herder.counts_interval_ms) == (1000, 250)
+    providers = settings.engine_settings().config_providers
+    assert providers == {"vault": {"class": "acme.Vault"}, "env": {"allowlist.pattern": "A_.*"}}
+    engine = settings.engine_settings()
+    assert EngineSettings.from_json(engine.to_json()) == engine
     assert settings.engine_settings().spark_conf == {"spark.driver.memory": "2g"}
 
 
@@ -71,6 +78,8 @@ def test_a_worker_on_a_network_gives_connectors_no_files_unless_told(
         ("DROVER_SPARK_CONF", "not json", "DROVER_SPARK_CONF must be a JSON object"),
         ("DROVER_SPARK_CONF", '{"spark.cores.max": 2}', "DROVER_SPARK_CONF spark.cores.max: "),
         ("DROVER_FILE_ROOTS", "/files,data", "absolute paths, not 'data'"),
+        ("DROVER_CONFIG_PROVIDERS", '{"file": {}}', "file: allowed.paths is required"),
+        ("DROVER_CONFIG_PROVIDERS", '{"file": "/run"}', "DROVER_CONFIG_PROVIDERS file: "),
         ("DROVER_GROUP_ID", "g" * 256, "255"),
     ],
 )

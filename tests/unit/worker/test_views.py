@@ -25,12 +25,20 @@ def views(*, known: bool = True) -> ConnectorViews:
     plugins = KnownPlugins()
     if known:
         plugins.set_installed([PLUGIN])
-    return ConnectorViews(context, plugins)
+    return ConnectorViews(context, plugins, providers={"file"})
 
 
 def test_what_the_plugin_declares_a_password_is_masked() -> None:
     config = {"connector.class": "Source", "db.login": "s3cret", "url": "u", "token.bucket": "5"}
     assert views().masked(config, config) == {**config, "db.login": MASK}
+
+
+def test_a_placeholder_of_a_config_provider_is_no_secret() -> None:
+    shown = {"db.login": "${file:/run/secrets/db:login}"}
+    assert views().masked(shown, {"connector.class": "Source"}) == shown
+    for value in ("${other:a:b}", "${file:/run/secrets/db:login}x"):
+        masked = views().masked({"db.login": value}, {"connector.class": "Source"})
+        assert masked == {"db.login": MASK}
 
 
 def test_what_no_one_declares_and_looks_like_a_secret_is_masked() -> None:

@@ -42,7 +42,9 @@ class Admin:
 
     def __init__(self, backends: Backends) -> None:
         loop, engine = backends.loop, backends.engine
-        views = ConnectorViews(loop.herder.context, engine.plugins)
+        views = ConnectorViews(
+            loop.herder.context, engine.plugins, backends.settings.config_providers.keys()
+        )
         reads = Reads(loop, engine, views, backends.read_to_end)
         forwarder = RequestForwarder(loop, backends.workers)
         hub = WatchHub()

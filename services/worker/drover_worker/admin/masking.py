@@ -1,6 +1,9 @@
 """Hides secrets: which settings are secret, and what is shown in their place."""
 
+from collections.abc import Collection
+
 from drover.api.engine.v1 import engine_pb2
+from drover.config.resolution import only_placeholder_of
 from drover.errors import Violation
 from drover.model.config import ConfigMap
 from drover.model.secrets import MASK, sounds_secret
@@ -13,8 +16,10 @@ _COMMON_KEYS = frozenset({"name", "connector.class", "tasks.max", "topic", "topi
 class Masking:
     """Masks configs; plugins tell which of their settings are secret."""
 
-    def __init__(self, plugins: KnownPlugins) -> None:
+    def __init__(self, plugins: KnownPlugins, providers: Collection[str] = ()) -> None:
+        """``providers`` are the worker's config providers: what names one is no secret itself."""
         self._plugins = plugins
+        self._providers = providers
 
     def masked(self, config: ConfigMap, connector_config: ConfigMap) -> dict[str, str]:
         """A connector's or task's config without the values of its secrets.
@@ -24,14 +29,16 @@ class Masking:
         plugin = self._plugins.find(connector_config.get("connector.class", ""))
         types = {key.name: key.type for key in plugin.config_keys} if plugin else {}
 
-        def hidden(key: str) -> bool:
+        def hidden(key: str, value: str) -> bool:
+            if only_placeholder_of(value, self._providers):
+                return False
             if key in types:
                 return types[key] == "PASSWORD"
             if sounds_secret(key):
                 return True
             return plugin is None and key not in _COMMON_KEYS
 
-        return {key: MASK if hidden(key) else value for key, value in config.items()}
+        return {key: MASK if hidden(key, value) else value for key, value in config.items()}
 
 
 def masked_default(key: engine_pb2.ConfigKey) -> str:

@@ -1,5 +1,7 @@
 """Shows the worker's views in the admin API's form; secrets stay masked."""
 
+from collections.abc import Collection
+
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.connect import (
@@ -17,10 +19,12 @@ from drover_worker.known_plugins import KnownPlugins
 class ConnectorViews:
     """Reads the herder's views; plugins tell a connector's type and which settings are secret."""
 
-    def __init__(self, context: Context, plugins: KnownPlugins) -> None:
+    def __init__(
+        self, context: Context, plugins: KnownPlugins, providers: Collection[str] = ()
+    ) -> None:
         self._context = context
         self._plugins = plugins
-        self._masking = Masking(plugins)
+        self._masking = Masking(plugins, providers)
 
     def class_names(self) -> set[str]:
         """What the connectors that exist have as connector.class."""

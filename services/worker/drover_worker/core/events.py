@@ -181,6 +181,14 @@ class OffsetsAltered:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigExpired:
+    """What config providers gave for this run holds no longer; ``key`` is connector or task."""
+
+    key: StatusKey
+    run_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class CallFailed:
     """The call with this ``cause_id`` failed."""
 
@@ -459,6 +467,7 @@ HerderEvent = (
     | HistoryRead
     | ConfigValidated
     | OffsetsAltered
+    | ConfigExpired
     | CallFailed
     | ConnectorStarted
     | ConnectorFailed

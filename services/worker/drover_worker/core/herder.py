@@ -340,6 +340,12 @@ class Herder:
         if item is not None and item.restart_due(event.failure_count):
             self.work.touch(event.key)
 
+    def _config_expired(self, event: events.ConfigExpired) -> None:
+        item = self.work.find(event.key)
+        if item is not None and item.run_id == event.run_id:
+            item.renew()
+            self.work.touch(event.key)
+
     def _stop_requested(self, event: events.StopRequested) -> None:
         self.requests.fail_all()
         self.membership.stop()
@@ -406,6 +412,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.RequestRetryDue: lambda h, e: h.requests.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.requests.expire(e.call_id),
     events.TaskRetryDue: Herder._task_retry_due,
+    events.ConfigExpired: Herder._config_expired,
     events.RestartDue: Herder._restart_due,
     events.ReconfigureDue: lambda h, e: h.reconfigurer.due(e.name, e.run_id),
 }

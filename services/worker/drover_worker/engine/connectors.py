@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 import structlog
 
 from drover.api.engine.v1 import engine_pb2
+from drover.config.resolution import Resolution
 from drover.connector import ConnectorContext
 from drover.connector.connector import Connector
-from drover.connector.record_settings import with_worker_converters
 from drover.connector.settings import CONNECTOR_CLASS, parse_config
 from drover_worker.engine import answers
+from drover_worker.engine.configs import EngineConfigs
+from drover_worker.engine.expiry import watch_expiry
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.threads import (
@@ -38,6 +40,10 @@ class _Run:
     connector: str
     run_id: int
     instance: Connector | None = None
+    #: Its config with what providers gave.
+    resolution: Resolution | None = None
+    #: Ends the watch over how long that holds.
+    unwatch: Callable[[], object] = bool
     #: start() is over, one way or the other.
     started: bool = False
     #: The stop command that came before that; it is carried out then.
@@ -59,10 +65,9 @@ class ConnectorRegistry:
         threads: PluginThreads,
         limits: EngineLimits,
         send: Send,
-        converters: Mapping[str, str] | None = None,
+        configs: EngineConfigs | None = None,
     ) -> None:
-        """``converters`` are the worker's, for connectors that name none."""
-        self._converters = converters or {}
+        self._configs = configs or EngineConfigs()
         self._plugins = plugins
         self._threads = threads
         self._limits = limits
@@ -127,7 +132,8 @@ class ConnectorRegistry:
             answer.task_configs.SetInParent()
             assert isinstance(outcome.value, list)
             for config in outcome.value:
-                answer.task_configs.task_configs.add(config=config)
+                written = run.resolution.unresolved(config) if run.resolution else config
+                answer.task_configs.task_configs.add(config=written)
             self._send(answer)
 
         self._threads.run(
@@ -170,15 +176,23 @@ class ConnectorRegistry:
 
     def _start(self, run: _Run, config: Mapping[str, str]) -> None:
         connector_class = self._plugins.find(config.get(CONNECTOR_CLASS, ""))
-        parsed = parse_config(connector_class, with_worker_converters(config, self._converters))
+        run.resolution = self._configs.resolve_connector(config).require_whole()
+        parsed = parse_config(connector_class, run.resolution.config)
         run.instance = connector_class()
         context = ConnectorContext(
             connector=run.connector,
             request_reconfiguration=lambda: self._reconfigure(run),
             fail=lambda error: self._fail(run, error),
-            config_texts=config,
+            config_texts=run.resolution.config,
         )
         run.instance.start(context, parsed.require_valid(run.connector))
+
+    def _expired(self, run: _Run) -> None:
+        with run.lock:
+            if run.over:
+                return
+        report = engine_pb2.ConfigExpired(connector=run.connector, run_id=run.run_id)
+        self._send(engine_pb2.EngineReport(config_expired=report))
 
     def _started(self, call_id: int, run: _Run, outcome: Outcome) -> None:
         with run.lock:
@@ -196,6 +210,8 @@ class ConnectorRegistry:
             self._send(answers.failed(call_id, message))
         else:
             self._send(answers.done(call_id))
+            assert run.resolution is not None
+            run.unwatch = watch_expiry(run.resolution, expired=lambda: self._expired(run))
             return
         if isinstance(outcome, TimedOut):  # the object is in use by a thread that hangs
             if stop_call_id is not None:
@@ -240,6 +256,7 @@ class ConnectorRegistry:
                 )
             on_ended()
 
+        run.unwatch()
         self._threads.run(
             f"stop:{run.connector}",
             run.instance.stop if run.instance is not None else lambda: None,

@@ -14,11 +14,11 @@ from drover.clock import SystemClock
 from drover.codec.common import decode_task_id
 from drover.codec.coordinator import decode_offset
 from drover.connector.offsets import parse_changes
-from drover.connector.record_settings import with_worker_converters
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover_worker.engine import answers
+from drover_worker.engine.configs import EngineConfigs
 from drover_worker.engine.connectors import ConnectorRegistry
 from drover_worker.engine.offset_changes import alter_offsets
 from drover_worker.engine.plugins import PluginRegistry
@@ -48,11 +48,11 @@ class Engine:
         limits: EngineLimits,
         send: Send,
         plugins: PluginRegistry,
-        converters: Mapping[str, str],
+        configs: EngineConfigs,
     ) -> None:
-        """``converters`` are the worker's, for connectors that name none."""
         self._limits = limits
-        self._converters = converters
+        self._configs = configs
+        send = configs.hiding(send)
         self._send = send
         self._plugins = plugins
         self._loggers = ProcessLoggers(SystemClock().now_ms)
@@ -63,8 +63,10 @@ class Engine:
         self._tools_ready = threading.Event()
         self._closed = threading.Event()
         self._commits: dict[int, Callable[[engine_pb2.CommitResult], None]] = {}
-        self._connectors = ConnectorRegistry(plugins, self._threads, limits, send, converters)
-        self._tasks = TaskRegistry(plugins, self._threads, limits, send, self._wait_for_tools)
+        self._connectors = ConnectorRegistry(plugins, self._threads, limits, send, configs)
+        self._tasks = TaskRegistry(
+            plugins, self._threads, limits, send, self._wait_for_tools, configs
+        )
 
     def spark_ready(self, spark: SparkSession, plane: DataPlane) -> None:
         """Let tasks run; what the herder sent meanwhile starts now."""
@@ -84,7 +86,6 @@ class Engine:
             send=self._send,
             spark_is_there=partial(jvm_answers, spark),
             commits=self._commits,
-            converters=self._converters,
         )
         self._tools_ready.set()
         threading.Thread(target=self._watch_progress, name="progress", daemon=True).start()
@@ -177,7 +178,7 @@ class Engine:
 
         self._threads.run(
             f"validate:{config.get('name', '')[:80]}",
-            lambda: validate(self._plugins, with_worker_converters(config, self._converters)),
+            lambda: validate(self._plugins, self._configs.resolve_connector(config)),
             limit_ms=self._limits.validate_ms,
             on_done=finish,
         )
@@ -191,14 +192,17 @@ class Engine:
             else:
                 self._send(answers.failure_of(call_id, "the plugin's alter_offsets", outcome))
 
-        config = with_worker_converters(dict(command.config), self._converters)
+        config = dict(command.config)
         changes = parse_changes(decode_offset(each) for each in command.offsets)
         self._threads.run(
             f"alter-offsets:{config.get('name', '')[:80]}",
-            lambda: alter_offsets(self._plugins, config, changes),
+            lambda: alter_offsets(self._plugins, self._resolved(config), changes),
             limit_ms=self._limits.validate_ms,
             on_done=finish,
         )
+
+    def _resolved(self, config: Mapping[str, str]) -> Mapping[str, str]:
+        return self._configs.resolve_connector(config).require_whole().config
 
     def _preview(self, call_id: int, command: engine_pb2.PreviewConnector) -> None:
         def finish(outcome: Outcome) -> None:
@@ -210,13 +214,13 @@ class Engine:
             else:
                 self._send(answers.failure_of(call_id, "the preview", outcome))
 
-        config = with_worker_converters(dict(command.config), self._converters)
+        config = dict(command.config)
         self._threads.run(
             f"preview:{config.get('name', '')[:80]}",
             lambda: preview(
                 self._plugins,
                 self._wait_for_tools(),
-                config,
+                self._resolved(config),
                 command.row_count,
                 wait=self._closed.wait,
             ),

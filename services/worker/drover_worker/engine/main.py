@@ -2,9 +2,10 @@
 
 import os
 import socket
+import sys
 import threading
 from pathlib import Path
-from typing import cast
+from typing import TextIO, cast
 
 import structlog
 
@@ -16,6 +17,7 @@ from drover.errors import DroverError
 from drover.log.storage import EmbeddedStorage, Storage
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
 from drover_worker.engine import answers
+from drover_worker.engine.configs import EngineConfigs, HidingStream
 from drover_worker.engine.engine import Engine
 from drover_worker.engine.link import HerderLink
 from drover_worker.engine.log_lines import write_whole_lines
@@ -32,11 +34,14 @@ def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) ->
     Must be called from the main thread.
     """
     write_whole_lines()
+    configs = EngineConfigs(settings.converters, settings.config_providers)
+    sys.stdout = cast("TextIO", HidingStream(sys.stdout, configs.hidden))
+    sys.stderr = cast("TextIO", HidingStream(sys.stderr, configs.hidden))
     configure_logging(
         "engine", cast("LogLevel", settings.log_level), cast("LogFormat", settings.log_format)
     )
     link = HerderLink(sock)
-    engine = Engine(settings.limits, link.send, PluginRegistry(), settings.converters)
+    engine = Engine(settings.limits, link.send, PluginRegistry(), configs)
     link.send(engine_pb2.EngineReport(started=engine_pb2.EngineStarted()))
     threading.Thread(target=_serve, args=(link, engine), name="commands", daemon=True).start()
     try:

@@ -81,6 +81,7 @@ class EngineSettings:
         spark_master: As spark.master, such as ``local[*]``.
         spark_conf: More Spark settings; they win over the engine's own.
         converters: The converters of connectors that name none, with their settings.
+        config_providers: The settings of each config provider, by its name.
         python_executable: Runs the engine and Spark's Python workers.
         file_roots: The directories in which connectors may use files, with commas between; none
             when empty.
@@ -93,6 +94,7 @@ class EngineSettings:
     spark_master: str = "local[*]"
     spark_conf: Mapping[str, str] = field(default_factory=dict)
     converters: Mapping[str, str] = field(default_factory=dict)
+    config_providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     python_executable: str = sys.executable
     file_roots: str = "/"
     log_level: str = "INFO"

@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -18,7 +18,6 @@ from drover.codec.common import encode_task_id
 from drover.codec.failures import encode_cause
 from drover.connector import RetriableError, SinkTask, SourceTask
 from drover.connector.connector import Connector
-from drover.connector.record_settings import with_worker_converters
 from drover.connector.settings import BATCH_MAX_RECORDS, RATE_MAX_RECORDS, task_config
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
@@ -83,8 +82,6 @@ class TaskTools:
     spark_is_there: Callable[[], bool]
     #: Who gets the answer to a commit, by its call id.
     commits: dict[int, Answer]
-    #: The worker's, for connectors that name none.
-    converters: Mapping[str, str] = field(default_factory=dict)
 
 
 class TaskRunner(ABC):
@@ -116,8 +113,7 @@ class TaskRunner(ABC):
         self._moved_topics: dict[str, None] = {}
         self._last_batch_ms = 0
         self._reported_batch_count = 0
-        config = with_worker_converters(spec.connector_config, tools.converters)
-        merged = task_config(spec.connector_class, config, spec.own_config)
+        merged = task_config(spec.connector_class, spec.connector_config, spec.own_config)
         self._commits = TaskCommits(
             spec.task,
             spec.claim,

@@ -9,10 +9,13 @@ import structlog
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.common import decode_task_id, decode_term
 from drover.codec.coordinator import decode_offset
+from drover.config.resolution import Resolution
 from drover.connector.settings import CONNECTOR_CLASS
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover_worker.engine import answers
+from drover_worker.engine.configs import EngineConfigs
+from drover_worker.engine.expiry import watch_expiry
 from drover_worker.engine.plugins import PluginRegistry, connector_type
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.sink_runner import SinkRunner
@@ -37,6 +40,10 @@ class _Slot:
     started: bool = False
     #: The stop command that came during the start; it is carried out then.
     stop_call_id: int | None = None
+    #: The connector's config and its own, with what providers gave.
+    resolutions: tuple[Resolution, ...] = ()
+    #: Ends the watch over how long those hold.
+    unwatch: Callable[[], object] = bool
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -54,7 +61,9 @@ class TaskRegistry:
         limits: EngineLimits,
         send: Callable[[engine_pb2.EngineReport], None],
         wait_for_tools: Callable[[], TaskTools],
+        configs: EngineConfigs | None = None,
     ) -> None:
+        self._configs = configs or EngineConfigs()
         self._plugins = plugins
         self._threads = threads
         self._limits = limits
@@ -130,19 +139,29 @@ class TaskRegistry:
     def _prepare(self, slot: _Slot, command: engine_pb2.StartTask) -> None:
         tools = self._wait_for_tools()
         connector_class = self._plugins.find(command.connector_config.get(CONNECTOR_CLASS, ""))
+        connector = self._configs.resolve_connector(dict(command.connector_config))
+        own = self._configs.resolve(dict(command.task_config))
         spec = TaskSpec(
             task=slot.task,
             run_id=command.run_id,
             claim=decode_term(command.claim),
             connector_class=connector_class,
-            connector_config=dict(command.connector_config),
-            own_config=dict(command.task_config),
+            connector_config=connector.require_whole().config,
+            own_config=own.require_whole().config,
             committed=tuple(decode_offset(each) for each in command.offsets),
         )
         kind = SinkRunner if connector_type(connector_class) == "sink" else SourceRunner
         runner = kind(spec, tools, paused=slot.paused)
         slot.runner = runner
         runner.prepare()
+        slot.resolutions = (connector, own)
+
+    def _expired(self, slot: _Slot, run_id: int) -> None:
+        if slot.active:
+            report = engine_pb2.ConfigExpired(
+                connector=slot.task.connector, task=slot.task.task, run_id=run_id
+            )
+            self._send(engine_pb2.EngineReport(config_expired=report))
 
     def _started(self, call_id: int, slot: _Slot, outcome: Outcome) -> None:
         with slot.lock:
@@ -153,6 +172,9 @@ class TaskRegistry:
                 assert runner is not None
                 self._send(answers.done(call_id))  # before anything that its runs report
                 runner.begin(paused=slot.paused)  # a pause or stop from now on comes after it
+                slot.unwatch = watch_expiry(
+                    *slot.resolutions, expired=lambda: self._expired(slot, runner.spec.run_id)
+                )
                 return
         if isinstance(outcome, Returned):
             message = f"task {slot.task} was stopped during its start"
@@ -170,6 +192,7 @@ class TaskRegistry:
             self._send(answers.done(stop_call_id))
 
     def _stop_runner(self, slot: _Slot, call_id: int) -> None:
+        slot.unwatch()
         if slot.runner is None or slot.runner.over:
             if slot.runner is not None:
                 self._report_last(slot.runner)

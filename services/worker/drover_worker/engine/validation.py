@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import islice
 
 from drover.api.engine.v1 import engine_pb2
+from drover.config.resolution import Resolution
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
 from drover.connector.connector import Connector
 from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate_config
@@ -52,8 +53,34 @@ def encode_plugins(
     return answer
 
 
-def validate(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb2.ConfigValidation:
-    """Every setting of a config with all of its faults. Runs plugin code.
+def validate(registry: PluginRegistry, resolution: Resolution) -> engine_pb2.ConfigValidation:
+    """Every setting of a config with all of its faults, its values as they were written.
+
+    Runs plugin code.
+
+    Raises:
+        PluginNotFoundError: connector.class names a class that is not installed.
+    """
+    return _as_written(_validated(registry, resolution.config), resolution)
+
+
+def _as_written(
+    answer: engine_pb2.ConfigValidation, resolution: Resolution
+) -> engine_pb2.ConfigValidation:
+    """Placeholders for what they stand for; what is no value has that fault only."""
+    faults = {each.field: each.description for each in resolution.faults}
+    for value in answer.values:
+        name = value.key.name
+        if resolution.raw.get(name) != resolution.config.get(name):
+            value.value = resolution.raw[name]
+        fault = faults.pop(f'config["{name}"]', None)
+        if fault is not None:
+            value.errors[:] = [fault]
+    return answer
+
+
+def _validated(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb2.ConfigValidation:
+    """Every setting of a config with all of its faults.
 
     Raises:
         PluginNotFoundError: connector.class names a class that is not installed.

@@ -1,0 +1,92 @@
+"""Configs as plugins get them: the worker's converters added, placeholders resolved."""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TextIO
+
+from drover.api.engine.v1 import engine_pb2
+from drover.config.resolution import ConfigResolver, Resolution, with_placeholders
+from drover.connector.record_settings import with_worker_converters
+
+#: Values of providers that are remembered, to be hidden wherever they turn up.
+_SECRETS_MAX = 10_000
+
+Send = Callable[[engine_pb2.EngineReport], None]
+
+
+class EngineConfigs:
+    """Resolves configs, and hides what providers gave in all that leaves the engine as text.
+
+    Args:
+        converters: The worker's, for connectors that name none.
+        providers: The settings of each config provider, by its name.
+    """
+
+    def __init__(
+        self,
+        converters: Mapping[str, str] | None = None,
+        providers: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        self._converters = converters or {}
+        self._resolver = ConfigResolver(providers or {})
+        self._secrets: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def resolve(self, config: Mapping[str, str]) -> Resolution:
+        """A connector's config or one of a task, resolved as far as it can be. Runs plugin code."""
+        resolution = self._resolver.resolve(config)
+        if resolution.secrets:
+            with self._lock:
+                kept = list((self._secrets | dict(resolution.secrets)).items())
+                self._secrets = dict(kept[-_SECRETS_MAX:])
+        return resolution
+
+    def resolve_connector(self, config: Mapping[str, str]) -> Resolution:
+        """As ``resolve``, with the worker's converters where the connector names none."""
+        return self.resolve(with_worker_converters(config, self._converters))
+
+    def hidden(self, text: str) -> str:
+        """A text with placeholders in place of what providers gave."""
+        return with_placeholders(text, self._secrets) if self._secrets else text
+
+    def hiding(self, send: Send) -> Send:
+        """``send`` for reports whose messages and traces may have values of providers."""
+
+        def send_hidden(report: engine_pb2.EngineReport) -> None:
+            if self._secrets:
+                self._hide(report)
+            send(report)
+
+        return send_hidden
+
+    def _hide(self, report: engine_pb2.EngineReport) -> None:
+        match report.WhichOneof("report"):
+            case "failure":
+                report.failure.message = self.hidden(report.failure.message)
+                report.failure.trace = self.hidden(report.failure.trace)
+            case "connector_failed":
+                report.connector_failed.trace = self.hidden(report.connector_failed.trace)
+            case "task_failed":
+                report.task_failed.trace = self.hidden(report.task_failed.trace)
+            case "validation":
+                for value in report.validation.values:
+                    value.errors[:] = [self.hidden(each) for each in value.errors]
+                    value.warnings[:] = [self.hidden(each) for each in value.warnings]
+
+
+class HidingStream:
+    """What this process writes, without what providers gave; else as the stream that it is put
+    in place of.
+    """
+
+    def __init__(self, stream: TextIO, hide: Callable[[str], str]) -> None:
+        self._stream = stream
+        self._hide = hide
+
+    def write(self, text: str) -> int:
+        """See ``TextIO``."""
+        self._stream.write(self._hide(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)

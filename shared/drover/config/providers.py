@@ -1,0 +1,199 @@
+"""Config providers: where the values of ``${provider:path:key}`` in configs come from (KIP-297)."""
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from drover.config.class_registry import ClassRegistry
+from drover.config.properties import parse_properties
+
+#: Entry points of distributions that have config providers.
+GROUP = "drover.config_providers"
+#: The setting that names a provider's class; by default it is the built-in one of the same name.
+CLASS = "class"
+ALLOWED_PATHS = "allowed.paths"
+ALLOWLIST_PATTERN = "allowlist.pattern"
+FILE_MAX_BYTES = 1024 * 1024
+#: Drover's own settings, some of them passwords, are no connector's business.
+_OWN_PREFIX = "DROVER_"
+
+
+class ConfigProviderError(Exception):
+    """A provider cannot be set up or has no such value; the message says why, without values."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigData:
+    """What a provider found, by key; ``ttl_ms`` is how long it holds, None without an end."""
+
+    values: Mapping[str, str]
+    ttl_ms: int | None = None
+
+
+class ConfigProvider(ABC):
+    """Looks values up, in the engine, whenever a connector or task with a placeholder starts.
+
+    Subclasses are offered as entry points of ``drover.config_providers``. They may be asked from
+    several threads at once, and are given up when they do not answer within the limit of the call
+    that they are asked for.
+    """
+
+    aliases: ClassVar[Sequence[str]] = ()
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        """``settings`` are those of DROVER_CONFIG_PROVIDERS for it, without its class.
+
+        Raises:
+            ConfigProviderError: one is missing, faulty or unknown.
+        """
+        _only(settings, ())
+
+    @abstractmethod
+    def get(self, path: str, keys: Collection[str]) -> ConfigData:
+        """The values of ``keys`` at ``path`` (empty for ``${provider:key}``), of those there are.
+
+        Raises:
+            ConfigProviderError: the path cannot be read.
+        """
+
+
+class FileConfigProvider(ConfigProvider):
+    """``${file:/path/to/file:key}``: a key of a properties file below one of ``allowed.paths``."""
+
+    aliases = ("file", "org.apache.kafka.common.config.provider.FileConfigProvider")
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        _only(settings, {ALLOWED_PATHS})
+        self._allowed = _allowed_paths(settings)
+
+    def get(self, path: str, keys: Collection[str]) -> ConfigData:
+        """See ``ConfigProvider``."""
+        found = parse_properties(_read(_within(path, self._allowed)))
+        return ConfigData({key: found[key] for key in keys if key in found})
+
+
+class DirectoryConfigProvider(ConfigProvider):
+    """``${directory:/path/to/directory:file}``: the text of a file, without the newline at its end.
+
+    The directory is one of ``allowed.paths`` or below one; so orchestrators hand out secrets.
+    """
+
+    aliases = ("directory", "org.apache.kafka.common.config.provider.DirectoryConfigProvider")
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        _only(settings, {ALLOWED_PATHS})
+        self._allowed = _allowed_paths(settings)
+
+    def get(self, path: str, keys: Collection[str]) -> ConfigData:
+        """See ``ConfigProvider``."""
+        directory = _within(path, self._allowed)
+        if not directory.is_dir():
+            raise ConfigProviderError(f"{path} is no directory")
+        values = {}
+        for key in keys:
+            if "/" in key or key in ("", ".", ".."):
+                raise ConfigProviderError(f"{key!r} is not the name of a file")
+            file = _within(str(directory / key), self._allowed)
+            if file.is_file():
+                values[key] = _read(file).removesuffix("\n").removesuffix("\r")
+        return ConfigData(values)
+
+
+class EnvVarConfigProvider(ConfigProvider):
+    """``${env:NAME}``: a variable of the worker's environment whose whole name matches
+    ``allowlist.pattern``; Drover's own are never given out.
+    """
+
+    aliases = ("env", "org.apache.kafka.common.config.provider.EnvVarConfigProvider")
+
+    def __init__(
+        self, settings: Mapping[str, str], environment: Mapping[str, str] | None = None
+    ) -> None:
+        _only(settings, {ALLOWLIST_PATTERN})
+        try:
+            self._allowed = re.compile(_required(settings, ALLOWLIST_PATTERN))
+        except re.error as error:
+            raise ConfigProviderError(f"{ALLOWLIST_PATTERN} is no pattern: {error}") from None
+        self._environment = os.environ if environment is None else environment
+
+    def get(self, path: str, keys: Collection[str]) -> ConfigData:
+        """See ``ConfigProvider``."""
+        if path:
+            raise ConfigProviderError("variables have no path: write ${env:NAME}")
+        for key in keys:
+            if key.upper().startswith(_OWN_PREFIX) or not self._allowed.fullmatch(key):
+                raise ConfigProviderError(f"{key} is not given out ({ALLOWLIST_PATTERN})")
+        return ConfigData({key: self._environment[key] for key in keys if key in self._environment})
+
+
+def _built_in() -> Sequence[type[ConfigProvider]]:
+    return (FileConfigProvider, DirectoryConfigProvider, EnvVarConfigProvider)
+
+
+PROVIDERS: ClassRegistry[ConfigProvider] = ClassRegistry("config provider", GROUP, _built_in)
+#: What the built-in ones are called where nothing else is said.
+BUILT_IN_NAMES = tuple(each.aliases[0] for each in _built_in())
+
+
+def make_provider(name: str, settings: Mapping[str, str]) -> ConfigProvider:
+    """The provider that a worker has under ``name``. Runs plugin code.
+
+    Raises:
+        ConfigProviderError: its class is not there, or its settings are faulty.
+    """
+    own = {key: value for key, value in settings.items() if key != CLASS}
+    try:
+        return PROVIDERS.find(settings.get(CLASS, name))(own)
+    except ValueError as error:
+        raise ConfigProviderError(str(error)) from error
+
+
+def _only(settings: Mapping[str, str], known: Collection[str]) -> None:
+    unknown = sorted(settings.keys() - known)
+    if unknown:
+        raise ConfigProviderError(
+            f"{unknown[0]} is no setting of it: {', '.join(sorted(known)) or 'it has none'}"
+        )
+
+
+def _required(settings: Mapping[str, str], key: str) -> str:
+    value = settings.get(key, "").strip()
+    if not value:
+        raise ConfigProviderError(f"{key} is required")
+    return value
+
+
+def _allowed_paths(settings: Mapping[str, str]) -> list[Path]:
+    paths = [Path(each.strip()) for each in _required(settings, ALLOWED_PATHS).split(",")]
+    for path in paths:
+        if not path.is_absolute():
+            raise ConfigProviderError(f"{ALLOWED_PATHS}: {path} is not absolute")
+    return paths
+
+
+def _within(path: str, allowed: Sequence[Path]) -> Path:
+    """Where a path leads, links followed, if that is allowed."""
+    if not path.startswith("/"):
+        raise ConfigProviderError(f"the path {path!r} is not absolute")
+    real = Path(os.path.realpath(path))
+    if not any(real.is_relative_to(os.path.realpath(each)) for each in allowed):
+        raise ConfigProviderError(f"{path} is not below {ALLOWED_PATHS}")
+    return real
+
+
+def _read(file: Path) -> str:
+    try:
+        with file.open("rb") as stream:
+            raw = stream.read(FILE_MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigProviderError(f"{file} cannot be read: {error.strerror}") from error
+    if len(raw) > FILE_MAX_BYTES:
+        raise ConfigProviderError(f"{file} is larger than {FILE_MAX_BYTES} bytes")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigProviderError(f"{file} is not UTF-8") from error
