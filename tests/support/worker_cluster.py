@@ -117,7 +117,8 @@ class WorkerCluster:
         self._storage_url = f"sqlite://{directory}"
         coordinator, config_store, status_store = free_addresses(3)
         self.config_store_address = config_store
-        self._addresses = {
+        #: Of the services, under the names of a worker's settings.
+        self.addresses = {
             "coordinator_address": coordinator,
             "config_store_address": config_store,
             "status_store_address": status_store,
@@ -165,7 +166,7 @@ class WorkerCluster:
             "session_timeout_ms": 20_000,
             "heartbeat_interval_ms": 300,
             "rebalance_timeout_ms": 10_000,
-            **self._addresses,
+            **self.addresses,
             **settings,
         }
         running = RunningWorker(WorkerSettings(**own))
