@@ -1,0 +1,1 @@
+"""Tables of databases as topics, and topics as tables."""

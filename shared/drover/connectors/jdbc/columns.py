@@ -1,0 +1,166 @@
+"""Columns of tables as Arrow's types, and back: exact, or as numeric.mapping asks for."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql
+
+NONE, PRECISION_ONLY, BEST_FIT, BEST_FIT_EAGER_DOUBLE = (
+    "none",
+    "precision_only",
+    "best_fit",
+    "best_fit_eager_double",
+)
+NUMERIC_MAPPINGS = (NONE, PRECISION_ONLY, BEST_FIT, BEST_FIT_EAGER_DOUBLE)
+_DECIMAL_MAX_DIGITS = 38
+_LONG_DIGITS = 18
+
+Convert = Callable[[Any], Any]
+
+
+class ColumnError(ValueError):
+    """A value that its column's type cannot hold; the message names the column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that is read: its SQL type, the Arrow type, and how a value gets there.
+
+    ``convert`` is None for values that Arrow takes as they are.
+    """
+
+    name: str
+    sql_type: "sa.types.TypeEngine[Any]"
+    arrow_type: pa.DataType
+    convert: Convert | None = None
+    nullable: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        sql_type: "sa.types.TypeEngine[Any]",
+        *,
+        numeric_mapping: str = NONE,
+        nullable: bool = True,
+    ) -> "Column":
+        """How a column is read."""
+        return cls(name, sql_type, *_reading(sql_type, numeric_mapping), nullable)
+
+    def array(self, values: Sequence[Any]) -> pa.Array:
+        """Some of its values.
+
+        Raises:
+            ColumnError: one does not fit.
+        """
+        convert = self.convert
+        try:
+            if convert is not None:
+                values = [None if value is None else convert(value) for value in values]
+            return pa.array(values, self.arrow_type)
+        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+            text = f"column {self.name!r} ({self.sql_type!r}) holds what it should not: {error}"
+            raise ColumnError(text) from error
+
+
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """The Arrow schema of some columns."""
+    return pa.schema([pa.field(c.name, c.arrow_type, c.nullable) for c in columns])
+
+
+def _reading(kind: "sa.types.TypeEngine[Any]", mapping: str) -> tuple[pa.DataType, Convert | None]:
+    match kind:
+        case sa.Boolean() | mysql.TINYINT(display_width=1):
+            return pa.bool_(), bool
+        case sa.SmallInteger() | mysql.TINYINT():
+            return (pa.int32() if getattr(kind, "unsigned", False) else pa.int16()), None
+        case sa.BigInteger():
+            return (pa.decimal128(20, 0) if getattr(kind, "unsigned", False) else pa.int64()), None
+        case mysql.INTEGER() if kind.unsigned:
+            return pa.int64(), None
+        case sa.Integer():
+            return pa.int32(), None
+        case sa.Float():
+            return (pa.float32() if isinstance(kind, sa.REAL) else pa.float64()), float
+        case sa.Numeric():
+            return _numeric(kind, mapping)
+        case sa.DateTime():
+            return pa.timestamp("us", "UTC" if kind.timezone else None), None
+        case sa.Date():
+            return pa.date32(), None
+        case sa.Time():
+            return pa.time64("us"), None
+        case sa.LargeBinary() | sa.types._Binary() | postgresql.BYTEA():
+            return pa.binary(), bytes
+        case sa.JSON() | postgresql.JSON() | postgresql.JSONB():
+            return pa.string(), _json_text
+        case sa.ARRAY() if (kind.dimensions or 1) == 1:
+            inner, convert = _reading(kind.item_type, mapping)
+            return pa.list_(inner), _Each(convert) if convert else None
+        case sa.ARRAY():
+            return pa.string(), _json_text
+        case sa.Enum() | sa.String():
+            return pa.string(), str
+        case _:  # uuid, inet, interval, geometry…: as the database writes it
+            return pa.string(), _text
+
+
+def _numeric(kind: "sa.Numeric[Any]", mapping: str) -> tuple[pa.DataType, Convert | None]:
+    precision, scale = kind.precision, kind.scale or 0
+    if precision is None:
+        return pa.string(), _plain_number  # exact, whatever its length
+    if mapping != NONE and scale == 0 and precision <= _LONG_DIGITS:
+        return (pa.int32() if precision <= 9 else pa.int64()), int
+    eager = mapping == BEST_FIT_EAGER_DOUBLE
+    if scale > 0 and (eager or (mapping == BEST_FIT and precision <= _LONG_DIGITS)):
+        return pa.float64(), float
+    if precision > _DECIMAL_MAX_DIGITS:
+        return pa.string(), _plain_number
+    return pa.decimal128(precision, max(scale, 0)), _decimal(max(scale, 0))
+
+
+def _decimal(scale: int) -> Convert:
+    return _Quantize(Decimal(1).scaleb(-scale))
+
+
+@dataclass(frozen=True, slots=True)
+class _Quantize:
+    """Gives decimals the scale of their column; refuses to lose digits."""
+
+    unit: Decimal
+
+    def __call__(self, value: Any) -> Decimal:
+        number = value if isinstance(value, Decimal) else Decimal(str(value))
+        scaled = number.quantize(self.unit)
+        if scaled != number:
+            raise ValueError(f"{number} has more digits than the column's type")
+        return scaled
+
+
+def _plain_number(value: Any) -> str:
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def _json_text(value: Any) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Each:
+    """Converts the elements of a list."""
+
+    convert: Convert
+
+    def __call__(self, value: Any) -> Any:
+        return [None if each is None else self.convert(each) for each in value]

@@ -1,0 +1,282 @@
+"""How connectors reach a database: URLs as JDBC and SQLAlchemy write them, settings, clock."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from drover.connector import All as AllOf
+from drover.connector import (
+    Check,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    NonEmpty,
+    RetriableError,
+    Violation,
+)
+from drover.connectors.paths import root_fault
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+URL = "connection.url"
+USER = "connection.user"
+PASSWORD = "connection.password"
+CONNECT_TIMEOUT_S = 10
+_GROUP = "Database"
+
+#: SQLAlchemy's drivers, by what a URL begins with.
+_DRIVERS = {
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+    "mysql": "mysql+pymysql",
+    "mariadb": "mysql+pymysql",
+    "sqlite": "sqlite",
+}
+#: Parameters of JDBC URLs and what the drivers call them; None for those that change nothing here.
+_PARAMETERS: Mapping[str, Mapping[str, str | None]] = {
+    "postgresql": {
+        "sslmode": "sslmode",
+        "sslrootcert": "sslrootcert",
+        "sslcert": "sslcert",
+        "sslkey": "sslkey",
+        "ApplicationName": "application_name",
+        "application_name": "application_name",
+        "options": "options",
+        "target_session_attrs": "target_session_attrs",
+        "tcpKeepAlive": None,
+        "prepareThreshold": None,
+        "reWriteBatchedInserts": None,
+        "stringtype": None,
+    },
+    "mysql": {
+        "charset": "charset",
+        "ssl_ca": "ssl_ca",
+        "useSSL": None,
+        "serverTimezone": None,
+        "allowPublicKeyRetrieval": None,
+        "rewriteBatchedStatements": None,
+        "useServerPrepStmts": None,
+    },
+    "sqlite": {},
+}
+_CLOCKS = {
+    "postgresql": "SELECT clock_timestamp()",
+    "mysql": "SELECT utc_timestamp(6)",
+    "sqlite": "SELECT strftime('%Y-%m-%d %H:%M:%f', 'now')",
+}
+EXTRA = (
+    "databases need more libraries on the workers: pip install 'drover-connect[jdbc]', then start "
+    "them again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseAddress:
+    """Where a database is and how to log in; may be pickled, shows no password.
+
+    ``kind`` is postgresql, mysql or sqlite; ``options`` are the driver's.
+    """
+
+    kind: str
+    host: str | None = None
+    port: int | None = None
+    name: str | None = None
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    options: tuple[tuple[str, str], ...] = ()
+
+    def engine(self) -> "sa.Engine":
+        """An engine without a pool: connections are closed when they are given back."""
+        import sqlalchemy as sa  # not for those who only look at the settings
+
+        url = sa.URL.create(
+            _DRIVERS[self.kind],
+            username=self.user,
+            password=self.password,
+            host=self.host,
+            port=self.port,
+            database=self.name,
+            query=dict(self.options),
+        )
+        arguments = {"connect_timeout": CONNECT_TIMEOUT_S}
+        if self.kind == "sqlite":
+            arguments = {"timeout": CONNECT_TIMEOUT_S}
+        return sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
+
+    @contextmanager
+    def connected(self) -> "Iterator[sa.Connection]":
+        """A connection for a while; what is not committed is rolled back."""
+        engine = self.engine()
+        try:
+            with engine.connect() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+    def __str__(self) -> str:
+        where = f"{self.host or 'localhost'}:{self.port}" if self.port else self.host or ""
+        return f"{self.kind}://{where}/{self.name or ''}"
+
+
+def parse_address(url: str, user: str | None, password: str | None) -> DatabaseAddress:
+    """What a URL and the settings beside it say.
+
+    Raises:
+        ValueError: they do not name a database; the message has no password.
+    """
+    text = url.strip().removeprefix("jdbc:")
+    scheme, colon, rest = text.partition(":")
+    kind = _DRIVERS.get(scheme.partition("+")[0], "").partition("+")[0]
+    if not colon or not kind:
+        raise ValueError(
+            "must begin with postgresql://, mysql:// or sqlite:// (jdbc: before it may be there)"
+        )
+    if kind == "sqlite":
+        path = rest.removeprefix("//").partition("?")[0]
+        path = f"/{path.lstrip('/')}" if rest.startswith("//") else path
+        if not path.startswith("/"):
+            raise ValueError("must name the file by its absolute path: jdbc:sqlite:/data/a.db")
+        fault = root_fault(path)
+        if fault is not None:
+            raise ValueError(f"{path} {fault}")
+        return DatabaseAddress(kind, name=path)
+    parts = urlsplit(f"//{rest.removeprefix('//')}")
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError("its port must be a number up to 65535") from None
+    if "," in parts.netloc or not parts.hostname or not parts.path.strip("/"):
+        raise ValueError("must be like jdbc:postgresql://host:5432/database")
+    parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    known = _PARAMETERS[kind]
+    own_user, own_password = parameters.pop("user", None), parameters.pop("password", None)
+    unknown = sorted(parameters.keys() - known.keys())
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is no parameter that is known here")
+    return DatabaseAddress(
+        kind,
+        host=parts.hostname,
+        port=port,
+        name=unquote(parts.path.strip("/")),
+        user=user or own_user or (unquote(parts.username) if parts.username else None),
+        password=password or own_password or (unquote(parts.password) if parts.password else None),
+        options=tuple(
+            (name, value) for key, value in parameters.items() if (name := known[key]) is not None
+        ),
+    )
+
+
+def _url_fault(url: str) -> str | None:
+    try:
+        parse_address(url, None, None)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+CONNECTION_SETTINGS = ConfigDef(
+    ConfigKey(
+        URL,
+        ConfigType.STRING,
+        importance=Importance.HIGH,
+        group=_GROUP,
+        documentation="The database: jdbc:postgresql://host:5432/name, jdbc:mysql://host:3306/name "
+        "or jdbc:sqlite:/path/to/file; without jdbc: too.",
+        validator=AllOf(NonEmpty(), Check(_url_fault)),
+    ),
+    ConfigKey(
+        USER,
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.HIGH,
+        group=_GROUP,
+        documentation="Who logs in.",
+    ),
+    ConfigKey(
+        PASSWORD,
+        ConfigType.PASSWORD,
+        default=None,
+        importance=Importance.HIGH,
+        group=_GROUP,
+        documentation="The user's password.",
+    ),
+)
+
+
+def address_of(config: Mapping[str, Any]) -> DatabaseAddress:
+    """The database of a parsed config."""
+    password = config[PASSWORD]
+    return parse_address(config[URL], config[USER], password.value if password else None)
+
+
+@contextmanager
+def looking_at(address: DatabaseAddress, found: list[Violation]) -> "Iterator[sa.Connection]":
+    """A connection for a look at the server; that it cannot be had is a fault in ``found``."""
+    try:
+        import sqlalchemy as sa
+    except ImportError:
+        found.append(Violation("connector.class", EXTRA))
+        raise LookFailedError from None
+    try:
+        with address.connected() as connection:
+            yield connection
+    except ModuleNotFoundError:
+        found.append(Violation("connector.class", EXTRA))
+        raise LookFailedError from None
+    except sa.exc.SQLAlchemyError as error:
+        found.append(Violation(_blamed(error), f"{address}: {reason_of(error)}"))
+        raise LookFailedError from None
+
+
+@contextmanager
+def telling(address: DatabaseAddress, what: str) -> Iterator[None]:
+    """Say in one line what the database refused, without statements and values.
+
+    Raises:
+        RetriableError: it cannot be reached, or is busy; the same may succeed later.
+        DatabaseError: anything else.
+    """
+    import sqlalchemy as sa
+
+    try:
+        yield
+    except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
+        raise RetriableError(f"{what} at {address}: {reason_of(error)}") from error
+    except sa.exc.SQLAlchemyError as error:
+        raise DatabaseError(f"{what} at {address}: {reason_of(error)}") from error
+
+
+class DatabaseError(Exception):
+    """What a database refused."""
+
+
+class LookFailedError(Exception):
+    """The server could not be looked at; why is among the faults already."""
+
+
+def reason_of(error: Exception) -> str:
+    """What a driver says, in one line, without the statement and its values."""
+    original = getattr(error, "orig", None) or error
+    lines = [line.strip() for line in str(original).splitlines() if line.strip()]
+    return " ".join(lines[:3])[:500] or type(original).__name__
+
+
+def _blamed(error: Exception) -> str:
+    text = reason_of(error).lower()
+    if "password" in text or "access denied" in text or "role" in text:
+        return PASSWORD if "password" in text else USER
+    return URL
+
+
+def now_at(connection: "sa.Connection") -> datetime:
+    """The database's clock."""
+    import sqlalchemy as sa
+
+    value = connection.execute(sa.text(_CLOCKS[connection.dialect.name])).scalar_one()
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -1,0 +1,171 @@
+"""What is wrong with a config of JdbcSource, the server's word included, all at once."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from drover.connector.settings import validate_config
+from drover.connectors.jdbc.database import DatabaseAddress, parse_address
+from drover.connectors.jdbc.source import JdbcSource
+from tests.databases.conftest import Database, Sqlite
+from tests.support.postgres import Postgres
+
+BASE = {
+    "name": "c",
+    "connector.class": "JdbcSource",
+    "mode": "incrementing",
+    "incrementing.column.name": "id",
+    "topic.prefix": "db-",
+}
+
+
+def faults(config: dict[str, str]) -> dict[str, str]:
+    values = validate_config(JdbcSource, config)
+    return {value.key.name: "; ".join(value.errors) for value in values if value.errors}
+
+
+@pytest.fixture
+def orders(database: Database) -> Database:
+    database.execute(
+        "CREATE TABLE orders (id INTEGER NOT NULL, note VARCHAR(9), changed TIMESTAMP)",
+        "CREATE TABLE people (id INTEGER NOT NULL, name VARCHAR(9))",
+    )
+    return database
+
+
+def test_a_good_config_has_no_faults(orders: Database) -> None:
+    assert faults({**BASE, **orders.settings}) == {}
+    assert faults({**BASE, **orders.settings, "table.whitelist": "orders", "key": "id"}) == {}
+
+
+def test_tables_and_columns_that_there_are_not_are_told_together(orders: Database) -> None:
+    config = {
+        **BASE,
+        **orders.settings,
+        "mode": "timestamp+incrementing",
+        "incrementing.column.name": "number",
+        "timestamp.column.name": "changed",
+        "table.whitelist": "orders,invoices",
+        "key": "id,code",
+    }
+    assert faults(config) == {
+        "incrementing.column.name": "table 'orders' has no column 'number'",
+        "timestamp.column.name": "column 'changed' of table 'orders' may be null, and such rows "
+        "are never read: make it NOT NULL, or set validate.non.null to false",
+        "table.whitelist": "there is no table 'invoices'",
+        "key": "table 'orders' has no column 'code'",
+    }
+    del config["incrementing.column.name"], config["timestamp.column.name"]
+    assert faults(config).keys() == {"incrementing.column.name", "timestamp.column.name"}
+
+
+def test_a_query_is_tried(orders: Database) -> None:
+    config = {**BASE, **orders.settings, "query": "SELECT id FROM orders WHERE id > 3;"}
+    assert faults(config) == {}
+    assert faults({**config, "query": "SELECT nope FROM orders"}).keys() == {"query"}
+    assert faults({**config, "table.whitelist": "orders"}).keys() == {"table.whitelist"}
+
+
+@pytest.mark.parametrize(
+    ("change", "setting", "told"),
+    [
+        ({"connection.password": "wrong"}, "connection.password", "authentication failed"),
+        ({"connection.user": "nobody"}, "connection.password", "authentication failed"),
+        ({"connection.url": "jdbc:postgresql://127.0.0.1:1/x"}, "connection.url", "refused"),
+    ],
+)
+def test_why_the_server_cannot_be_reached(
+    postgres: Postgres, change: dict[str, str], setting: str, told: str
+) -> None:
+    found = faults({**BASE, **postgres.settings, **change})
+    assert list(found) == [setting]
+    assert told in found[setting]
+    assert "a pass/word" not in str(found)
+
+
+def test_a_database_that_is_not_there(postgres: Postgres) -> None:
+    url = f"jdbc:postgresql://127.0.0.1:{postgres.port}/nowhere"
+    found = faults({**BASE, **postgres.settings, "connection.url": url})
+    assert 'database "nowhere" does not exist' in found["connection.url"]
+
+
+def test_names_with_quotes_dots_and_capitals(postgres: Postgres) -> None:
+    postgres.execute(
+        'CREATE SCHEMA "My Schema"',
+        'CREATE TABLE "My Schema"."a.b ""c""" ("Id" INTEGER NOT NULL)',
+    )
+    config = {
+        **BASE,
+        **postgres.settings,
+        "schema.pattern": "My Schema",
+        "incrementing.column.name": "Id",
+    }
+    assert faults(config) == {}
+    assert faults({**config, "incrementing.column.name": "id"}).keys() == {
+        "incrementing.column.name"
+    }
+
+
+def test_a_worker_gives_out_no_files_that_it_does_not_have_to(
+    sqlite: Sqlite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DROVER_FILE_ROOTS", "/elsewhere")
+    found = faults({**BASE, **sqlite.settings})
+    assert list(found) == ["connection.url"]
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        (
+            "jdbc:postgresql://db:5433/shop?user=u&password=p%20w&sslmode=require&prepareThreshold=0",
+            DatabaseAddress(
+                "postgresql", "db", 5433, "shop", "u", "p w", (("sslmode", "require"),)
+            ),
+        ),
+        (
+            "postgresql://ann:x%2Fy@db/shop",
+            DatabaseAddress("postgresql", "db", None, "shop", "ann", "x/y"),
+        ),
+        ("jdbc:mariadb://db:3306/shop", DatabaseAddress("mysql", "db", 3306, "shop")),
+        ("mysql+pymysql://db/shop", DatabaseAddress("mysql", "db", None, "shop")),
+        ("jdbc:sqlite:/data/a.db", DatabaseAddress("sqlite", name="/data/a.db")),
+        ("sqlite:////data/a.db", DatabaseAddress("sqlite", name="/data/a.db")),
+    ],
+)
+def test_urls_of_jdbc_and_of_sqlalchemy(url: str, expected: Any) -> None:
+    assert parse_address(url, None, None) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("", "must begin with"),
+        ("oracle:thin:@db", "must begin with"),
+        ("jdbc:postgresql://db", "must be like"),
+        ("jdbc:postgresql:///shop", "must be like"),
+        ("jdbc:postgresql://db:x/shop", "port"),
+        ("jdbc:postgresql://db:99999/shop", "port"),
+        ("jdbc:postgresql://db/shop?loggerLevel=x", "'loggerLevel' is no parameter"),
+        ("jdbc:sqlite:a.db", "absolute path"),
+        ("jdbc:sqlite::memory:", "absolute path"),
+    ],
+)
+def test_urls_that_name_no_database(url: str, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        parse_address(url, None, None)
+
+
+def test_a_password_is_never_shown() -> None:
+    address = parse_address("postgresql://ann:s3cret@db/shop", None, None)
+    assert "s3cret" not in f"{address} {address!r}"
+
+
+def test_without_the_libraries_one_line_says_what_to_install(
+    sqlite: Sqlite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    found = faults({**BASE, **sqlite.settings})
+    assert list(found) == ["connector.class"]
+    assert "pip install 'drover-connect[jdbc]'" in found["connector.class"]

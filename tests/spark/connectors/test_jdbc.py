@@ -1,0 +1,136 @@
+"""Tables of databases through tasks on real Spark."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drover.connectors.files_sink import FilesSink
+from drover.connectors.jdbc.source import JdbcSource
+from tests.databases.conftest import Sqlite
+from tests.spark.pipeline import Pipeline
+from tests.support.postgres import Postgres
+
+pytestmark = pytest.mark.spark
+
+EVERY_TYPE = """CREATE TABLE things (
+    id BIGSERIAL PRIMARY KEY, small SMALLINT, whole INTEGER, price NUMERIC(10, 2), vast NUMERIC,
+    single REAL, twice DOUBLE PRECISION, yes BOOLEAN, text TEXT, short VARCHAR(9), raw BYTEA,
+    day DATE, hour TIME, local TIMESTAMP, moment TIMESTAMPTZ, document JSONB, ident UUID,
+    numbers INTEGER[], words TEXT[])"""
+A_ROW = """INSERT INTO things VALUES (
+    7, 1, 2, 12.5, 123456789012345678901234567890.5, 1.5, 2.5, true, 'é', 'x', '\\xff00',
+    '2026-01-02', '03:04:05.006', '2026-01-02 03:04:05.000006', '2026-01-02 03:04:05+02',
+    '{"a": [1, null]}', '12345678-1234-1234-1234-123456789abc', '{1,NULL,3}', '{a,b}')"""
+
+
+def records_of(pipeline: Pipeline, topic: str, directory: Path) -> list[dict[str, Any]]:
+    """A topic's values, as JSON."""
+    raw = {"name": f"out-{topic}", "topics": topic, "path": str(directory), "format": "json"}
+    pipeline.start_sink(FilesSink, raw).run_until_idle()
+    files = sorted(directory.rglob("*.json"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_every_type_of_postgresql_arrives(
+    pipeline: Pipeline, postgres: Postgres, tmp_path: Path
+) -> None:
+    postgres.execute(EVERY_TYPE, A_ROW, "INSERT INTO things (id) VALUES (8)")
+    raw = {
+        "name": "db",
+        **postgres.settings,
+        "mode": "incrementing",
+        "incrementing.column.name": "id",
+        "topic.prefix": "db-",
+    }
+    source = pipeline.start_source(JdbcSource, raw)
+    assert source.run_until_idle() == 2
+    full, empty = records_of(pipeline, "db-things", tmp_path / "out")
+    assert full == {
+        "id": 7,
+        "small": 1,
+        "whole": 2,
+        "price": full["price"],
+        "vast": "123456789012345678901234567890.5",
+        "single": 1.5,
+        "twice": 2.5,
+        "yes": True,
+        "text": "é",
+        "short": "x",
+        "raw": full["raw"],
+        "day": full["day"],
+        "hour": full["hour"],
+        "local": full["local"],
+        "moment": full["moment"],
+        "document": '{"a":[1,null]}',
+        "ident": "12345678-1234-1234-1234-123456789abc",
+        "numbers": [1, None, 3],
+        "words": ["a", "b"],
+    }
+    assert str(full["price"]) in ("12.5", "12.50")
+    assert "2026-01-02" in str(full["day"])
+    assert {key: value for key, value in empty.items() if value is not None} == {"id": 8}
+
+
+def test_it_goes_on_where_it_was_and_finds_new_tables(pipeline: Pipeline, sqlite: Sqlite) -> None:
+    sqlite.execute(
+        "CREATE TABLE a (id INTEGER PRIMARY KEY, name TEXT)",
+        "INSERT INTO a (name) VALUES ('x'), ('y'), ('z')",
+    )
+    raw = {
+        "name": "db",
+        **sqlite.settings,
+        "mode": "incrementing",
+        "incrementing.column.name": "id",
+        "topic.prefix": "db-",
+        "key": "id",
+        "batch.max.rows": "2",
+        "poll.interval.ms": "1",
+    }
+    first = pipeline.start_source(JdbcSource, raw)
+    assert first.step() is not None
+    assert pipeline.store.end_offsets("db-a") == {0: 2}
+    sqlite.execute(
+        "INSERT INTO a (name) VALUES ('later')", "CREATE TABLE b (id INTEGER PRIMARY KEY)"
+    )
+    sqlite.execute("INSERT INTO b VALUES (1)")
+    second = pipeline.start_source(JdbcSource, raw)
+    assert second.run_until_idle() == 3
+    assert pipeline.store.end_offsets("db-a") == {0: 4}
+    assert pipeline.store.end_offsets("db-b") == {0: 1}
+
+
+def test_a_query_is_read_with_the_types_of_its_columns(
+    pipeline: Pipeline, postgres: Postgres, tmp_path: Path
+) -> None:
+    postgres.execute(
+        "CREATE TABLE orders (id INTEGER, price NUMERIC(8, 2))",
+        "INSERT INTO orders SELECT n, n FROM generate_series(1, 5) n",
+    )
+    raw = {
+        "name": "db",
+        **postgres.settings,
+        "mode": "incrementing",
+        "incrementing.column.name": "id",
+        "topic.prefix": "large",
+        "query": "SELECT id, price * 2 AS twice, 'x'::text AS kind FROM orders WHERE id > 2;",
+        "numeric.mapping": "best_fit_eager_double",
+    }
+    pipeline.start_source(JdbcSource, raw).run_until_idle()
+    found = records_of(pipeline, "large", tmp_path / "out")
+    assert [each["id"] for each in found] == [3, 4, 5]
+    assert found[0]["kind"] == "x"
+    assert float(found[0]["twice"]) == 6.0
+
+
+def test_everything_is_read_again_after_a_while(pipeline: Pipeline, sqlite: Sqlite) -> None:
+    sqlite.execute("CREATE TABLE a (name TEXT)", "INSERT INTO a VALUES ('x'), ('y')")
+    raw = {"name": "db", **sqlite.settings, "mode": "bulk", "topic.prefix": "db-"}
+    source = pipeline.start_source(JdbcSource, {**raw, "poll.interval.ms": "60000"})
+    assert source.run_until_idle() == 2
+    again = pipeline.start_source(JdbcSource, {**raw, "poll.interval.ms": "1"})
+    for _ in range(2):
+        receipt = again.step()
+        assert receipt is not None
+        assert receipt.record_count == 2
