@@ -19,7 +19,8 @@ _numbers = count(1)
 class Database(Protocol):
     """One that the tests can change beside a connector."""
 
-    settings: dict[str, str]
+    @property
+    def settings(self) -> dict[str, str]: ...
 
     def execute(self, *statements: str) -> None: ...
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import psycopg
@@ -67,6 +68,9 @@ def binaries() -> Path | None:
     """Where initdb and postgres are, if they are installed."""
     places = [Path(found).resolve().parent for found in [shutil.which("postgres")] if found]
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    package = find_spec("pgserver")
+    if package is not None and package.origin:
+        places.append(Path(package.origin).parent / "pginstall" / "bin")
     return next((each for each in places if (each / "initdb").exists()), None)
 
 

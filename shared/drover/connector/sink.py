@@ -124,15 +124,20 @@ class SinkBatch:
             return self.records.map_in_arrow(function, ddl)
         return self.records.mapInArrow(function, ddl)
 
-    def run_in_arrow(self, function: ArrowFunction) -> list[dict[str, Any]]:
+    def run_in_arrow(
+        self, function: ArrowFunction, *, at_once: bool = False
+    ) -> list[dict[str, Any]]:
         """What ``map_in_arrow(function, …).collect()`` gives, at half the cost of a small job:
         run ``function`` on executors now; the rows that it yields, which should be few.
+
+        With ``at_once`` one call of the function gets all records, in order: for what has to be one
+        transaction.
 
         Raises:
             Exception: what ``function`` raised on an executor, as it was. So it may raise
                 RetriableError.
         """
-        return run_in_arrow(self.records, function)
+        return run_in_arrow(self.records, function, at_once=at_once)
 
 
 class SinkTask(ABC):

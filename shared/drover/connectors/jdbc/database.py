@@ -64,6 +64,8 @@ _PARAMETERS: Mapping[str, Mapping[str, str | None]] = {
     },
     "sqlite": {},
 }
+#: What SQLite says of a file that others use.
+_SQLITE_PASSING = ("locked", "busy", "unable to open")
 _CLOCKS = {
     "postgresql": "SELECT clock_timestamp()",
     "mysql": "SELECT utc_timestamp(6)",
@@ -106,7 +108,9 @@ class DatabaseAddress:
         arguments = {"connect_timeout": CONNECT_TIMEOUT_S}
         if self.kind == "sqlite":
             arguments = {"timeout": CONNECT_TIMEOUT_S}
-        return sa.create_engine(url, poolclass=sa.NullPool, connect_args=arguments)
+        return sa.create_engine(
+            url, poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
+        )
 
     @contextmanager
     def connected(self) -> "Iterator[sa.Connection]":
@@ -246,9 +250,13 @@ def telling(address: DatabaseAddress, what: str) -> Iterator[None]:
     try:
         yield
     except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
-        raise RetriableError(f"{what} at {address}: {reason_of(error)}") from error
+        told = f"{what} at {address}: {reason_of(error)}"
+        # SQLite says so of almost everything
+        passes = address.kind != "sqlite" or any(each in told for each in _SQLITE_PASSING)
+        # without its cause, whose text has the statement and its values
+        raise (RetriableError if passes else DatabaseError)(told) from None
     except sa.exc.SQLAlchemyError as error:
-        raise DatabaseError(f"{what} at {address}: {reason_of(error)}") from error
+        raise DatabaseError(f"{what} at {address}: {reason_of(error)}") from None
 
 
 class DatabaseError(Exception):
@@ -263,7 +271,9 @@ def reason_of(error: Exception) -> str:
     """What a driver says, in one line, without the statement and its values."""
     original = getattr(error, "orig", None) or error
     lines = [line.strip() for line in str(original).splitlines() if line.strip()]
-    return " ".join(lines[:3])[:500] or type(original).__name__
+    # what follows the first line is of a row, unless nobody is logged in yet
+    told = lines[:3] if "connect" in str(original) else lines[:1]
+    return " ".join(told)[:500] or type(original).__name__
 
 
 def _blamed(error: Exception) -> str:

@@ -1,0 +1,286 @@
+"""JdbcSink: topics as tables."""
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from drover.connector import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    NonEmpty,
+    OffsetChange,
+    OneOf,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
+    Violation,
+)
+from drover.connectors.jdbc.database import (
+    CONNECTION_SETTINGS,
+    URL,
+    LookFailedError,
+    address_of,
+    looking_at,
+    telling,
+)
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
+
+    from drover.connectors.jdbc.table_writer import WriteSettings
+
+INSERT_MODE = "insert.mode"
+PK_MODE = "pk.mode"
+PK_FIELDS = "pk.fields"
+TABLE_FORMAT = "table.name.format"
+AUTO_CREATE = "auto.create"
+AUTO_EVOLVE = "auto.evolve"
+DELETE_ENABLED = "delete.enabled"
+FIELDS_WHITELIST = "fields.whitelist"
+OFFSETS_TABLE = "offsets.table"
+
+INSERT, UPSERT, UPDATE = "insert", "upsert", "update"
+NONE, KAFKA, RECORD_KEY, RECORD_VALUE = "none", "kafka", "record_key", "record_value"
+
+
+class JdbcSinkTask(SinkTask):
+    """Writes each batch in one transaction."""
+
+    def start(self, context: SinkTaskContext) -> None:
+        """Have the table of offsets."""
+        from drover.connectors.jdbc.table_writer import TableWriter, ledger_table
+
+        config = context.config
+        address = address_of(config)
+        settings = _write_settings(config)
+        if settings.ledger:
+            with telling(address, "making the table of offsets"), address.connected() as connection:
+                ledger_table(settings.ledger).create(connection, checkfirst=True)
+                connection.commit()
+        self._writer = TableWriter(address, context.task.connector, context.claim, settings)
+
+    def write(self, batch: SinkBatch) -> str:
+        """Write the batch, with how far it comes."""
+        batch.run_in_arrow(self._writer, at_once=True)
+        return ""
+
+
+class JdbcSink(SinkConnector):
+    """Writes topics into tables of PostgreSQL, MySQL, MariaDB or SQLite: a record is a row.
+
+    ``insert.mode`` is insert, upsert or update; ``pk.mode`` says what the primary key is made of.
+    Tables may be made and extended (``auto.create``, ``auto.evolve``), rows deleted by tombstones
+    (``delete.enabled``). The settings have the names of Confluent's JDBC sink.
+
+    Each record is written once: how far each topic partition has come is kept in ``offsets.table``,
+    in the transaction that writes the rows. Without that table, and on MySQL's tables without
+    transactions, records may come twice after a crash.
+    """
+
+    version = "0.1.0"
+    aliases = ("JdbcSink", "io.confluent.connect.jdbc.JdbcSinkConnector")
+    structured: ClassVar[bool] = True
+    task_class = JdbcSinkTask
+
+    def __init__(self) -> None:
+        self._config: Mapping[str, Any] = {}
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See the documentation of each key."""
+        return CONNECTION_SETTINGS | ConfigDef(
+            ConfigKey(
+                INSERT_MODE,
+                ConfigType.STRING,
+                default=INSERT,
+                importance=Importance.HIGH,
+                group="Writing",
+                documentation="Whether a record is a new row, a new or changed one, or a changed "
+                "one only.",
+                validator=OneOf(INSERT, UPSERT, UPDATE),
+            ),
+            ConfigKey(
+                PK_MODE,
+                ConfigType.STRING,
+                default=NONE,
+                importance=Importance.HIGH,
+                group="Keys",
+                documentation="What the primary key is: none, topic, partition and offset (kafka), "
+                "or fields of the record's key or value.",
+                validator=OneOf(NONE, KAFKA, RECORD_KEY, RECORD_VALUE),
+            ),
+            ConfigKey(
+                PK_FIELDS,
+                ConfigType.LIST,
+                default=None,
+                importance=Importance.MEDIUM,
+                group="Keys",
+                documentation="The columns of the primary key; by default all fields of the key or "
+                "value. A key that is no struct needs the one name of its column.",
+            ),
+            ConfigKey(
+                DELETE_ENABLED,
+                ConfigType.BOOLEAN,
+                default=False,
+                importance=Importance.MEDIUM,
+                group="Writing",
+                documentation="Delete the row of the key when a record's value is null; else such "
+                "records are left out.",
+            ),
+            ConfigKey(
+                TABLE_FORMAT,
+                ConfigType.STRING,
+                default="${topic}",
+                importance=Importance.MEDIUM,
+                group="Tables",
+                documentation="The table of a topic, perhaps with a schema: app.${topic}.",
+                validator=NonEmpty(),
+            ),
+            ConfigKey(
+                AUTO_CREATE,
+                ConfigType.BOOLEAN,
+                default=False,
+                importance=Importance.MEDIUM,
+                group="Tables",
+                documentation="Make tables that there are not, of the first records' schema.",
+            ),
+            ConfigKey(
+                AUTO_EVOLVE,
+                ConfigType.BOOLEAN,
+                default=False,
+                importance=Importance.MEDIUM,
+                group="Tables",
+                documentation="Add columns for fields that the table does not have.",
+            ),
+            ConfigKey(
+                FIELDS_WHITELIST,
+                ConfigType.LIST,
+                default=None,
+                importance=Importance.MEDIUM,
+                group="Tables",
+                documentation="The fields of values to write; by default all.",
+            ),
+            ConfigKey(
+                OFFSETS_TABLE,
+                ConfigType.STRING,
+                default="drover_offsets",
+                importance=Importance.LOW,
+                group="Tables",
+                documentation="Where it is kept what was written, so that no record is written "
+                "twice; made when it is missing. Empty for none.",
+            ),
+        )
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Whether the settings fit together, and what the server says of them."""
+        faults = list(_contradictions(config))
+        if not faults and URL in config and TABLE_FORMAT in config:
+            suppressed = contextlib.suppress(LookFailedError)
+            with suppressed, looking_at(address_of(config), faults) as connection:
+                faults += _server_faults(connection, config)
+        return faults
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """Set the table of offsets back as well, so that records are written again."""
+        if not config[OFFSETS_TABLE]:
+            return True
+        from drover.connectors.jdbc.table_writer import ledger_table
+
+        table = ledger_table(config[OFFSETS_TABLE])
+        address = address_of(config)
+        with telling(address, "setting offsets back"), address.connected() as connection:
+            table.create(connection, checkfirst=True)
+            for partition, offset in changes:
+                connection.execute(
+                    table.update()
+                    .where(
+                        table.c.connector == config["name"],
+                        table.c.topic == partition["kafka_topic"],
+                        table.c.partition == int(str(partition["kafka_partition"])),
+                    )
+                    .values(next_offset=int(str(offset["kafka_offset"])) if offset else 0)
+                )
+            connection.commit()
+        return True
+
+    def start(self, context: Any, config: Mapping[str, Any]) -> None:
+        """Nothing to begin."""
+        del context
+        self._config = config
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """As many tasks as there may be: each has its share of the topic partitions."""
+        return [{}] * max_tasks
+
+
+def _write_settings(config: Mapping[str, Any]) -> "WriteSettings":
+    from drover.connectors.jdbc.table_writer import WriteSettings
+
+    fields = config[FIELDS_WHITELIST]
+    return WriteSettings(
+        table_format=config[TABLE_FORMAT],
+        insert_mode=config[INSERT_MODE],
+        pk_mode=config[PK_MODE],
+        pk_fields=tuple(config[PK_FIELDS] or ()),
+        deletes=config[DELETE_ENABLED],
+        creates=config[AUTO_CREATE],
+        evolves=config[AUTO_EVOLVE],
+        fields=tuple(fields) if fields else None,
+        ledger=config[OFFSETS_TABLE] or None,
+    )
+
+
+def _contradictions(config: Mapping[str, Any]) -> Iterator[Violation]:
+    mode, keys = config.get(INSERT_MODE), config.get(PK_MODE)
+    fields = config.get(PK_FIELDS) or ()
+    if mode in (UPSERT, UPDATE) and keys == NONE:
+        yield Violation(PK_MODE, f"must say what rows are found by with {INSERT_MODE}={mode}")
+    if config.get(DELETE_ENABLED) and keys != RECORD_KEY:
+        yield Violation(DELETE_ENABLED, f"needs {PK_MODE}={RECORD_KEY}: the key says which row")
+    if keys == KAFKA and len(fields) not in (0, 3):
+        yield Violation(PK_FIELDS, "must name three columns, of topic, partition and offset")
+    if keys == NONE and fields:
+        yield Violation(PK_FIELDS, f"must not be set with {PK_MODE}={NONE}")
+
+
+def _server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Iterator[Violation]:
+    """Tables that there are not, and keys that are none."""
+    import sqlalchemy as sa
+
+    inspector = sa.inspect(connection)
+    fields = set(config.get(PK_FIELDS) or ())
+    for topic in config.get("topics") or ():
+        name = config[TABLE_FORMAT].replace("${topic}", topic)
+        schema, _, own = name.rpartition(".")
+        if not inspector.has_table(own, schema or None):
+            if not config.get(AUTO_CREATE):
+                text = f"there is no table {name!r} for topic {topic!r}: create it, or set this"
+                yield Violation(AUTO_CREATE, text)
+            continue
+        columns = {each["name"] for each in inspector.get_columns(own, schema or None)}
+        missing = sorted(fields - columns)
+        if missing:
+            yield Violation(PK_FIELDS, f"table {name!r} has no column {missing[0]!r}")
+        elif fields and config.get(INSERT_MODE) == UPSERT:
+            yield from _key_faults(inspector, own, schema or None, fields)
+
+
+def _key_faults(
+    inspector: Any, table: str, schema: str | None, fields: set[str]
+) -> Iterator[Violation]:
+    primary = set(inspector.get_pk_constraint(table, schema).get("constrained_columns") or ())
+    unique = [set(each["column_names"]) for each in inspector.get_unique_constraints(table, schema)]
+    indexes = [
+        set(each["column_names"])
+        for each in inspector.get_indexes(table, schema)
+        if each.get("unique")
+    ]
+    if fields not in [primary, *unique, *indexes]:
+        listed = ", ".join(sorted(fields))
+        text = f"table {table!r} has no primary key or unique constraint on {listed}"
+        yield Violation(PK_FIELDS, text)

@@ -1,0 +1,207 @@
+"""Records of topics as rows: keys, deletions, order, types, and what comes again."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from drover.connector import RetriableError
+from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError, parse_address
+from drover.connectors.jdbc.table_writer import TableWriter, WriteSettings, ledger_table
+from drover.model.ids import Term
+from drover.record.batch import make_batch
+from tests.databases.conftest import Database
+
+VALUE = pa.struct([("id", pa.int64()), ("name", pa.string())])
+KEY = pa.struct([("id", pa.int64())])
+
+
+@pytest.fixture
+def address(database: Database) -> DatabaseAddress:
+    settings = database.settings
+    found = parse_address(
+        settings["connection.url"],
+        settings.get("connection.user"),
+        settings.get("connection.password"),
+    )
+    with found.connected() as connection:
+        ledger_table("drover_offsets").create(connection, checkfirst=True)
+        connection.commit()
+    return found
+
+
+def settings(**changes: Any) -> WriteSettings:
+    values: dict[str, Any] = {
+        "table_format": "${topic}",
+        "insert_mode": "upsert",
+        "pk_mode": "record_key",
+        "pk_fields": (),
+        "deletes": True,
+        "creates": True,
+        "evolves": False,
+        "fields": None,
+        "ledger": "drover_offsets",
+    }
+    return WriteSettings(**values | changes)
+
+
+def records(
+    *rows: tuple[Any, Any], start: int = 0, topic: str = "items", key: Any = KEY, value: Any = VALUE
+) -> pa.RecordBatch:
+    """Keys and values as records of a topic's partition 0."""
+    count = len(rows)
+    keys = pa.array([each for each, _ in rows], key)
+    values = pa.array([each for _, each in rows], value)
+    return make_batch(
+        count,
+        topic=pa.array([topic] * count),
+        partition=pa.array([0] * count, pa.int32()),
+        offset=pa.array(range(start, start + count), pa.int64()),
+        key=(pa.field("key", key), keys),
+        value=(pa.field("value", value), values),
+    )
+
+
+def item(number: int, name: str | None) -> tuple[Any, Any]:
+    return {"id": number}, None if name is None else {"id": number, "name": name}
+
+
+def write(
+    address: DatabaseAddress,
+    *batches: pa.RecordBatch,
+    claim: Term = Term(1, 1),  # noqa: B008 - a value
+    **changes: Any,
+) -> int:
+    writer = TableWriter(address, "sink", claim, settings(**changes))
+    (answer,) = writer(iter(batches))
+    return int(answer.column("rows")[0].as_py())
+
+
+def items(database: Database) -> list[tuple[Any, ...]]:
+    return database.rows("SELECT id, name FROM items ORDER BY id")
+
+
+def test_the_last_record_of_a_key_counts(database: Database, address: DatabaseAddress) -> None:
+    batch = records(item(1, "a"), item(2, "b"), item(1, "c"), item(2, None), item(3, "d"))
+    assert write(address, batch) == 5
+    assert items(database) == [(1, "c"), (3, "d")]
+    assert write(address, records(item(3, None), item(2, "again"), start=5)) == 2
+    assert items(database) == [(1, "c"), (2, "again")]
+
+
+def test_what_comes_again_is_left_out(database: Database, address: DatabaseAddress) -> None:
+    first = records(item(1, "a"), item(2, "b"))
+    write(address, first)
+    database.execute("UPDATE items SET name = 'changed'")
+    assert write(address, records(item(1, "a"), item(2, "b"), item(3, "c"))) == 1
+    assert items(database) == [(1, "changed"), (2, "changed"), (3, "c")]
+
+
+def test_an_error_writes_nothing_of_the_batch(database: Database, address: DatabaseAddress) -> None:
+    write(address, records(item(1, "a")))
+    wrong = pa.struct([("id", pa.int64()), ("more", pa.string())])
+    batches = [
+        records(item(2, "b"), start=1),
+        records(({"id": 3}, {"id": 3, "more": "x"}), start=2, value=wrong),
+    ]
+    with pytest.raises(DatabaseError, match="table 'items' has no column 'more'"):
+        write(address, *batches)
+    assert items(database) == [(1, "a")]
+    assert write(address, records(item(2, "b"), start=1)) == 1
+
+
+def test_an_older_claim_writes_nothing(database: Database, address: DatabaseAddress) -> None:
+    write(address, records(item(1, "a")), claim=Term(2, 1))
+    with pytest.raises(DatabaseError, match="items-0 was taken over by another worker"):
+        write(address, records(item(2, "b"), start=1), claim=Term(1, 9))
+    assert items(database) == [(1, "a")]
+
+
+def test_tombstones_are_left_out_without_deletions(
+    database: Database, address: DatabaseAddress
+) -> None:
+    write(address, records(item(1, "a"), item(1, None)), deletes=False)
+    assert items(database) == [(1, "a")]
+
+
+def test_a_key_without_fields_has_the_one_name(
+    database: Database, address: DatabaseAddress
+) -> None:
+    batch = records((7, {"name": "a"}), key=pa.int64(), value=pa.struct([("name", pa.string())]))
+    write(address, batch, pk_fields=("id",))
+    assert items(database) == [(7, "a")]
+
+
+def test_rows_may_be_found_by_their_place(database: Database, address: DatabaseAddress) -> None:
+    write(address, records(item(1, "a"), item(1, "b")), pk_mode="kafka", insert_mode="insert")
+    found = database.rows("SELECT __connect_topic, __connect_offset, name FROM items ORDER BY 2")
+    assert found == [("items", 0, "a"), ("items", 1, "b")]
+
+
+@pytest.mark.parametrize(
+    ("row", "changes", "told"),
+    [
+        ((None, {"id": 1, "name": "a"}), {"pk_fields": ("id",)}, "the key of record items-0@0"),
+        (({"id": None}, {"id": 1, "name": "a"}), {}, "has no 'id'"),
+        (
+            ({"id": 1}, {"id": None, "name": "a"}),
+            {"pk_mode": "record_value", "pk_fields": ("id",)},
+            "the value of record items-0@0 has no 'id'",
+        ),
+    ],
+)
+def test_records_without_a_key(
+    address: DatabaseAddress, row: tuple[Any, Any], changes: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(DatabaseError, match=told):
+        write(address, records(row), **changes)
+
+
+def test_values_without_fields_are_refused(address: DatabaseAddress) -> None:
+    batch = records(({"id": 1}, "text"), value=pa.string())
+    with pytest.raises(DatabaseError, match="record items-0@0 has no fields"):
+        write(address, batch)
+
+
+def test_a_table_that_is_not_there(address: DatabaseAddress) -> None:
+    with pytest.raises(DatabaseError, match="there is no table 'items'"):
+        write(address, records(item(1, "a")), creates=False)
+
+
+def test_only_the_fields_that_are_named(database: Database, address: DatabaseAddress) -> None:
+    write(address, records(item(1, "a")), fields=("id",))
+    assert database.rows("SELECT * FROM items") == [(1,)]
+
+
+def test_names_with_quotes_colons_and_capitals(
+    database: Database, address: DatabaseAddress
+) -> None:
+    kind = pa.struct([("Id", pa.int64()), ('a:b "c" %(d)s', pa.string())])
+    row = ({"id": 1}, {"Id": 1, 'a:b "c" %(d)s': "x"})
+    more = pa.struct([*kind, ("E:f", pa.string())])
+    options: dict[str, Any] = {"pk_mode": "none", "insert_mode": "insert", "evolves": True}
+    write(address, records(row, value=kind, topic="My.Items"[3:]), **options)
+    row[1]["E:f"] = "y"
+    write(address, records(row, value=more, topic="Items", start=1), **options)
+    assert database.rows('SELECT * FROM "Items"') == [(1, "x", None), (1, "x", "y")]
+
+
+def test_nested_values_become_json(database: Database, address: DatabaseAddress) -> None:
+    kind = pa.struct([("id", pa.int64()), ("doc", pa.struct([("a", pa.list_(pa.int64()))]))])
+    write(address, records(({"id": 1}, {"id": 1, "doc": {"a": [1, None]}}), value=kind))
+    (found,) = database.rows("SELECT doc FROM items")
+    document = json.loads(found[0]) if isinstance(found[0], str) else found[0]
+    assert document == {"a": [1, None]}
+
+
+def test_what_the_database_refuses_is_told_without_values(
+    database: Database, address: DatabaseAddress
+) -> None:
+    database.execute("CREATE TABLE items (id BIGINT PRIMARY KEY, name VARCHAR(3) NOT NULL)")
+    batch = records(({"id": 1}, {"id": 1, "name": None}), ({"id": 2}, {"id": 2, "name": "s3c"}))
+    with pytest.raises((DatabaseError, RetriableError), match="writing at") as caught:
+        write(address, batch)
+    assert "name" in str(caught.value)
+    assert "s3c" not in str(caught.value)
+    assert items(database) == []
