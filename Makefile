@@ -64,7 +64,7 @@ test-fast: setup ## the tests that need neither Spark nor other processes
 	@$(BIN)/python -m pytest -m 'not spark and not e2e and not kafka'
 
 ONLY ?=
-test-faults: setup check-java ## suites that kill, freeze and cut off; ONLY=herder|kafka|coordinator|engine
+test-faults: setup check-java ## suites that kill, freeze and cut off; ONLY=herder|kafka|coordinator|engine|connectors
 	@$(BIN)/python -m pytest --faults$(addprefix =,$(ONLY))
 
 lint: setup ## ruff, mypy, layers

@@ -12,7 +12,7 @@ settings.register_profile(
 settings.load_profile("unhurried")
 
 #: What the tests marked `faults` are about: `make test-faults ONLY=…`.
-SUBJECTS = ("herder", "kafka", "coordinator", "engine")
+SUBJECTS = ("herder", "kafka", "coordinator", "engine", "connectors")
 
 
 _HERE = Path(__file__).parent

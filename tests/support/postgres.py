@@ -4,9 +4,10 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -23,10 +24,14 @@ _OTHERS = ("postgres", "nobody")
 
 @dataclass(frozen=True)
 class Postgres:
-    """A running server; ``database`` is the one of the present test."""
+    """A running server; ``database`` is the one of the present test.
+
+    ``kill`` ends the server with -9 and starts it again.
+    """
 
     port: int
     database: str = "postgres"
+    kill: Callable[[], None] = field(default=lambda: None, compare=False)
 
     @property
     def url(self) -> str:
@@ -99,36 +104,44 @@ def running_postgres() -> Iterator[Postgres]:
             cwd=directory,
         )
         port = int(free_address().rpartition(":")[2])
-        with (directory / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [
-                    *(bin_path / "postgres", "-D", data, "-p", str(port), "-k", directory),
-                    *("-h", "127.0.0.1", "-F", "-c", "timezone=America/New_York"),
-                ],
-                stdout=log,
-                stderr=log,
-                user=user,
-                cwd=directory,
+        command = [
+            *(bin_path / "postgres", "-D", data, "-p", str(port), "-k", directory),
+            *("-h", "127.0.0.1", "-F", "-c", "timezone=America/New_York"),
+        ]
+        with (directory / "log").open("ab") as log:
+            start = partial(
+                subprocess.Popen, command, stdout=log, stderr=log, user=user, cwd=directory
             )
-        server = Postgres(port)
-        try:
-            wait_until(
-                lambda: _answers(server, process),
-                describe=lambda: (directory / "log").read_text()[-2_000:],
-            )
-            yield server
-        finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            process.kill()
-            process.wait()
+            processes = [start()]
+
+            def answers() -> bool:
+                if processes[-1].poll() is not None:  # the one before holds its memory yet
+                    processes.append(start())
+                return _answers(server)
+
+            def kill() -> None:
+                processes[-1].kill()
+                processes[-1].wait()
+                wait_until(answers, describe=told)
+
+            def told() -> str:
+                return (directory / "log").read_text()[-2_000:]
+
+            server = Postgres(port, kill=kill)
+            try:
+                wait_until(answers, describe=told)
+                yield server
+            finally:
+                processes[-1].terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    processes[-1].wait(20)
+                processes[-1].kill()
+                processes[-1].wait()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _answers(server: Postgres, process: "subprocess.Popen[bytes]") -> bool:
-    assert process.poll() is None, "it ended"
+def _answers(server: Postgres) -> bool:
     try:
         server.execute("SELECT 1")
     except psycopg.OperationalError:

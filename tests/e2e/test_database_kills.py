@@ -1,0 +1,129 @@
+"""A table is copied through a topic into another one while everything is killed."""
+
+import asyncio
+import random
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from drover.cli.process import descendants
+from tests.support.cluster import EmbeddedCluster, embedded_cluster
+from tests.support.postgres import Postgres, running_postgres
+from tests.support.waiting import wait_until_async
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.faults("connectors"),
+    pytest.mark.timeout(1800),
+]
+
+SEED = 14
+ROUNDS = 12
+ROWS_A_ROUND = 3_000
+
+
+async def test_a_copy_is_equal_whatever_is_killed(tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    with running_postgres() as postgres:
+        postgres.execute(
+            "CREATE TABLE orders (id BIGSERIAL PRIMARY KEY, price NUMERIC(10, 2) NOT NULL,"
+            " note TEXT, changed TIMESTAMP(3) NOT NULL DEFAULT now())",
+            "CREATE TABLE inserted (LIKE orders)",
+            "CREATE TABLE upserted (LIKE orders INCLUDING INDEXES)",
+        )
+        async with embedded_cluster(tmp_path) as cluster:
+            await cluster.wait_until_members()
+            await _create_connectors(cluster, postgres)
+            for turn in range(ROUNDS):
+                await asyncio.to_thread(_insert, postgres)
+                await asyncio.sleep(rng.uniform(1, 4))
+                await _kill_something(cluster, postgres, rng, turn)
+            await cluster.wait_until_members()
+            for table in ("inserted", "upserted"):
+                await wait_until_async(
+                    partial(asyncio.to_thread, _equal, postgres, table),
+                    timeout_s=600,
+                    describe=partial(_counts, postgres, table),
+                )
+        total = ROUNDS * ROWS_A_ROUND
+        assert postgres.rows("SELECT count(*) FROM inserted") == [(total,)]
+
+
+async def _create_connectors(cluster: EmbeddedCluster, postgres: Postgres) -> None:
+    async with cluster.client() as client:
+        await client.create_connector(
+            "source",
+            {
+                "connector.class": "JdbcSource",
+                **postgres.settings,
+                "mode": "incrementing",
+                "incrementing.column.name": "id",
+                "table.whitelist": "orders",
+                "topic.prefix": "db-",
+                "key": "id",
+                "poll.interval.ms": "100",
+                "errors.retry.timeout": "60000",
+            },
+        )
+        for table, mode in (("inserted", "insert"), ("upserted", "upsert")):
+            keys = {"pk.mode": "record_key", "pk.fields": "id"} if mode == "upsert" else {}
+            await client.create_connector(
+                f"sink-{mode}",
+                {
+                    "connector.class": "JdbcSink",
+                    **postgres.settings,
+                    "topics": "db-orders",
+                    "table.name.format": table,
+                    "insert.mode": mode,
+                    "errors.retry.timeout": "60000",
+                    **keys,
+                },
+            )
+
+
+async def _kill_something(
+    cluster: EmbeddedCluster, postgres: Postgres, rng: random.Random, turn: int
+) -> None:
+    """A worker, a process below one (guard, engine, JVM, Python), or the server, with -9."""
+    cluster.note_processes()
+    if turn % 4 == 3:
+        await asyncio.to_thread(postgres.kill)
+        return
+    process = cluster.process(rng.choice(["worker-1", "worker-2"]))
+    if process.pid is None:
+        return
+    below = descendants(process.pid)
+    if turn % 4 == 0 or not below:
+        process.kill()
+    else:
+        victim = rng.choice(below)
+        if victim.is_running():
+            victim.kill()
+
+
+def _insert(postgres: Postgres) -> None:
+    postgres.execute(
+        "INSERT INTO orders (price, note) SELECT n / 4.0, 'note ' || n"
+        f" FROM generate_series(1, {ROWS_A_ROUND}) n"
+    )
+
+
+def _equal(postgres: Postgres, table: str) -> bool:
+    try:
+        ((differing,),) = postgres.rows(
+            "SELECT count(*) FROM ((SELECT * FROM orders EXCEPT ALL SELECT * FROM "
+            f"{table}) UNION ALL (SELECT * FROM {table} EXCEPT ALL SELECT * FROM orders)) each"
+        )
+    except psycopg.OperationalError:
+        return False
+    return differing == 0
+
+
+def _counts(postgres: Postgres, table: str) -> str:
+    return str(
+        postgres.rows(
+            f"SELECT (SELECT count(*) FROM orders), count(*), count(DISTINCT id) FROM {table}"
+        )
+    )
