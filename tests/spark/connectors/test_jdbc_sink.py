@@ -139,6 +139,8 @@ def test_offsets_that_are_set_back_are_written_again(
     again = pipeline.start_sink(JdbcSink, raw)
     again.write(again.plan())
     assert count(postgres) == (500, 300)
+    assert JdbcSink.alter_offsets(config, [])  # a reset, with nothing committed
+    assert postgres.rows("SELECT next_offset FROM drover_offsets") == [(0,)]
 
 
 def _parsed(raw: dict[str, str]) -> dict[str, Any]:

@@ -195,16 +195,16 @@ class JdbcSink(SinkConnector):
         address = address_of(config)
         with telling(address, "setting offsets back"), address.connected() as connection:
             table.create(connection, checkfirst=True)
+            own = table.update().where(table.c.connector == config["name"])
+            if not changes:  # a reset that finds nothing committed
+                connection.execute(own.values(next_offset=0))
             for partition, offset in changes:
-                connection.execute(
-                    table.update()
-                    .where(
-                        table.c.connector == config["name"],
-                        table.c.topic == partition["kafka_topic"],
-                        table.c.partition == int(str(partition["kafka_partition"])),
-                    )
-                    .values(next_offset=int(str(offset["kafka_offset"])) if offset else 0)
+                place = own.where(
+                    table.c.topic == partition["kafka_topic"],
+                    table.c.partition == int(str(partition["kafka_partition"])),
                 )
+                position = int(str(offset["kafka_offset"])) if offset else 0
+                connection.execute(place.values(next_offset=position))
             connection.commit()
         return True
 
