@@ -201,9 +201,10 @@ def test_a_restart_reads_nothing_twice_and_misses_nothing(
 
 
 def test_rows_that_are_too_young_wait(database: Database, address: DatabaseAddress) -> None:
-    insert(database, (1, "x", NOW - timedelta(minutes=10)), (2, "x", NOW - timedelta(seconds=1)))
-    assert all_of(address, planner(address, TIMESTAMP, delay_ms=300_000)) == [1]
-    insert(database, (3, "of the future", NOW + timedelta(hours=1)))
+    old, future = NOW - timedelta(days=2), NOW + timedelta(hours=20)
+    insert(database, (1, "x", old), (2, "x", NOW - timedelta(seconds=1)), (3, "x", future))
+    day_ms = 24 * 3_600_000
+    assert all_of(address, planner(address, TIMESTAMP, delay_ms=day_ms)) == [1]
     assert all_of(address, planner(address, TIMESTAMP, delay_ms=0)) == [1, 2]
 
 

@@ -38,7 +38,9 @@ async def test_a_copy_is_equal_whatever_is_killed(tmp_path: Path) -> None:
             await _create_connectors(cluster, postgres)
             for turn in range(ROUNDS):
                 await asyncio.to_thread(_insert, postgres)
-                await asyncio.sleep(rng.uniform(1, 4))
+                await _wait_until_copied(
+                    postgres, turn * ROWS_A_ROUND + rng.randrange(ROWS_A_ROUND)
+                )
                 await _kill_something(cluster, postgres, rng, turn)
             await cluster.wait_until_members()
             for table in ("inserted", "upserted"):
@@ -101,6 +103,23 @@ async def _kill_something(
         victim = rng.choice(below)
         if victim.is_running():
             victim.kill()
+
+
+async def _wait_until_copied(postgres: Postgres, count: int) -> None:
+    """Wait until so many rows are there, so that what is killed is killed in the middle."""
+
+    def there() -> bool:
+        try:
+            ((found,),) = postgres.rows("SELECT count(*) FROM inserted")
+        except psycopg.OperationalError:
+            return False
+        return isinstance(found, int) and found >= count
+
+    await wait_until_async(
+        partial(asyncio.to_thread, there),
+        timeout_s=300,
+        describe=partial(_counts, postgres, "inserted"),
+    )
 
 
 def _insert(postgres: Postgres) -> None:

@@ -42,6 +42,7 @@ async def opened(
         yield on_kafka.log, on_kafka.client
 
 
+@pytest.mark.faults("kafka")
 async def test_no_acknowledged_record_is_lost_when_the_broker_is_killed_under_load(
     mortal_broker: KafkaBroker, topic_prefix: str
 ) -> None:

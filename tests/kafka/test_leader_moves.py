@@ -98,7 +98,7 @@ async def open_log(
 @pytest.mark.parametrize(
     ("node", "silent"),
     [
-        pytest.param(LEADER, False, id="killed"),
+        pytest.param(LEADER, False, id="killed", marks=pytest.mark.faults("kafka")),
         pytest.param(LEADER, True, id="silent", marks=pytest.mark.faults("kafka")),
         pytest.param(
             *(COORDINATOR, False),
