@@ -1,4 +1,4 @@
-"""A table is copied through a topic into another one while everything is killed."""
+"""Tables are copied through topics into others while everything is killed."""
 
 import asyncio
 import random
@@ -38,9 +38,8 @@ async def test_a_copy_is_equal_whatever_is_killed(tmp_path: Path) -> None:
             await _create_connectors(cluster, postgres)
             for turn in range(ROUNDS):
                 await asyncio.to_thread(_insert, postgres)
-                await _wait_until_copied(
-                    postgres, turn * ROWS_A_ROUND + rng.randrange(ROWS_A_ROUND)
-                )
+                count = turn * ROWS_A_ROUND + rng.randrange(ROWS_A_ROUND)
+                await _wait_until_copied(postgres, count, "inserted")
                 await _kill_something(cluster, postgres, rng, turn)
             await cluster.wait_until_members()
             for table in ("inserted", "upserted"):
@@ -51,6 +50,69 @@ async def test_a_copy_is_equal_whatever_is_killed(tmp_path: Path) -> None:
                 )
         total = ROUNDS * ROWS_A_ROUND
         assert postgres.rows("SELECT count(*) FROM inserted") == [(total,)]
+
+
+async def test_changes_arrive_whatever_is_killed(tmp_path: Path) -> None:
+    """Inserts, updates and deletes: the copy is equal in the end."""
+    rng = random.Random(SEED)
+    with running_postgres() as postgres:
+        postgres.execute(
+            "CREATE TABLE orders (id BIGINT PRIMARY KEY, price NUMERIC(10, 2), note TEXT)",
+            "CREATE TABLE copied (LIKE orders INCLUDING INDEXES)",
+        )
+        await asyncio.to_thread(_change, postgres, 0)
+        async with embedded_cluster(tmp_path) as cluster:
+            await cluster.wait_until_members()
+            await _create_capture(cluster, postgres)
+            for turn in range(ROUNDS):
+                await asyncio.to_thread(_change, postgres, turn + 1)
+                await _wait_until_copied(postgres, rng.randrange(2_000 * turn + 1), "copied")
+                await _kill_something(cluster, postgres, rng, turn)
+            await cluster.wait_until_members()
+            await wait_until_async(
+                partial(asyncio.to_thread, _equal, postgres, "copied"),
+                timeout_s=600,
+                describe=partial(_counts, postgres, "copied"),
+            )
+        assert postgres.rows("SELECT count(*) > 20000 FROM copied") == [(True,)]
+
+
+async def _create_capture(cluster: EmbeddedCluster, postgres: Postgres) -> None:
+    async with cluster.client() as client:
+        await client.create_connector(
+            "capture",
+            {
+                "connector.class": "PostgresCdcSource",
+                **postgres.cdc_settings,
+                "topic.prefix": "cdc",
+                "table.include.list": "public[.]orders",
+                "record.layout": "flat",
+                "errors.retry.timeout": "60000",
+            },
+        )
+        await client.create_connector(
+            "copy",
+            {
+                "connector.class": "JdbcSink",
+                **postgres.settings,
+                "topics": "cdc.public.orders",
+                "table.name.format": "copied",
+                "insert.mode": "upsert",
+                "pk.mode": "record_key",
+                "delete.enabled": "true",
+                "errors.retry.timeout": "60000",
+            },
+        )
+
+
+def _change(postgres: Postgres, turn: int) -> None:
+    first = turn * ROWS_A_ROUND
+    postgres.execute(
+        f"INSERT INTO orders SELECT {first} + n, n / 4.0, 'note ' || n"
+        f" FROM generate_series(0, {ROWS_A_ROUND - 1}) n",
+        f"UPDATE orders SET note = note || '.' || {turn} WHERE id % 7 = {turn % 7}",
+        f"DELETE FROM orders WHERE id % 61 = {turn}",
+    )
 
 
 async def _create_connectors(cluster: EmbeddedCluster, postgres: Postgres) -> None:
@@ -105,12 +167,12 @@ async def _kill_something(
             victim.kill()
 
 
-async def _wait_until_copied(postgres: Postgres, count: int) -> None:
+async def _wait_until_copied(postgres: Postgres, count: int, table: str) -> None:
     """Wait until so many rows are there, so that what is killed is killed in the middle."""
 
     def there() -> bool:
         try:
-            ((found,),) = postgres.rows("SELECT count(*) FROM inserted")
+            ((found,),) = postgres.rows(f"SELECT count(*) FROM {table}")
         except psycopg.OperationalError:
             return False
         return isinstance(found, int) and found >= count
@@ -118,7 +180,7 @@ async def _wait_until_copied(postgres: Postgres, count: int) -> None:
     await wait_until_async(
         partial(asyncio.to_thread, there),
         timeout_s=300,
-        describe=partial(_counts, postgres, "inserted"),
+        describe=partial(_counts, postgres, table),
     )
 
 

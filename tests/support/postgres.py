@@ -47,6 +47,17 @@ class Postgres:
             "connection.password": PASSWORD,
         }
 
+    @property
+    def cdc_settings(self) -> dict[str, str]:
+        """A change capture's settings to reach it."""
+        return {
+            "database.hostname": "127.0.0.1",
+            "database.port": str(self.port),
+            "database.user": _USER,
+            "database.password": PASSWORD,
+            "database.dbname": self.database,
+        }
+
     def execute(self, *statements: str) -> None:
         """Run statements, each committed by itself."""
         with self._connected() as connection:
@@ -107,6 +118,8 @@ def running_postgres() -> Iterator[Postgres]:
         command = [
             *(bin_path / "postgres", "-D", data, "-p", str(port), "-k", directory),
             *("-h", "127.0.0.1", "-F", "-c", "timezone=America/New_York"),
+            *("-c", "wal_level=logical", "-c", "max_replication_slots=50"),
+            *("-c", "max_wal_senders=50"),
         ]
         with (directory / "log").open("ab") as log:
             start = partial(

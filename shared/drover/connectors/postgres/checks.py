@@ -1,0 +1,128 @@
+"""What a server says of a config, before anything runs."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from drover.connector import Violation
+from drover.connectors.postgres.server import EXTRA, Table
+from drover.connectors.postgres.settings import (
+    AUTOCREATE,
+    DATABASE,
+    DISABLED,
+    HOST,
+    INITIAL_ONLY,
+    PASSWORD,
+    PORT,
+    PUBLICATION,
+    SLOT,
+    SNAPSHOT_MODE,
+    SSL,
+    TABLE_EXCLUDE,
+    TABLE_INCLUDE,
+    USER,
+    address_of,
+    publication_name,
+    slot_name,
+    wanted_tables,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+#: Settings of Debezium's connector that change what records hold, and that are not here.
+_REFUSED = (
+    "column.include.list",
+    "column.exclude.list",
+    "message.key.columns",
+    "binary.handling.mode",
+    "hstore.handling.mode",
+    "interval.handling.mode",
+    "snapshot.select.statement.overrides",
+    "provide.transaction.metadata",
+    "signal.data.collection",
+    "heartbeat.action.query",
+)
+_REFUSED_PREFIXES = ("column.mask.", "column.truncate.")
+
+
+def faults_of(config: Mapping[str, Any]) -> list[Violation]:
+    """Settings that are not here, and what the server lacks."""
+    faults = [
+        Violation(name, "is not known here, and would change what records hold")
+        for name in sorted(config)
+        if name in _REFUSED or name.startswith(_REFUSED_PREFIXES)
+    ]
+    if all(each in config for each in (HOST, PORT, USER, DATABASE, PASSWORD, *SSL)):
+        faults += _server_faults(config)
+    return faults
+
+
+def _server_faults(config: Mapping[str, Any]) -> list[Violation]:
+    """What the server says of the settings."""
+    try:
+        import psycopg
+        import psycopg2  # noqa: F401 - the task needs it
+    except ImportError:
+        return [Violation("connector.class", EXTRA)]
+    from drover.connectors.postgres.server import first_line
+
+    address = address_of(config)
+    try:
+        with address.connected() as connection:
+            return list(_faults_at(connection, config))
+    except psycopg.Error as error:
+        text = first_line(error)
+        blamed = PASSWORD if "password" in text else DATABASE if "database" in text else HOST
+        return [Violation(blamed, f"{address}: {text}")]
+
+
+def _faults_at(
+    connection: "psycopg.Connection[tuple[Any, ...]]", config: Mapping[str, Any]
+) -> Iterator[Violation]:
+    from drover.connectors.postgres.server import published, slot_of
+
+    row = connection.execute(
+        "SELECT current_setting('wal_level'), (SELECT rolreplication OR rolsuper FROM pg_roles"
+        " WHERE rolname = current_user)"
+    ).fetchone()
+    assert row is not None
+    streams = config.get(SNAPSHOT_MODE) != INITIAL_ONLY
+    if streams and row[0] != "logical":
+        yield Violation(
+            HOST, f"the server's wal_level is {row[0]}: set it to logical, and restart the server"
+        )
+    if streams and not row[1]:
+        yield Violation(USER, f"has no right to replicate: ALTER ROLE {config[USER]} REPLICATION")
+    slot = slot_of(connection, slot_name(config))
+    if slot is not None and (slot.plugin, slot.database) != ("pgoutput", config[DATABASE]):
+        yield Violation(
+            SLOT,
+            f"{slot_name(config)!r} is a slot of plugin {slot.plugin} in database {slot.database}",
+        )
+    tables = wanted_tables(connection, config)
+    if config.get(AUTOCREATE) == DISABLED and streams:
+        known = published(connection, publication_name(config))
+        if not known:
+            yield Violation(PUBLICATION, f"{publication_name(config)!r} is not there, or is empty")
+        tables = [each for each in tables if each.id in known]
+    for pattern in config.get(TABLE_INCLUDE) or ():
+        if not any(re.fullmatch(pattern, each.id) for each in tables):
+            yield Violation(TABLE_INCLUDE, f"there is no table that matches {pattern!r}")
+    yield from _table_faults(connection, tables, streams=streams)
+
+
+def _table_faults(
+    connection: "psycopg.Connection[tuple[Any, ...]]", tables: Sequence[Table], *, streams: bool
+) -> Iterator[Violation]:
+    for each in tables:
+        if streams and not each.identifies_rows:
+            yield Violation(
+                TABLE_INCLUDE,
+                f"table {each.id} has no primary key, and once it is published the server refuses "
+                "updates and deletes of it: ALTER TABLE … REPLICA IDENTITY FULL, or leave it "
+                f"out by {TABLE_EXCLUDE}",
+            )
+        row = connection.execute("SELECT has_table_privilege(%s, 'SELECT')", (each.oid,)).fetchone()
+        if row != (True,):
+            yield Violation(USER, f"may not read {each.id}: GRANT SELECT")

@@ -1,0 +1,163 @@
+"""The messages of PostgreSQL's logical replication, protocol 1 of the plugin pgoutput.
+
+Pure: from bytes to values. A transaction comes whole, once it is committed: Begin, then for each
+table that is new to the session a Relation before its first change, then Commit.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+BEGIN, COMMIT, RELATION = ord("B"), ord("C"), ord("R")
+INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
+#: Messages that are of rows; positions within a transaction count them.
+CHANGES = frozenset((INSERT, UPDATE, DELETE, TRUNCATE))
+
+_BEGIN = struct.Struct(">xQqI")
+_COMMIT = struct.Struct(">xxQQq")
+_OID = struct.Struct(">I")
+_COUNT = struct.Struct(">H")
+_TYPE = struct.Struct(">Ii")
+_NULL, _TEXT = ord("n"), ord("t")
+_OLD_KEY, _OLD_ROW = ord("K"), ord("O")
+#: PostgreSQL counts microseconds from 2000-01-01.
+_EPOCH_US = 946_684_800_000_000
+
+
+class Unchanged(Enum):
+    """In place of a value that is stored out of line (TOAST), was not changed, and is not sent."""
+
+    UNCHANGED = 0
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+Value = bytes | Unchanged | None
+Row = list[Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """``commit_lsn`` is where its commit begins in the log; ``committed_us`` is since 1970."""
+
+    commit_lsn: int
+    committed_us: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    """``in_identity``: old rows of updates and deletes have it at least."""
+
+    name: str
+    type_oid: int
+    type_modifier: int
+    in_identity: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A table as it was when the changes that follow were made."""
+
+    oid: int
+    schema: str
+    table: str
+    columns: tuple[RelationColumn, ...]
+    #: Its replica identity is all columns.
+    full_identity: bool = False
+
+    @property
+    def name(self) -> str:
+        """As settings and offsets call it."""
+        return f"{self.schema}.{self.table}"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one row.
+
+    ``old`` is None when the server did not send it; ``old_is_key``: only its identity's columns.
+    """
+
+    kind: int
+    relation_oid: int
+    old: Row | None
+    new: Row | None
+    old_is_key: bool = False
+
+
+def parse_begin(payload: bytes) -> Transaction:
+    """A Begin message."""
+    commit_lsn, committed, xid = _BEGIN.unpack_from(payload)
+    return Transaction(commit_lsn, committed + _EPOCH_US, xid)
+
+
+def end_lsn_of(payload: bytes) -> int:
+    """A Commit message's position behind the transaction: the only one that moves past it."""
+    end_lsn: int = _COMMIT.unpack_from(payload)[1]
+    return end_lsn
+
+
+def relation_oid_of(payload: bytes) -> int:
+    """The table that a Relation, Insert, Update or Delete message is of."""
+    oid: int = _OID.unpack_from(payload, 1)[0]
+    return oid
+
+
+def parse_relation(payload: bytes) -> Relation:
+    """A Relation message."""
+    schema, at = _name(payload, 5)
+    table, at = _name(payload, at)
+    identity = payload[at : at + 1]
+    (count,) = _COUNT.unpack_from(payload, at + 1)
+    at += 3
+    columns = []
+    for _ in range(count):
+        flags = payload[at]
+        name, at = _name(payload, at + 1)
+        oid, modifier = _TYPE.unpack_from(payload, at)
+        at += _TYPE.size
+        columns.append(RelationColumn(name, oid, modifier, bool(flags & 1)))
+    oid = relation_oid_of(payload)
+    # the server calls the default pg_catalog by an empty name
+    return Relation(oid, schema or "pg_catalog", table, tuple(columns), identity == b"f")
+
+
+def parse_change(payload: bytes) -> Change:
+    """An Insert, Update or Delete message."""
+    kind, oid, mark = payload[0], relation_oid_of(payload), payload[5]
+    old, at = None, 6
+    if mark in (_OLD_KEY, _OLD_ROW):
+        old, at = _row(payload, at)
+        at += 1
+    new = _row(payload, at)[0] if kind != DELETE else None
+    return Change(kind, oid, old, new, mark == _OLD_KEY)
+
+
+def truncated_oids(payload: bytes) -> Iterator[int]:
+    """The tables of a Truncate message."""
+    (count,) = _OID.unpack_from(payload, 1)
+    for number in range(count):
+        yield _OID.unpack_from(payload, 6 + 4 * number)[0]
+
+
+def _row(payload: bytes, at: int) -> tuple[Row, int]:
+    (count,) = _COUNT.unpack_from(payload, at)
+    at += 2
+    values: Row = []
+    for _ in range(count):
+        kind = payload[at]
+        at += 1
+        if kind == _TEXT:
+            end = at + 4 + _OID.unpack_from(payload, at)[0]
+            values.append(payload[at + 4 : end])
+            at = end
+        else:
+            values.append(None if kind == _NULL else UNCHANGED)
+    return values, at
+
+
+def _name(payload: bytes, at: int) -> tuple[str, int]:
+    end = payload.index(0, at)
+    return payload[at:end].decode(), end + 1

@@ -1,0 +1,240 @@
+"""A PostgreSQL server as change capture needs it: settings, sessions, slots, publications."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, LiteralString
+
+from drover.connector import RetriableError
+from drover.connectors.postgres.pgoutput import Relation, RelationColumn
+
+if TYPE_CHECKING:
+    import psycopg
+
+CONNECT_TIMEOUT_S = 10
+#: What sessions must be set to, so that values have the text that is read here.
+_SESSION_OPTIONS = (
+    "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 "
+    "-c bytea_output=hex -c statement_timeout=0 -c lock_timeout=0 "
+    "-c idle_in_transaction_session_timeout=0"
+)
+
+EXTRA = (
+    "change capture needs more libraries on the workers: pip install 'drover-connect[postgres]', "
+    "then start them again"
+)
+
+_TABLES: LiteralString = """
+SELECT c.oid, n.nspname, c.relname, c.relkind = 'p', c.relreplident = 'f',
+       c.relreplident <> 'n' AND (c.relreplident = 'f' OR EXISTS (
+           SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid
+              AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END))
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
+  AND n.nspname NOT IN ('pg_catalog', 'information_schema') AND n.nspname NOT LIKE 'pg\\_%'
+ORDER BY 2, 3
+"""
+_COLUMNS: LiteralString = """
+SELECT attname, atttypid, atttypmod FROM pg_attribute
+WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+"""
+_PRIMARY_KEY: LiteralString = """
+SELECT a.attname FROM pg_index i
+CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE i.indrelid = %s AND i.indisprimary ORDER BY k.place
+"""
+_DOMAINS: LiteralString = (
+    "SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd' AND typbasetype <> 0"
+)
+
+
+class ServerError(Exception):
+    """What the server refused, or what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAddress:
+    """Where a database is and how to log in; may be pickled, shows no password.
+
+    ``ssl`` are libpq's sslmode, sslrootcert, sslcert and sslkey, as far as they are set.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str | None = field(repr=False)
+    database: str
+    ssl: Mapping[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def connected(self, name: str = "drover") -> "Iterator[psycopg.Connection[tuple[Any, ...]]]":
+        """A session that commits each statement; ``name`` is how the server lists it."""
+        import psycopg
+
+        connection = psycopg.connect(**self.parameters(name), autocommit=True)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+    def parameters(self, name: str) -> dict[str, Any]:
+        """For libpq."""
+        return {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "dbname": self.database,
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "application_name": name,
+            "options": _SESSION_OPTIONS,
+            **self.ssl,
+        }
+
+    def __str__(self) -> str:
+        return f"postgresql://{self.host}:{self.port}/{self.database}"
+
+
+@contextmanager
+def telling(address: ServerAddress, what: str) -> Iterator[None]:
+    """Say in one line what the server refused, without statements and values.
+
+    Raises:
+        RetriableError: it cannot be reached; the same may succeed later.
+        ServerError: anything else.
+    """
+    import psycopg
+
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+        raise RetriableError(f"{what} at {address}: {first_line(error)}") from None
+    except psycopg.Error as error:
+        raise ServerError(f"{what} at {address}: {first_line(error)}") from None
+
+
+def first_line(error: Exception) -> str:
+    """What a driver says, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:500]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the catalogue.
+
+    ``identifies_rows``: updates and deletions of it can be published.
+    """
+
+    oid: int
+    schema: str
+    name: str
+    partitioned: bool
+    full_identity: bool
+    identifies_rows: bool
+
+    @property
+    def id(self) -> str:
+        """How settings, offsets and topics call it."""
+        return f"{self.schema}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A replication slot; ``active_pid`` is the process that streams from it, None for none."""
+
+    plugin: str | None
+    database: str | None
+    active_pid: int | None
+    confirmed_lsn: int | None
+    lost: bool
+
+
+def tables_of(connection: "psycopg.Connection[tuple[Any, ...]]") -> list[Table]:
+    """Every table that can be published, in order; of partitioned ones the root."""
+    return [Table(*row) for row in connection.execute(_TABLES)]
+
+
+def relation_of(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table) -> Relation:
+    """A table as it is now, without generated columns, which are not published."""
+    rows = connection.execute(_COLUMNS, (table.oid,)).fetchall()
+    columns = tuple(RelationColumn(*row) for row in rows)
+    return Relation(table.oid, table.schema, table.name, columns, table.full_identity)
+
+
+def primary_key_of(
+    connection: "psycopg.Connection[tuple[Any, ...]]", relation: Relation
+) -> list[str]:
+    """The columns of a table's primary key, else those that identify its old rows."""
+    rows = connection.execute(_PRIMARY_KEY, (relation.oid,)).fetchall()
+    names = [name for (name,) in rows]
+    if not names and not relation.full_identity:
+        names = [each.name for each in relation.columns if each.in_identity]
+    return names
+
+
+def domains_of(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+) -> dict[int, tuple[int, int]]:
+    """The type and modifier that each domain is of, through domains of domains."""
+    found = {oid: (base, modifier) for oid, base, modifier in connection.execute(_DOMAINS)}
+    for oid, (base, modifier) in found.items():
+        seen = {oid}
+        while base in found and base not in seen:
+            seen.add(base)
+            base, modifier = found[base]
+        found[oid] = (base, modifier)
+    return found
+
+
+def slot_of(connection: "psycopg.Connection[tuple[Any, ...]]", name: str) -> Slot | None:
+    """A slot by its name."""
+    row = connection.execute(
+        "SELECT plugin, database, active_pid, (confirmed_flush_lsn - '0/0')::bigint,"
+        " coalesce(wal_status = 'lost', false) FROM pg_replication_slots WHERE slot_name = %s",
+        (name,),
+    ).fetchone()
+    return None if row is None else Slot(*row)
+
+
+def log_end(connection: "psycopg.Connection[tuple[Any, ...]]") -> int:
+    """Where the server's log ends."""
+    row = connection.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def published(connection: "psycopg.Connection[tuple[Any, ...]]", publication: str) -> set[str]:
+    """The tables of a publication, as ``schema.table``."""
+    rows = connection.execute(
+        "SELECT schemaname, tablename FROM pg_publication_tables WHERE pubname = %s", (publication,)
+    )
+    return {f"{schema}.{name}" for schema, name in rows}
+
+
+def publish(
+    connection: "psycopg.Connection[tuple[Any, ...]]", publication: str, tables: Sequence[Table]
+) -> None:
+    """Have a publication of at least these tables; makes it, or adds what it lacks."""
+    from psycopg import sql
+
+    name = sql.Identifier(publication)
+    exists = connection.execute(
+        "SELECT puballtables FROM pg_publication WHERE pubname = %s", (publication,)
+    ).fetchone()
+    if exists == (True,):
+        return
+    there = published(connection, publication)
+    lacking = [sql.Identifier(each.schema, each.name) for each in tables if each.id not in there]
+    if exists is None:
+        listed = sql.SQL("FOR TABLE {}").format(sql.SQL(", ").join(lacking)) if lacking else None
+        connection.execute(
+            sql.SQL("CREATE PUBLICATION {} {} WITH (publish_via_partition_root = true)").format(
+                name, listed or sql.SQL("")
+            )
+        )
+    elif lacking:
+        connection.execute(
+            sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, sql.SQL(", ").join(lacking))
+        )

@@ -1,0 +1,452 @@
+"""The task of PostgresCdcSource: tables read whole, then every change of them."""
+
+import hashlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from drover.connector import ArrowRows, RetriableError, SourceBatch, SourceTask, SourceTaskContext
+from drover.connectors.postgres.server import ServerError, Table, telling
+from drover.connectors.postgres.settings import (
+    AUTOCREATE,
+    DATABASE,
+    DECIMALS,
+    FILTERED,
+    INITIAL_ONLY,
+    LAYOUT,
+    NEVER,
+    NO_DATA,
+    PLACEHOLDER,
+    SKIPPED,
+    SLOT,
+    SNAPSHOT_MODE,
+    TOMBSTONES,
+    TOPIC_PREFIX,
+    VERSION,
+    WHEN_NEEDED,
+    address_of,
+    is_wanted,
+    publication_name,
+    slot_name,
+    wanted_tables,
+)
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from drover.connectors.postgres.change_rows import Messages, RecordShape
+    from drover.connectors.postgres.pgoutput import Transaction
+    from drover.connectors.postgres.snapshot import PagesReader, Snapshot
+    from drover.connectors.postgres.snapshot_point import SnapshotPoint
+    from drover.connectors.postgres.stream import ChangeStream
+
+_LOOK_EVERY_S = 10.0
+_POSITION_EVERY_S = 30.0
+_SLOT_WAIT_S = 10.0
+#: Fewer changes are not worth a Spark partition of their own.
+_PART_CHANGES = 5_000
+POSITION = "server"
+POSITION_KEYS = frozenset(("lsn", "transaction", "changes"))
+
+
+@dataclass(frozen=True)
+class MessagesReader:
+    """Makes records of messages on executors; for ArrowRows."""
+
+    parts: "tuple[Messages, ...]"
+    shape: "RecordShape"
+
+    def __call__(self, number: int) -> Iterator[Any]:
+        """The records of one part."""
+        return self.parts[number].records(self.shape)
+
+
+class PostgresCdcSourceTask(SourceTask):
+    """Reads the slot; tables that are new are read whole before the first change of them."""
+
+    _stream: "ChangeStream | None" = None
+    _domains: "dict[int, tuple[int, int]] | None" = None
+    _snapshot: "Snapshot | None" = None
+
+    def start(self, context: SourceTaskContext) -> None:
+        """Find or make publication and slot, and where to go on."""
+        config = context.config
+        self._context = context
+        self._address = address_of(config)
+        self._name = _session_name(context)
+        self._server = {POSITION: config[TOPIC_PREFIX]}
+        self._slot, self._publication = slot_name(config), publication_name(config)
+        self._seen: dict[str, SnapshotPoint | None] = {}
+        self._keys: dict[str, tuple[str, ...]] = {}
+        self._relations: dict[int, bytes] = {}
+        self._transaction: Transaction | None = None
+        #: Changes of the open transaction that were delivered or skipped.
+        self._ordinal = 0
+        self._tables: dict[str, Table] = {}
+        self._snapshot_batches: Iterator[tuple[Table, PagesReader | None]] = iter(())
+        self._looked_s = self._stored_s = 0.0
+        self._position = 0
+        self._unacknowledged = 0
+        self._done = False
+        position = dict(context.offset(self._server) or {})
+        if position.keys() - POSITION_KEYS:
+            raise ServerError(
+                f"the offset of {self._server} was not written by this connector: drover connector "
+                f"offsets {context.task.connector} --reset reads all tables again"
+            )
+        points = dict(self._committed_points())
+        with telling(self._address, "preparing"), self._address.connected() as connection:
+            position, points = self._prepare(connection, position, points)
+            self._look_for_tables(connection, points)
+        #: A transaction that was delivered in part, and how many of its changes.
+        self._resumed = (position.get("transaction"), position.get("changes", 0))
+
+    def poll(self) -> SourceBatch | None:
+        """The next rows of a snapshot, else the next changes."""
+        from drover.connectors.postgres.stream import ChangeStream, StreamLostError
+
+        if self._done:
+            return None
+        if self._stream is not None and self._unacknowledged:
+            self._stream.acknowledge(self._unacknowledged)
+        self._look_again()
+        if self._wanting():
+            return self._snapshot_batch()
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
+        if self._context.config[SNAPSHOT_MODE] == INITIAL_ONLY:
+            self._done = True
+            return None
+        if self._stream is None:
+            self._stream = ChangeStream(
+                self._address, self._slot, self._publication, self._position, self._name
+            )
+        before = self._position, self._transaction, self._ordinal
+        try:
+            return self._changes()
+        except RetriableError:
+            self._position, self._transaction, self._ordinal = before
+            self._forget_stream()
+            raise
+        except StreamLostError as error:
+            self._forget_stream()
+            told = f"the stream of slot {self._slot!r} at {self._address} ended: {error}"
+            raise RetriableError(told) from None
+
+    def stop(self) -> None:
+        """Leave the slot to whoever comes next."""
+        if self._stream is not None:
+            self._stream.close()
+        if self._snapshot is not None:
+            self._snapshot.close()
+
+    def _prepare(
+        self,
+        connection: "psycopg.Connection[tuple[Any, ...]]",
+        position: dict[str, Any],
+        points: "dict[str, SnapshotPoint | None]",
+    ) -> "tuple[dict[str, Any], dict[str, SnapshotPoint | None]]":
+        """Where to go on, and the tables that were read; makes the slot when there is none."""
+        from drover.connectors.postgres.server import log_end, slot_of
+
+        mode = self._context.config[SNAPSHOT_MODE]
+        if mode == INITIAL_ONLY:
+            return position, points
+        self._publish(connection)
+        slot = slot_of(connection, self._slot)
+        lost = _what_is_lost(self._slot, slot, position, points, log_end(connection))
+        if lost is not None:
+            if mode != WHEN_NEEDED:
+                raise ServerError(
+                    f"{lost}. To read all tables again: drover connector offsets "
+                    f"{self._context.task.connector} --reset, or {SNAPSHOT_MODE}={WHEN_NEEDED}"
+                )
+            position, points = {}, {}
+        if slot is not None and slot.lost:
+            connection.execute("SELECT pg_drop_replication_slot(%s)", (self._slot,))
+            slot = None
+        if slot is None:
+            connection.execute(
+                "SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (self._slot,)
+            )
+            slot = slot_of(connection, self._slot)
+            assert slot is not None
+        if slot.active_pid is not None:
+            self._take_over(connection)
+        self._position = int(position.get("lsn", slot.confirmed_lsn or 0))
+        return position, points
+
+    def _take_over(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        """Wait until the slot is free; who reads it under an older claim is ended.
+
+        Raises:
+            RetriableError: somebody else reads it.
+        """
+        own, _, claim = self._name.rpartition("/")
+        deadline_s = time.monotonic() + _SLOT_WAIT_S
+        while time.monotonic() < deadline_s and not self._context.stopping():
+            row = connection.execute(
+                "SELECT a.pid, a.application_name FROM pg_replication_slots s JOIN"
+                " pg_stat_activity a ON a.pid = s.active_pid WHERE s.slot_name = %s",
+                (self._slot,),
+            ).fetchone()
+            if row is None:
+                return
+            other, _, their_claim = str(row[1]).rpartition("/")
+            if other == own and _claim_of(their_claim) < _claim_of(claim):
+                connection.execute("SELECT pg_terminate_backend(%s)", (row[0],))
+            connection.execute("SELECT pg_sleep(0.2)")
+        raise RetriableError(
+            f"slot {self._slot!r} is read by another session: "
+            f"give this connector a {SLOT} of its own"
+        )
+
+    def _publish(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        from drover.connectors.postgres.server import publish
+
+        if self._context.config[AUTOCREATE] == FILTERED:
+            publish(connection, self._publication, wanted_tables(connection, self._context.config))
+
+    def _committed_points(self) -> "Iterator[tuple[str, SnapshotPoint | None]]":
+        """The tables that were read whole; their point is None with a mode that reads none."""
+        from drover.connectors.postgres.snapshot_point import SnapshotPoint
+
+        for partition, offset in self._context.offsets():
+            if "table" in partition and partition.get(POSITION) == self._server[POSITION]:
+                yield partition["table"], SnapshotPoint.of_offset(offset)
+
+    def _look_for_tables(
+        self,
+        connection: "psycopg.Connection[tuple[Any, ...]]",
+        points: "Mapping[str, SnapshotPoint | None]",
+    ) -> None:
+        """Find the tables that are to be read, and which of them were."""
+        from drover.connectors.postgres.server import published
+
+        config = self._context.config
+        tables = {each.id: each for each in wanted_tables(connection, config)}
+        if config[SNAPSHOT_MODE] != INITIAL_ONLY:
+            known = published(connection, self._publication)
+            tables = {name: each for name, each in tables.items() if name in known}
+        self._tables = tables
+        for name in tables.keys() - self._seen.keys():
+            if name in points:
+                self._seen[name] = points[name]
+            elif config[SNAPSHOT_MODE] in (NO_DATA, NEVER):
+                self._seen[name] = None
+        self._looked_s = time.monotonic()
+
+    def _look_again(self) -> None:
+        """Take in new tables, from time to time."""
+        if time.monotonic() - self._looked_s < _LOOK_EVERY_S or self._snapshot is not None:
+            return
+        with telling(self._address, "looking for tables"), self._address.connected() as connection:
+            self._publish(connection)
+            self._look_for_tables(connection, {})
+
+    def _wanting(self) -> "list[Table]":
+        return [each for name, each in self._tables.items() if name not in self._seen]
+
+    def _snapshot_batch(self) -> SourceBatch:
+        from drover.connectors.postgres.snapshot import Snapshot
+
+        spark = self._context.spark
+        if self._snapshot is None:
+            self._snapshot = Snapshot(self._address, self._wanting(), self._name)
+            parallel = spark.sparkContext.defaultParallelism
+            self._snapshot_batches = self._snapshot.batches(self._shape(), parallel)
+        point = self._snapshot.point
+        table, reader = next(self._snapshot_batches)
+        if reader is not None:
+            return SourceBatch(ArrowRows(spark, reader, len(reader.parts), None), [])
+        self._seen[table.id] = point
+        return self._without_records({**self._server, "table": table.id}, point.offset())
+
+    def _changes(self) -> SourceBatch | None:
+        from drover.connectors.postgres.change_rows import Messages
+        from drover.connectors.postgres.pgoutput import (
+            BEGIN,
+            CHANGES,
+            COMMIT,
+            RELATION,
+            end_lsn_of,
+            parse_begin,
+            relation_oid_of,
+        )
+
+        assert self._stream is not None
+        changes_max = self._context.config["batch.max.records"]
+        taken, sent_lsn = self._stream.take(changes_max)
+        if not taken:
+            return self._idle(sent_lsn)
+        parts: list[Messages] = []
+        payloads: list[bytes] = []
+        lsns: list[int] = []
+        opening, relations = self._transaction, dict(self._relations)
+        count = total = 0
+
+        def cut() -> None:
+            nonlocal payloads, lsns, opening, relations, count
+            if count:
+                parts.append(
+                    Messages(payloads, lsns, opening, relations, self._keys, self._points())
+                )
+            payloads, lsns, count = [], [], 0
+            opening, relations = self._transaction, dict(self._relations)
+
+        for number, (lsn, payload) in enumerate(taken):
+            kind = payload[0]
+            if kind == COMMIT:
+                self._transaction, self._ordinal = None, 0
+                self._position = end_lsn_of(payload)
+                continue
+            if kind == BEGIN:
+                self._transaction = parse_begin(payload)
+            elif kind == RELATION:
+                if not self._knows(payload):
+                    self._stream.give_back(taken[number:])
+                    break
+                self._relations[relation_oid_of(payload)] = payload
+            elif kind in CHANGES:
+                assert self._transaction is not None, "a change outside of a transaction"
+                self._ordinal += 1
+                commit_lsn, delivered = self._resumed
+                if self._transaction.commit_lsn == commit_lsn and self._ordinal <= delivered:
+                    continue
+                count += 1
+                total += 1
+            else:
+                continue
+            payloads.append(payload)
+            lsns.append(lsn)
+            if count >= _PART_CHANGES:
+                cut()
+        cut()
+        if not total:
+            return None
+        self._unacknowledged = self._position
+        self._stored_s = time.monotonic()
+        rows = ArrowRows(
+            self._context.spark, MessagesReader(tuple(parts), self._shape()), len(parts), None
+        )
+        return SourceBatch(rows, [(self._server, self._offset())])
+
+    def _knows(self, payload: bytes) -> bool:
+        """Learn a table's key; False for one that has to be read whole before."""
+        from drover.connectors.postgres.pgoutput import parse_relation
+        from drover.connectors.postgres.server import primary_key_of
+
+        relation = parse_relation(payload)
+        self._domains = None  # its types may be new as well
+        if not is_wanted(relation.schema, relation.name, self._context.config):
+            return True
+        with telling(self._address, "looking at a table"), self._address.connected() as connection:
+            if relation.name not in self._seen:
+                self._look_for_tables(connection, {})
+                if relation.name in self._tables and relation.name not in self._seen:
+                    return False
+            self._keys = {
+                **self._keys,
+                relation.name: tuple(primary_key_of(connection, relation)),
+            }
+        return True
+
+    def _points(self) -> "dict[str, SnapshotPoint]":
+        return {name: point for name, point in self._seen.items() if point is not None}
+
+    def _idle(self, sent_lsn: int) -> SourceBatch | None:
+        """Commit, now and then, how far the log was looked through without finding anything."""
+        if self._transaction is not None or sent_lsn <= self._position:
+            return None
+        if time.monotonic() - self._stored_s < _POSITION_EVERY_S:
+            return None
+        self._stored_s = time.monotonic()
+        self._position = self._unacknowledged = sent_lsn
+        return self._without_records(self._server, self._offset())
+
+    def _offset(self) -> dict[str, Any]:
+        if self._transaction is None:
+            return {"lsn": self._position}
+        return {
+            "lsn": self._position,
+            "transaction": self._transaction.commit_lsn,
+            "changes": self._ordinal,
+        }
+
+    def _without_records(
+        self, partition: Mapping[str, Any], offset: Mapping[str, Any]
+    ) -> SourceBatch:
+        nothing = ArrowRows(self._context.spark, _no_records, 1, None)
+        return SourceBatch(nothing, [(partition, offset)])
+
+    def _shape(self) -> "RecordShape":
+        from drover.connectors.postgres.change_rows import RecordShape
+        from drover.connectors.postgres.server import domains_of
+
+        config = self._context.config
+        if self._domains is None:
+            with (
+                telling(self._address, "looking at types"),
+                self._address.connected() as connection,
+            ):
+                self._domains = domains_of(connection)
+        return RecordShape(
+            version=VERSION,
+            prefix=config[TOPIC_PREFIX],
+            database=config[DATABASE],
+            now_ms=time.time_ns() // 1_000_000,
+            layout=config[LAYOUT],
+            decimals=config[DECIMALS],
+            placeholder=config[PLACEHOLDER],
+            tombstones=config[TOMBSTONES],
+            skipped=frozenset(config[SKIPPED]),
+            domains=self._domains,
+        )
+
+    def _forget_stream(self) -> None:
+        """The next poll opens another one at the last position that is committed."""
+        assert self._stream is not None
+        self._stream.close()
+        self._stream = None
+        if self._transaction is not None:
+            self._resumed = (self._transaction.commit_lsn, self._ordinal)
+        self._transaction, self._ordinal, self._relations = None, 0, {}
+
+
+def _no_records(number: int) -> Iterator[Any]:
+    del number
+    return iter(())
+
+
+def _what_is_lost(
+    name: str,
+    slot: Any,
+    position: Mapping[str, Any],
+    points: "Mapping[str, SnapshotPoint | None]",
+    end: int,
+) -> str | None:
+    """Why the log does not go on where the connector was; None when it does."""
+    if not position and not points:
+        return None
+    if slot is None or slot.lost:
+        return f"slot {name!r} is gone, and with it the changes since"
+    lsn = position.get("lsn")
+    if lsn is None:
+        return None
+    if slot.confirmed_lsn is not None and slot.confirmed_lsn > lsn:
+        return f"slot {name!r} is {slot.confirmed_lsn - lsn} bytes of the log ahead of the offset"
+    if lsn > end:
+        return f"the log ends at {end}, before the offset's {lsn}: it is another server's"
+    return None
+
+
+def _session_name(context: SourceTaskContext) -> str:
+    """How the server lists the task: the same for each run but for the claim."""
+    digest = hashlib.sha256(context.task.connector.encode()).hexdigest()[:16]
+    return f"drover {digest}/{context.claim}"
+
+
+def _claim_of(text: str) -> tuple[int, ...]:
+    return tuple(int(each) if each.isdigit() else -1 for each in text.split("."))

@@ -1,0 +1,189 @@
+"""PostgreSQL's text of values as Arrow's types: exact."""
+
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.connectors.postgres.pgoutput import UNCHANGED, RelationColumn, Value
+from drover.connectors.postgres.settings import DOUBLE, STRING
+
+_NUMERIC, _BOOL, _BYTEA, _TIME = 1700, 16, 17, 1083
+_DECIMAL_MAX_DIGITS = 38
+_PLAIN = {
+    20: pa.int64(),
+    21: pa.int16(),
+    23: pa.int32(),
+    26: pa.int64(),
+    700: pa.float32(),
+    701: pa.float64(),
+    1082: pa.date32(),
+    _TIME: pa.time64("us"),
+    1114: pa.timestamp("us"),
+    1184: pa.timestamp("us", "UTC"),
+}
+#: Arrays of one dimension, by the type of their elements.
+_ARRAYS = {
+    1000: _BOOL,
+    1001: _BYTEA,
+    1005: 21,
+    1007: 23,
+    1009: 25,
+    1015: 1043,
+    1016: 20,
+    1021: 700,
+    1022: 701,
+    1115: 1114,
+    1182: 1082,
+    1185: 1184,
+    2951: 2950,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnType:
+    """The Arrow type of a column, and how its text gets there."""
+
+    oid: int
+    arrow_type: pa.DataType
+
+    def array(self, texts: pa.Array) -> pa.Array:
+        """Values of their text.
+
+        Raises:
+            pa.ArrowException, ValueError: one has no place in the type: infinity, a year before 1.
+        """
+        if self.oid == _BOOL:
+            return pc.equal(texts, "t")
+        if self.oid == _TIME:  # Arrow reads fractions of seconds in timestamps only
+            moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
+            return moments.cast(pa.timestamp("us")).cast(self.arrow_type)
+        if self.oid == _BYTEA:
+            return pa.array([_bytes(each) for each in texts.to_pylist()], pa.binary())
+        if self.oid in _ARRAYS:
+            element = column_type(_ARRAYS[self.oid], -1, STRING)
+            rows = [None if each is None else parse_array(each) for each in texts.to_pylist()]
+            return _list_array(rows, element)
+        return texts if texts.type == self.arrow_type else texts.cast(self.arrow_type)
+
+
+def column_type(oid: int, modifier: int, decimals: str) -> ColumnType:
+    """How a column is read; what has no counterpart is text, as the database writes it."""
+    if oid == _NUMERIC:
+        return ColumnType(oid, _numeric(modifier, decimals))
+    if oid == _BOOL:
+        return ColumnType(oid, pa.bool_())
+    if oid == _BYTEA:
+        return ColumnType(oid, pa.binary())
+    if oid in _ARRAYS:
+        return ColumnType(oid, pa.list_(column_type(_ARRAYS[oid], -1, STRING).arrow_type))
+    return ColumnType(oid, _PLAIN.get(oid, pa.string()))
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnReader:
+    """Reads the values of a column; those that it cannot hold are null, and told of.
+
+    ``placeholder`` stands for text and bytes that the server did not send as they are unchanged.
+    """
+
+    column: RelationColumn
+    type: ColumnType
+    placeholder: str
+
+    def from_values(self, values: Sequence[Value], fault: Callable[[int, str], object]) -> pa.Array:
+        """Values as messages have them; ``fault(row, why)`` is called for each bad one."""
+        if UNCHANGED in values:
+            values = [self._stand_in(n, v, fault) for n, v in enumerate(values)]
+        return self.from_texts(pa.array(values, pa.binary()).cast(pa.string()), fault)
+
+    def from_texts(self, texts: pa.Array, fault: Callable[[int, str], object]) -> pa.Array:
+        """Values of their text; ``fault(row, why)`` is called for each bad one."""
+        try:
+            return self.type.array(texts)
+        except (pa.ArrowException, ValueError):
+            pass
+        parts = []
+        for number in range(len(texts)):
+            try:
+                parts.append(self.type.array(texts.slice(number, 1)))
+            except (pa.ArrowException, ValueError):
+                text = f"column {self.column.name!r} has {str(texts[number])[:80]!r}, which "
+                fault(number, text + f"{self.type.arrow_type} cannot hold")
+                parts.append(pa.nulls(1, self.type.arrow_type))
+        return pa.concat_arrays(parts)
+
+    def _stand_in(self, number: int, value: Value, fault: Callable[[int, str], object]) -> Any:
+        if value is not UNCHANGED:
+            return value
+        if pa.types.is_string(self.type.arrow_type):
+            return self.placeholder.encode()
+        if pa.types.is_binary(self.type.arrow_type):
+            return b"\\x" + binascii.hexlify(self.placeholder.encode())
+        fault(
+            number,
+            f"column {self.column.name!r} was not changed and not sent, as it is stored out of "
+            "line, and its type has no place for unavailable.value.placeholder: ALTER TABLE … "
+            "REPLICA IDENTITY FULL sends it",
+        )
+        return None
+
+
+def parse_array(text: str) -> list[str | None]:
+    """The elements of an array of one dimension: ``{1,NULL,"a b"}``.
+
+    Raises:
+        ValueError: it has more dimensions, or bounds of its own.
+    """
+    if not text.startswith("{"):
+        raise ValueError("an array whose first index is not 1")
+    elements: list[str | None] = []
+    at, end = 1, len(text) - 1
+    while at < end:
+        if text[at] == "{":
+            raise ValueError("an array of several dimensions")
+        if text[at] == '"':
+            characters = []
+            at += 1
+            while text[at] != '"':
+                at += text[at] == "\\"
+                characters.append(text[at])
+                at += 1
+            elements.append("".join(characters))
+            at += 2
+        else:
+            stop = text.find(",", at, end)
+            stop = end if stop < 0 else stop
+            word = text[at:stop]
+            elements.append(None if word == "NULL" else word)
+            at = stop + 1
+    return elements
+
+
+def _list_array(rows: list[list[str | None] | None], element: ColumnType) -> pa.Array:
+    flat = [each for row in rows if row is not None for each in row]
+    offsets, at = [], 0
+    for row in rows:
+        offsets.append(None if row is None else at)
+        at += len(row or ())
+    values = element.array(pa.array(flat, pa.string()))
+    return pa.ListArray.from_arrays(pa.array([*offsets, at], pa.int32()), values)
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return None if text is None else bytes.fromhex(text.removeprefix("\\x"))
+
+
+def _numeric(modifier: int, decimals: str) -> pa.DataType:
+    if decimals == DOUBLE:
+        return pa.float64()
+    if modifier < 0 or decimals == STRING:
+        return pa.string()
+    precision = ((modifier - 4) >> 16) & 0xFFFF
+    scale = ((modifier - 4) & 0x7FF ^ 1024) - 1024
+    if precision > _DECIMAL_MAX_DIGITS or not 0 <= scale <= precision:
+        return pa.string()
+    return pa.decimal128(precision, scale)

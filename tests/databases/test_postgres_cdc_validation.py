@@ -1,0 +1,83 @@
+"""What is wrong with a config of PostgresCdcSource, the server's word included, all at once."""
+
+import pytest
+
+from drover.connector.settings import validate_config
+from drover.connectors.postgres.source import PostgresCdcSource
+from tests.support.postgres import Postgres
+
+
+def faults(config: dict[str, str]) -> dict[str, str]:
+    values = validate_config(PostgresCdcSource, config)
+    return {value.key.name: "; ".join(value.errors) for value in values if value.errors}
+
+
+@pytest.fixture
+def base(postgres: Postgres) -> dict[str, str]:
+    postgres.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    return {
+        "name": "c",
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "topic.prefix": "db",
+        **postgres.cdc_settings,
+    }
+
+
+def test_a_good_config_has_no_faults(base: dict[str, str]) -> None:
+    assert faults(base) == {}
+    assert faults({**base, "table.include.list": r"public\.ord.*"}) == {}
+
+
+def test_everything_that_is_wrong_is_told_at_once(base: dict[str, str], postgres: Postgres) -> None:
+    postgres.execute(
+        "CREATE TABLE keyless (id INTEGER)",
+        "SELECT pg_create_physical_replication_slot('taken')",
+        "CREATE ROLE reader LOGIN PASSWORD 'x'",
+    )
+    found = faults(
+        {
+            **base,
+            "database.user": "reader",
+            "database.password": "x",
+            "slot.name": "taken",
+            "table.include.list": r"public\.keyless,public\.orders,public\.none",
+            "column.mask.hash.v2": "a",
+            "publication.autocreate.mode": "disabled",
+        }
+    )
+    postgres.execute("SELECT pg_drop_replication_slot('taken')", "DROP ROLE reader")
+    assert found.keys() == {
+        "database.user",
+        "slot.name",
+        "publication.name",
+        "table.include.list",
+        "column.mask.hash.v2",
+    }
+    assert "REPLICATION" in found["database.user"]
+    assert "plugin None" in found["slot.name"]
+
+
+def test_tables_that_would_refuse_updates_are_told(
+    base: dict[str, str], postgres: Postgres
+) -> None:
+    postgres.execute("CREATE TABLE keyless (id INTEGER)")
+    assert "public.keyless has no primary key" in faults(base)["table.include.list"]
+    postgres.execute("ALTER TABLE keyless REPLICA IDENTITY FULL")
+    assert faults(base) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "blamed"),
+    [
+        ({"database.password": "wrong"}, "database.password"),
+        ({"database.dbname": "none"}, "database.dbname"),
+        ({"database.port": "1"}, "database.hostname"),
+        ({"plugin.name": "wal2json"}, "plugin.name"),
+        ({"table.include.list": "("}, "table.include.list"),
+        ({"time.precision.mode": "adaptive"}, "time.precision.mode"),
+    ],
+)
+def test_one_fault_is_blamed_on_its_setting(
+    base: dict[str, str], changes: dict[str, str], blamed: str
+) -> None:
+    assert faults({**base, **changes}).keys() == {blamed}

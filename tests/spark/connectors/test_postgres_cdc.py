@@ -1,0 +1,246 @@
+"""Change capture through tasks on real Spark, from a real server."""
+
+import json
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drover.connector import RetriableError
+from drover.connectors.files_sink import FilesSink
+from drover.connectors.postgres.server import ServerError
+from drover.connectors.postgres.source import PostgresCdcSource
+from tests.spark.pipeline import Pipeline, RunningSource
+from tests.support.postgres import Postgres
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def shop(postgres: Postgres) -> Iterator[Postgres]:
+    """A database with a table of two rows; its slots are gone afterwards."""
+    postgres.execute(
+        "CREATE TABLE orders (id INTEGER PRIMARY KEY, price NUMERIC(8, 2), note TEXT)",
+        "INSERT INTO orders VALUES (1, 1.5, 'one'), (2, NULL, '')",
+    )
+    yield postgres
+    postgres.execute(
+        "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active"
+    )
+    slots = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+    for (slot,) in postgres.rows(slots):
+        wait_until(partial(_dropped, postgres, str(slot)))
+
+
+def _dropped(postgres: Postgres, slot: str) -> bool:
+    where = f"FROM pg_replication_slots WHERE slot_name = '{slot}'"
+    postgres.execute(f"SELECT pg_drop_replication_slot(slot_name) {where} AND NOT active")
+    return not postgres.rows(f"SELECT {where}")
+
+
+def raw_of(postgres: Postgres, **changes: str) -> dict[str, str]:
+    changed = {key.replace("_", "."): value for key, value in changes.items()}
+    slot = {"slot.name": f"slot_{postgres.database}"}
+    return {"name": "cdc", **postgres.cdc_settings, "topic.prefix": "db", **slot, **changed}
+
+
+def run_until(source: RunningSource, count: int) -> None:
+    """Move batches until so many records were moved, and no more come at once."""
+    moved = 0
+
+    def there() -> bool:
+        nonlocal moved
+        moved += source.run_until_idle()
+        return moved >= count
+
+    wait_until(there, describe=lambda: f"{moved} of {count} records")
+    assert moved == count
+
+
+def records_of(pipeline: Pipeline, topic: str, directory: Path) -> list[dict[str, Any]]:
+    """A topic's values, as JSON; without tombstones."""
+    raw = {"name": f"out-{topic}", "topics": topic, "path": str(directory), "format": "json"}
+    pipeline.start_sink(FilesSink, raw).run_until_idle()
+    files = sorted(directory.rglob("*.json"))
+    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+
+def test_a_table_is_read_whole_and_then_followed(
+    pipeline: Pipeline, shop: Postgres, tmp_path: Path
+) -> None:
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop))
+    run_until(source, 2)
+    shop.execute(
+        "INSERT INTO orders VALUES (3, 2.25, 'three')",
+        "UPDATE orders SET note = 'uno' WHERE id = 1",
+        "DELETE FROM orders WHERE id = 2",
+    )
+    run_until(source, 4)  # the deletion and its tombstone
+    found = records_of(pipeline, "db.public.orders", tmp_path / "out")
+    assert [each["op"] for each in found] == ["r", "r", "c", "u", "d"]
+    assert found[0]["before"] is None
+    assert (found[0]["after"]["id"], found[0]["after"]["note"]) == (1, "one")
+    assert (found[1]["after"]["price"], found[1]["after"]["note"]) == (None, "")
+    assert found[3]["after"]["note"] == "uno"
+    assert found[4]["after"] is None
+    assert found[4]["before"]["id"] == 2
+    where = found[3]["source"]
+    assert (where["db"], where["schema"], where["table"]) == (shop.database, "public", "orders")
+    assert where["snapshot"] == "false"
+    assert found[0]["source"]["snapshot"] == "true"
+
+
+def test_a_change_that_the_snapshot_shows_comes_once(pipeline: Pipeline, shop: Postgres) -> None:
+    raw = raw_of(shop)
+    shop.execute(
+        f"SELECT pg_create_logical_replication_slot('{raw['slot.name']}', 'pgoutput')",
+        "CREATE PUBLICATION drover_cdc FOR TABLE orders",
+        "INSERT INTO orders VALUES (3), (4)",
+        "UPDATE orders SET note = 'before' WHERE id = 3",
+    )
+    source = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(source, 4)
+    shop.execute("INSERT INTO orders VALUES (5)")
+    run_until(source, 1)
+
+
+def test_a_large_transaction_goes_on_in_its_middle(
+    pipeline: Pipeline, shop: Postgres, tmp_path: Path
+) -> None:
+    raw = raw_of(shop, batch_max_records="100", record_layout="flat")
+    first = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(first, 2)
+    shop.execute("INSERT INTO orders SELECT n, n, 'x' FROM generate_series(10, 999) n")
+    wait_until(lambda: first.step() is not None)
+    assert first.step() is not None
+    # a later claim ends the session of the earlier one, which has the slot
+    second = pipeline.start_source(PostgresCdcSource, raw)
+    moved = pipeline.store.end_offsets("db.public.orders")[0]
+    assert 2 < moved < 992
+    run_until(second, 992 - moved)
+    found = records_of(pipeline, "db.public.orders", tmp_path / "out")
+    assert [each["id"] for each in found] == [1, 2, *range(10, 1000)]
+
+
+def test_every_type_is_the_same_in_a_snapshot_and_in_a_change(
+    pipeline: Pipeline, shop: Postgres, tmp_path: Path
+) -> None:
+    shop.execute(
+        "CREATE DOMAIN cents AS INTEGER",
+        "CREATE TYPE mood AS ENUM ('good', 'bad')",
+        """CREATE TABLE things (id BIGINT PRIMARY KEY, small SMALLINT, vast NUMERIC,
+        price NUMERIC(10, 2), single REAL, twice DOUBLE PRECISION, yes BOOLEAN, raw BYTEA, day DATE,
+        hour TIME, local TIMESTAMP, moment TIMESTAMPTZ, document JSONB, ident UUID,
+        numbers INTEGER[], words TEXT[], cost cents, mood mood, span INTERVAL, "a.""b" TEXT,
+        twofold BIGINT GENERATED ALWAYS AS (id * 2) STORED)""",
+        """INSERT INTO things VALUES (7, 1, 123456789012345678901234567890.5, 12.5, 1.5, 2.5, true,
+        '\\xff00', '2026-01-02', '03:04:05.006', '2026-01-02 03:04:05.000006',
+        '2026-01-02 03:04:05+02', '{"a": [1, null]}', '12345678-1234-1234-1234-123456789abc',
+        '{1,NULL,3}', '{"a,b",""}', 5, 'bad', '1 day', E'two\nlines')""",
+    )
+    raw = raw_of(shop, record_layout="flat", table_include_list=r"public\.things")
+    source = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(source, 1)
+    names = "small, vast, price, single, twice, yes, raw, day, hour, local, moment, document, ident"
+    names += ', numbers, words, cost, mood, span, "a.""b"'
+    shop.execute(f"INSERT INTO things (id, {names}) SELECT 8, {names} FROM things")
+    run_until(source, 1)
+    read, changed = records_of(pipeline, "db.public.things", tmp_path / "out")
+    assert {**changed, "id": 7} == read
+    assert read["vast"] == "123456789012345678901234567890.5"
+    assert (read["cost"], read["mood"], read["span"]) == (5, "bad", "1 day")
+    assert (read["numbers"], read["words"]) == ([1, None, 3], ["a,b", ""])
+    assert read['a."b'] == "two\nlines"
+    assert "twofold" not in read
+
+
+def test_keys_that_change_and_columns_that_come(
+    pipeline: Pipeline, shop: Postgres, tmp_path: Path
+) -> None:
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop, skipped_operations="none"))
+    run_until(source, 2)
+    shop.execute(
+        "UPDATE orders SET id = 9 WHERE id = 1",  # d, tombstone, c
+        "ALTER TABLE orders ADD COLUMN extra INTEGER DEFAULT 4",
+        "ALTER TABLE orders DROP COLUMN note",
+        "UPDATE orders SET extra = 5 WHERE id = 9",
+        "TRUNCATE orders",
+    )
+    run_until(source, 5)
+    found = records_of(pipeline, "db.public.orders", tmp_path / "out")[2:]
+    assert [each["op"] for each in found] == ["d", "c", "u", "t"]
+    assert found[1]["after"] == {"id": 9, "price": found[1]["after"]["price"], "note": "one"}
+    assert found[2]["after"]["extra"] == 5
+    assert "note" not in found[2]["after"]
+
+
+def test_a_new_table_is_read_whole_before_its_changes(
+    pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("drover.connectors.postgres.task._LOOK_EVERY_S", 0.0)
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop))
+    run_until(source, 2)
+    shop.execute(
+        "CREATE TABLE later (id INTEGER PRIMARY KEY, name TEXT)",
+        "INSERT INTO later VALUES (1, 'a'), (2, 'b')",
+    )
+    run_until(source, 2)
+    shop.execute("UPDATE later SET name = 'c' WHERE id = 1")
+    run_until(source, 1)
+    found = records_of(pipeline, "db.public.later", tmp_path / "out")
+    assert [each["op"] for each in found] == ["r", "r", "u"]
+
+
+def test_partitions_are_their_table(pipeline: Pipeline, shop: Postgres) -> None:
+    shop.execute(
+        "CREATE TABLE parted (id INTEGER PRIMARY KEY, name TEXT) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE high PARTITION OF parted FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO parted VALUES (1, 'a'), (11, 'b')",
+    )
+    source = pipeline.start_source(
+        PostgresCdcSource, raw_of(shop, table_exclude_list=r"public\.orders")
+    )
+    run_until(source, 2)
+    shop.execute("INSERT INTO parted VALUES (2, 'c'), (12, 'd')")
+    run_until(source, 2)
+    assert pipeline.store.end_offsets("db.public.parted") == {0: 4}
+
+
+def test_a_slot_that_is_gone_is_told_and_begun_again_when_asked_for(
+    pipeline: Pipeline, shop: Postgres
+) -> None:
+    raw = raw_of(shop)
+    first = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(first, 2)
+    first.source.stop()
+    wait_until(lambda: _dropped(shop, raw["slot.name"]))
+    with pytest.raises(ServerError, match=r"is gone.*--reset"):
+        pipeline.start_source(PostgresCdcSource, raw)
+    again = pipeline.start_source(PostgresCdcSource, {**raw, "snapshot.mode": "when_needed"})
+    run_until(again, 2)
+
+
+def test_only_changes_with_no_data(pipeline: Pipeline, shop: Postgres) -> None:
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop, snapshot_mode="no_data"))
+    assert source.run_until_idle() == 0
+    shop.execute("INSERT INTO orders VALUES (3)")
+    run_until(source, 1)
+
+
+def test_a_server_that_restarts_is_found_again(pipeline: Pipeline, shop: Postgres) -> None:
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop))
+    run_until(source, 2)
+    shop.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+    shop.execute("INSERT INTO orders VALUES (3)")
+
+    def found() -> bool:
+        try:
+            return source.run_until_idle() == 1
+        except RetriableError:
+            return False
+
+    wait_until(found)

@@ -1,0 +1,133 @@
+"""PostgreSQL's values, positions and messages, without a server."""
+
+import struct
+from datetime import UTC, datetime, time
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from drover.connectors.postgres.pgoutput import (
+    UNCHANGED,
+    RelationColumn,
+    parse_begin,
+    parse_change,
+    parse_relation,
+)
+from drover.connectors.postgres.snapshot_point import SnapshotPoint
+from drover.connectors.postgres.values import ColumnReader, column_type, parse_array
+
+
+def reader(oid: int, modifier: int = -1, decimals: str = "precise") -> ColumnReader:
+    column = RelationColumn("c", oid, modifier)
+    return ColumnReader(column, column_type(oid, modifier, decimals), "?")
+
+
+def no_fault(row: int, why: str) -> None:
+    raise AssertionError(f"row {row}: {why}")
+
+
+def text(value: str | None) -> bytes:
+    return b"n" if value is None else b"t" + struct.pack(">I", len(value)) + value.encode()
+
+
+@pytest.mark.parametrize(
+    ("oid", "raw", "value"),
+    [
+        (16, "t", True),
+        (17, "\\xff00", b"\xff\x00"),
+        (20, "-9223372036854775808", -9223372036854775808),
+        (701, "NaN", "nan"),
+        (1700, "123456789012345678901234567890.5", "123456789012345678901234567890.5"),
+        (1007, '{1,NULL,"3"}', [1, None, 3]),
+        (1009, '{a,"b \\"c\\\\",NULL,"NULL",""}', ["a", 'b "c\\', None, "NULL", ""]),
+        (1083, "03:04:05.006", time(3, 4, 5, 6_000)),
+        (1114, "2026-01-02 03:04:05.000006", datetime(2026, 1, 2, 3, 4, 5, 6)),
+        (1184, "2026-01-02 03:04:05+00", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)),
+        (2950, "12345678-1234-1234-1234-123456789abc", "12345678-1234-1234-1234-123456789abc"),
+    ],
+)
+def test_values_are_what_their_text_says(oid: int, raw: str, value: object) -> None:
+    (found,) = reader(oid).from_values([raw.encode()], no_fault).to_pylist()
+    assert (str(found) if value == "nan" else found) == value
+
+
+def test_numeric_is_exact_or_as_asked_for() -> None:
+    modifier = (10 << 16 | 2) + 4
+    values: list[bytes | None] = [b"12.50", None]
+    assert reader(1700, modifier).from_values(values, no_fault).to_pylist() == [
+        Decimal("12.50"),
+        None,
+    ]
+    assert reader(1700, modifier, "double").type.arrow_type == pa.float64()
+    assert reader(1700, modifier, "string").type.arrow_type == pa.string()
+
+
+def test_a_value_without_a_place_is_one_rows_fault() -> None:
+    faults: dict[int, str] = {}
+    found = reader(1082).from_values([b"2026-01-02", b"infinity", None], faults.setdefault)
+    assert [each is not None for each in found.to_pylist()] == [True, False, False]
+    assert list(faults) == [1]
+    assert "'infinity'" in faults[1]
+
+
+def test_what_was_not_sent_has_a_stand_in_or_is_a_fault() -> None:
+    faults: dict[int, str] = {}
+    assert reader(25).from_values([UNCHANGED, b"x"], faults.setdefault).to_pylist() == ["?", "x"]
+    assert reader(17).from_values([UNCHANGED], faults.setdefault).to_pylist() == [b"?"]
+    assert not faults
+    assert reader(1007).from_values([UNCHANGED], faults.setdefault).to_pylist() == [None]
+    assert "REPLICA IDENTITY FULL" in faults[0]
+
+
+@pytest.mark.parametrize("array", ["{{1,2},{3,4}}", "[2:3]={1,2}"])
+def test_arrays_of_other_shapes_are_refused(array: str) -> None:
+    with pytest.raises(ValueError, match="array"):
+        parse_array(array)
+
+
+@pytest.mark.parametrize(
+    ("xid", "commit_lsn", "seen"),
+    [
+        (99, 500, True),  # below xmin
+        (100, 500, False),  # was running
+        (101, 500, True),  # between, and done
+        (110, 500, False),  # began later
+        (99, 1000, False),  # the ids began again meanwhile
+    ],
+)
+def test_a_snapshot_has_seen_what_was_committed_before(
+    xid: int, commit_lsn: int, *, seen: bool
+) -> None:
+    point = SnapshotPoint.parse("100:110:100,105", 1000)
+    assert point.has_seen(xid, commit_lsn) is seen
+    assert SnapshotPoint.of_offset(point.offset()) == point
+
+
+def test_ids_of_32_bits_are_those_near_the_snapshot() -> None:
+    epoch = 1 << 32
+    point = SnapshotPoint.parse(f"{epoch + 5}:{epoch + 10}:", 1000)
+    assert point.has_seen(4, 1)
+    assert point.has_seen(epoch - 1, 1)
+    assert not point.has_seen(10, 1)
+
+
+def test_messages_are_parsed() -> None:
+    begin = b"B" + struct.pack(">QqI", 77, 1_000_000, 5)
+    assert parse_begin(begin).commit_lsn == 77
+    assert parse_begin(begin).committed_us == 946_684_801_000_000
+    relation = parse_relation(
+        b"R" + struct.pack(">I", 9) + b"public\0a b\0d" + struct.pack(">H", 1)
+        + b"\x01id\0" + struct.pack(">Ii", 23, -1)
+    )  # fmt: skip
+    assert relation.name == "public.a b"
+    assert relation.columns == (RelationColumn("id", 23, -1, in_identity=True),)
+    head = struct.pack(">I", 9)
+    two = struct.pack(">H", 2)
+    update = parse_change(
+        b"U" + head + b"K" + two + text("1") + text(None) + b"N" + two + text("2") + b"u"
+    )
+    assert (update.old, update.new) == ([b"1", None], [b"2", UNCHANGED])
+    assert update.old_is_key
+    delete = parse_change(b"D" + head + b"O" + two + text("1") + text("x"))
+    assert (delete.old, delete.new, delete.old_is_key) == ([b"1", b"x"], None, False)
