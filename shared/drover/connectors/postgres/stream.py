@@ -42,15 +42,13 @@ class ChangeStream:
         self._lock = threading.Lock()
         self._messages: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
-        self._sent_lsn = lsn
         self._failure: str | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"slot-{slot}", daemon=True)
         self._thread.start()
 
-    def take(self, messages_max: int) -> tuple[list[tuple[int, bytes]], int]:
-        """The next (position, message) pairs, and where the server has sent everything up to once
-        they are taken.
+    def take(self, messages_max: int) -> list[tuple[int, bytes]]:
+        """The next (position, message) pairs.
 
         Raises:
             StreamLostError: the stream ended, and all that came before was taken.
@@ -61,7 +59,7 @@ class ChangeStream:
             self._bytes -= sum(len(payload) for _, payload in taken)
             if not taken and self._failure is not None:
                 raise StreamLostError(self._failure)
-            return taken, self._sent_lsn
+            return taken
 
     def give_back(self, messages: list[tuple[int, bytes]]) -> None:
         """Have messages taken again, before all others."""
@@ -70,7 +68,11 @@ class ChangeStream:
             self._bytes += sum(len(payload) for _, payload in messages)
 
     def acknowledge(self, lsn: int) -> None:
-        """Everything before this position is committed: the server may forget it."""
+        """Everything before this position is committed: the server may forget it.
+
+        While nothing else was read, the driver moves it on by itself as the log grows by what is
+        not published.
+        """
         self._acknowledged = max(self._acknowledged, lsn)
 
     def close(self) -> None:
@@ -130,6 +132,5 @@ class ChangeStream:
         with self._lock:
             self._messages.extend(found)
             self._bytes += size
-            self._sent_lsn = max(self._sent_lsn, cursor.wal_end)
         if not found:
             select.select([cursor], [], [], _WAIT_S)

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from drover.connectors.postgres.stream import ChangeStream
 
 _LOOK_EVERY_S = 10.0
-_POSITION_EVERY_S = 30.0
 _SLOT_WAIT_S = 10.0
 #: Fewer changes are not worth a Spark partition of their own.
 _PART_CHANGES = 5_000
@@ -85,7 +84,7 @@ class PostgresCdcSourceTask(SourceTask):
         self._ordinal = 0
         self._tables: dict[str, Table] = {}
         self._snapshot_batches: Iterator[tuple[Table, PagesReader | None]] = iter(())
-        self._looked_s = self._stored_s = 0.0
+        self._looked_s = 0.0
         self._position = 0
         self._unacknowledged = 0
         self._done = False
@@ -278,9 +277,7 @@ class PostgresCdcSourceTask(SourceTask):
 
         assert self._stream is not None
         changes_max = self._context.config["batch.max.records"]
-        taken, sent_lsn = self._stream.take(changes_max)
-        if not taken:
-            return self._idle(sent_lsn)
+        taken = self._stream.take(changes_max)
         parts: list[Messages] = []
         payloads: list[bytes] = []
         lsns: list[int] = []
@@ -324,10 +321,9 @@ class PostgresCdcSourceTask(SourceTask):
             if count >= _PART_CHANGES:
                 cut()
         cut()
+        self._unacknowledged = self._position
         if not total:
             return None
-        self._unacknowledged = self._position
-        self._stored_s = time.monotonic()
         rows = ArrowRows(
             self._context.spark, MessagesReader(tuple(parts), self._shape()), len(parts), None
         )
@@ -355,16 +351,6 @@ class PostgresCdcSourceTask(SourceTask):
 
     def _points(self) -> "dict[str, SnapshotPoint]":
         return {name: point for name, point in self._seen.items() if point is not None}
-
-    def _idle(self, sent_lsn: int) -> SourceBatch | None:
-        """Commit, now and then, how far the log was looked through without finding anything."""
-        if self._transaction is not None or sent_lsn <= self._position:
-            return None
-        if time.monotonic() - self._stored_s < _POSITION_EVERY_S:
-            return None
-        self._stored_s = time.monotonic()
-        self._position = self._unacknowledged = sent_lsn
-        return self._without_records(self._server, self._offset())
 
     def _offset(self) -> dict[str, Any]:
         if self._transaction is None:
@@ -432,11 +418,8 @@ def _what_is_lost(
         return None
     if slot is None or slot.lost:
         return f"slot {name!r} is gone, and with it the changes since"
-    lsn = position.get("lsn")
-    if lsn is None:
-        return None
-    if slot.confirmed_lsn is not None and slot.confirmed_lsn > lsn:
-        return f"slot {name!r} is {slot.confirmed_lsn - lsn} bytes of the log ahead of the offset"
+    # the slot may well be ahead of the offset: where nothing was to be read, nothing is committed
+    lsn = position.get("lsn", 0)
     if lsn > end:
         return f"the log ends at {end}, before the offset's {lsn}: it is another server's"
     return None
