@@ -116,8 +116,8 @@ def test_a_large_transaction_goes_on_in_its_middle(
     first = pipeline.start_source(PostgresCdcSource, raw)
     run_until(first, 2)
     shop.execute("INSERT INTO orders SELECT n, n, 'x' FROM generate_series(10, 999) n")
-    wait_until(lambda: first.step() is not None)
-    assert first.step() is not None
+    for _ in range(2):
+        wait_until(lambda: first.step() is not None)
     # a later claim ends the session of the earlier one, which has the slot
     second = pipeline.start_source(PostgresCdcSource, raw)
     moved = pipeline.store.end_offsets("db.public.orders")[0]
