@@ -51,6 +51,15 @@ async def sink(store: CoordinatorStore, topic_prefix: str, lines: str) -> TaskId
     return task
 
 
+async def committed(admin: AdminClient, group_id: str, expected: dict[int, int]) -> None:
+    """Waits: what a transaction commits is seen a moment after its end."""
+
+    async def found() -> bool:
+        return await asyncio.to_thread(positions_of, admin, group_id) == expected
+
+    await wait_until_async(found, describe=lambda: positions_of(admin, group_id))
+
+
 def positions_of(admin: AdminClient, group_id: str) -> dict[int, int]:
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group_id)])
     found = asked[group_id].result(30).topic_partitions
@@ -80,9 +89,9 @@ async def test_positions_are_set_and_one_that_is_removed_beside_others_begins_at
 ) -> None:
     group_id = f"connect-{sink.connector}"
     await change(store, sink.connector, sink_offset(TopicPartition(lines, 1), 2))
-    assert await asyncio.to_thread(positions_of, admin, group_id) == {0: 5, 1: 2}
+    await committed(admin, group_id, {0: 5, 1: 2})
     await change(store, sink.connector, sink_offset(TopicPartition(lines, 0), None))
-    assert await asyncio.to_thread(positions_of, admin, group_id) == {0: 0, 1: 2}
+    await committed(admin, group_id, {0: 0, 1: 2})
 
 
 @pytest.mark.parametrize("reset", [True, False], ids=["reset", "each by name"])
@@ -105,7 +114,7 @@ async def test_a_sinks_own_group_is_the_one_that_changes(
     group_id = f"{lines}-readers"
     wanted = sink_offset(TopicPartition(lines, 0), 3)
     await change(store, sink.connector, wanted, consumer_group=group_id)
-    assert await asyncio.to_thread(positions_of, admin, group_id) == {0: 3}
+    await committed(admin, group_id, {0: 3})
     await change(store, sink.connector, reset=True, consumer_group=group_id)
     left = await asyncio.to_thread(groups, admin)
     assert group_id not in left
@@ -134,8 +143,7 @@ async def test_a_position_in_a_partition_that_is_not_there_changes_nothing(
             sink_offset(TopicPartition(f"{lines}-not-there", 0), 1),
         )
     assert len(caught.value.violations) == 2
-    found = await asyncio.to_thread(positions_of, admin, f"connect-{sink.connector}")
-    assert found == {0: 5, 1: 8}
+    await committed(admin, f"connect-{sink.connector}", {0: 5, 1: 8})
 
 
 async def test_a_group_with_live_consumers_keeps_its_positions(
