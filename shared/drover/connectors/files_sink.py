@@ -1,8 +1,8 @@
 """FilesSink: topics as files of rows."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 from drover.connector import (
     All,
@@ -14,13 +14,23 @@ from drover.connector import (
     Importance,
     InRange,
     NonEmpty,
+    OffsetChange,
     OneOf,
+    RetriableError,
     SinkBatch,
     SinkConnector,
     SinkTask,
     SinkTaskContext,
     TopicPartition,
     Violation,
+)
+from drover.connectors.objects.directory import ObjectDirectory
+from drover.connectors.objects.store import (
+    STORE_SETTINGS,
+    ObjectStoreError,
+    is_object_url,
+    place_of,
+    url_fault,
 )
 from drover.connectors.output_directory import OutputDirectory, StagedFile
 from drover.connectors.paths import directory_fault
@@ -31,7 +41,9 @@ from drover.connectors.row_files import (
     FileLayout,
     PartitionBy,
     RowFileWriter,
+    Staging,
 )
+from drover.model.ids import Term
 
 PATH = "path"
 FORMAT = "format"
@@ -45,29 +57,63 @@ _TOPIC_MAX_CHARS = 180
 _log = logging.getLogger(__name__)
 
 
+class Directory(Protocol):
+    """Files that are named by the offsets of their records; see OutputDirectory."""
+
+    def staged(self) -> Staging:
+        """Where executors write."""
+
+    def take_over(self, topic: str, partition: int, start_offset: int) -> int:
+        """Become the owner of a topic partition; the offset from which on nothing is written."""
+
+    def check_owner(self, topic: str, partition: int) -> None:
+        """Refuse to go on when somebody else has taken it over."""
+
+    def publish(self, files: Iterable[StagedFile]) -> None:
+        """Put files in place."""
+
+    def close(self) -> None:
+        """Leave nothing but the files."""
+
+
 class FilesSinkTask(SinkTask):
     """Writes each batch as files that are named by its offsets.
 
     Whatever has not been committed of a topic partition is removed before anything of it is
-    written, so that every record is in one file, wherever batches are cut.
+    written, or left out then, so that every record is in one file, wherever batches are cut.
     """
 
     def start(self, context: SinkTaskContext) -> None:
         """Open the directory; topic partitions are taken over when their first records come."""
+        self._directory: Directory | None = self.directory(context)
+        self._layout = self.layout(context.config)
+        self._next: dict[TopicPartition, int] = {}
+        self._written: dict[TopicPartition, int] = {}
+
+    def directory(self, context: SinkTaskContext) -> "Directory":
+        """Where the files are."""
         config = context.config
-        self._directory: OutputDirectory | None = OutputDirectory(
-            config[PATH],
-            task=context.task,
-            term=context.claim,
-            extension=config[FORMAT],
+        if is_object_url(config[PATH]):
+            return ObjectDirectory(
+                place_of(config[PATH], config),
+                connector=context.task.connector,
+                claim=context.claim,
+                extension=config[FORMAT],
+            )
+        return OutputDirectory(
+            config[PATH], task=context.task, term=context.claim, extension=config[FORMAT]
         )
-        self._layout = FileLayout(
+
+    def layout(self, config: Mapping[str, Any]) -> FileLayout:
+        """How rows become files."""
+        levels = [PartitionBy.parse(each) for each in config[PARTITION_BY] or []]
+        return FileLayout(
             config[FORMAT],
-            tuple(PartitionBy.parse(each) for each in config[PARTITION_BY] or []),
+            tuple(levels),
+            left_out=frozenset(each.field for each in levels if each.field and not each.unit),
             rows_max=config[FLUSH_SIZE] or 0,
             bytes_max=config[ROLL_BYTES] or 0,
         )
-        self._written: dict[TopicPartition, int] = {}
 
     def write(self, batch: SinkBatch) -> str:
         """Write the batch and put its files in place."""
@@ -75,13 +121,15 @@ class FilesSinkTask(SinkTask):
         assert directory is not None
         for each in batch.ranges:
             key = TopicPartition(each.topic, each.partition)
-            written = self._written.get(key)
-            if written is None or each.start_offset < written:
+            expected = self._next.get(key)
+            if expected is None or each.start_offset < expected:
                 # what is read begins where the committed offset is
-                directory.take_over(each.topic, each.partition, each.start_offset)
+                self._written[key] = directory.take_over(
+                    each.topic, each.partition, each.start_offset
+                )
             else:
                 directory.check_owner(each.topic, each.partition)
-        writer = RowFileWriter(str(directory.staging), directory.owner, self._layout)
+        writer = RowFileWriter(directory.staged(), self._layout, self._written_of(batch))
         try:
             rows = batch.run_in_arrow(writer)
         except Exception:
@@ -100,8 +148,17 @@ class FilesSinkTask(SinkTask):
             for row in rows
         )
         for each in batch.ranges:
-            self._written[TopicPartition(each.topic, each.partition)] = each.end_offset
+            self._next[TopicPartition(each.topic, each.partition)] = each.end_offset
         return ""
+
+    def _written_of(self, batch: SinkBatch) -> tuple[tuple[str, int, int], ...]:
+        """What is in files already, of the topic partitions whose records come again."""
+        found = (
+            (each.topic, each.partition, self._written[TopicPartition(each.topic, each.partition)])
+            for each in batch.ranges
+        )
+        starts = {(each.topic, each.partition): each.start_offset for each in batch.ranges}
+        return tuple(each for each in found if each[2] > starts[each[:2]])
 
     def stop(self) -> None:
         """Leave nothing but the files."""
@@ -116,10 +173,11 @@ class FilesSink(SinkConnector):
     Each batch becomes a file of each topic partition, or one in each directory that
     ``partition.by`` asks for; records of different schemas are in different files. Files are named
     by their offsets and appear when they are complete. Each record is written once: what a task
-    that was killed has not committed is removed before its successor writes.
+    that was killed has not committed is removed before its successor writes (in an object store it
+    is kept, and not written again).
 
     Records whose value is null (tombstones) are left out. The directory is on a disk that driver
-    and executors share.
+    and executors share, or in S3, Google Cloud Storage or Azure.
     """
 
     version = "0.1.0"
@@ -130,14 +188,15 @@ class FilesSink(SinkConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """See the documentation of each key."""
-        return ConfigDef(
+        return STORE_SETTINGS | ConfigDef(
             ConfigKey(
                 PATH,
                 ConfigType.STRING,
                 importance=Importance.HIGH,
                 group="Files",
-                documentation="The directory to write to, as an absolute path; it is created.",
-                validator=All(NonEmpty(), Check(directory_fault)),
+                documentation="The directory to write to: an absolute path, which is created, or "
+                "s3://bucket/directory, gs://bucket/directory, az://container/directory.",
+                validator=All(NonEmpty(), Check(_path_fault)),
             ),
             ConfigKey(
                 FORMAT,
@@ -183,16 +242,21 @@ class FilesSink(SinkConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Names of topics fit into names of files."""
-        return [
-            Violation(
-                "topics",
-                f"has {topic[:40]!r}…, which is too long for the names of files: "
-                f"{_TOPIC_MAX_CHARS} characters at most",
+        """Names of topics fit into names of files, and an object store lets itself be written."""
+        return [*long_topics(config), *store_faults(config, PATH, config.get(PATH, ""))]
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """In an object store, forget the files behind the new offsets."""
+        if is_object_url(config[PATH]):
+            directory = ObjectDirectory(
+                place_of(config[PATH], config),
+                connector=config["name"],
+                claim=Term(0, 0),
+                extension=config[FORMAT],
             )
-            for topic in config.get("topics") or []
-            if len(topic) > _TOPIC_MAX_CHARS
-        ]
+            set_back(directory, changes)
+        return True
 
     def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
         """Nothing runs here."""
@@ -200,6 +264,50 @@ class FilesSink(SinkConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """Tasks differ in the partitions that they are given."""
         return [{} for _ in range(max_tasks)]
+
+
+def long_topics(config: Mapping[str, Any]) -> list[Violation]:
+    """Topics whose names do not fit into those of files."""
+    return [
+        Violation(
+            "topics",
+            f"has {topic[:40]!r}…, which is too long for the names of files: "
+            f"{_TOPIC_MAX_CHARS} characters at most",
+        )
+        for topic in config.get("topics") or []
+        if len(topic) > _TOPIC_MAX_CHARS
+    ]
+
+
+def store_faults(config: Mapping[str, Any], setting: str, url: str) -> list[Violation]:
+    """What an object store says when a file is written there and removed again."""
+    if not is_object_url(url):
+        return []
+    directory = ObjectDirectory(
+        place_of(url, config), connector="validation", claim=Term(0, 0), extension=""
+    )
+    try:
+        directory.probe()
+    except (ObjectStoreError, RetriableError) as error:
+        return [Violation(setting, f"cannot be written: {error}")]
+    return []
+
+
+def set_back(directory: ObjectDirectory, changes: Sequence[OffsetChange]) -> None:
+    """Forget files from the new offsets on; without changes, all of them."""
+    if not changes:  # a reset that finds nothing committed
+        for topic, number in directory.partitions():
+            directory.set_back(topic, number, 0)
+    for partition, offset in changes:
+        directory.set_back(
+            str(partition["kafka_topic"]),
+            int(str(partition["kafka_partition"])),
+            int(str(offset["kafka_offset"])) if offset else 0,
+        )
+
+
+def _path_fault(path: str) -> str | None:
+    return url_fault(path) if is_object_url(path) else directory_fault(path)
 
 
 def _partition_by_fault(items: list[str]) -> str | None:

@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from drover.connectors.paths import check_root
 from drover.errors import FailedPreconditionError, Reason
@@ -47,6 +48,31 @@ class StagedFile:
     end_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class DirectoryStaging:
+    """Where an owner's files are until they are put in place: TOPIC-PARTITION/owner of each topic
+    partition, which the task has made: without it the task was taken over. May be pickled.
+    """
+
+    directory: str
+    owner: str
+
+    def create(self, topic: str, partition: int, name: str) -> IO[bytes]:
+        """A new file to write."""
+        return self._path(topic, partition, name).open("xb")
+
+    def keep(self, file: IO[bytes], topic: str, partition: int, name: str) -> None:
+        """Have a file on the disk that was written whole."""
+        os.fsync(file.fileno())
+
+    def discard(self, topic: str, partition: int, name: str) -> None:
+        """Remove a file."""
+        self._path(topic, partition, name).unlink(missing_ok=True)
+
+    def _path(self, topic: str, partition: int, name: str) -> Path:
+        return Path(self.directory, f"{topic}-{partition}", self.owner, name)
+
+
 class OutputDirectory:
     """The files of one connector in a directory, as one owner sees them."""
 
@@ -70,10 +96,15 @@ class OutputDirectory:
         """How this owner's directories are called."""
         return str(self._owner)
 
-    def take_over(self, topic: str, partition: int, start_offset: int) -> None:
+    def staged(self) -> DirectoryStaging:
+        """Where executors write."""
+        return DirectoryStaging(str(self.staging), self.owner)
+
+    def take_over(self, topic: str, partition: int, start_offset: int) -> int:
         """Become the owner of a topic partition and remove its files from ``start_offset`` on.
 
-        All offsets below are committed, none from there on.
+        All offsets below are committed, none from there on. Returns ``start_offset``, from which on
+        nothing is written now.
 
         Raises:
             FailedPreconditionError: STALE_CLAIM, an owner with a later claim has it.
@@ -98,6 +129,7 @@ class OutputDirectory:
         with contextlib.suppress(FileNotFoundError):
             for left in own.iterdir():
                 left.unlink(missing_ok=True)
+        return start_offset
 
     def check_owner(self, topic: str, partition: int) -> None:
         """Refuse to go on when somebody else has taken the topic partition over.

@@ -3,13 +3,12 @@
 Files are written under hidden names; the task moves them to their places.
 """
 
-import os
+import gzip
 import re
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 from urllib.parse import quote
 
 import numpy as np
@@ -24,6 +23,7 @@ from drover.record.batch import OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
 from drover.record.schema import is_schemaless
 
 PARQUET, JSON, CSV = "parquet", "json", "csv"
+GZIP = "gzip"
 
 _SCHEMA = pa.schema(
     [
@@ -39,7 +39,7 @@ _SCHEMA = pa.schema(
 )
 #: How much of a time a partition's name has.
 _TIME_CHARS = {"year": 4, "month": 7, "day": 10, "hour": 13}
-_NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
+NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 _DIRECTORY_MAX_BYTES = 200
 #: More files at once than this are a mistake of the setting, and more than a process may open.
 FILES_MAX = 500
@@ -51,7 +51,7 @@ _ROW_GROUP_BYTES = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PartitionBy:
-    """One level of directories: a field's values, or the ``unit`` of a time.
+    """A level of directories as Hive has them: a field's values, or the ``unit`` of a time.
 
     Without a field the time is the record's timestamp.
     """
@@ -80,41 +80,105 @@ class PartitionBy:
         """What the directories' names begin with."""
         return self.unit or self.field or ""
 
+    def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
+        """See ``Level``."""
+        values = batch.column(TIMESTAMP) if self.field is None else column_of(self, batch, rows)
+        return _level_names(self, values)
+
+
+class Level(Protocol):
+    """A level of directories, or several; may be pickled."""
+
+    @property
+    def field(self) -> str | None:
+        """The field of values whose records it needs."""
+
+    def names(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
+        """The directory of each record of a batch, whose values' fields are ``rows``.
+
+        Raises:
+            ValueError: records have no such field, or it cannot name directories.
+        """
+
+
+def column_of(level: Level, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
+    """The values of a level's field.
+
+    Raises:
+        ValueError: the records do not have it.
+    """
+    if rows is not None and level.field in rows.schema.names:
+        return rows.column(level.field)
+    found = ", ".join(rows.schema.names) if rows is not None else "none"
+    raise ValueError(
+        f"partition.by names the field {level.field!r}, which records of topic "
+        f"{batch.column(TOPIC)[0]} do not have; they have {found}"
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """How rows become files: ``rows_max`` and ``bytes_max`` bound one, 0 is no bound."""
+    """How rows become files: ``rows_max`` and ``bytes_max`` bound one, 0 is no bound.
+
+    ``left_out`` are fields that name directories and are not in files; ``codec`` compresses Parquet
+    inside, and files of other formats as a whole (``gzip``, or None). With ``null_fails`` a record
+    without a value is an error.
+    """
 
     format: str
-    partition_by: tuple[PartitionBy, ...] = ()
+    levels: tuple[Level, ...] = ()
+    left_out: frozenset[str] = frozenset()
     rows_max: int = 0
     bytes_max: int = 0
+    codec: str | None = "zstd"
+    null_fails: bool = False
+
+
+class Staging(Protocol):
+    """Where files are that are written, and do not count yet; may be pickled."""
+
+    def create(self, topic: str, partition: int, name: str) -> IO[bytes]:
+        """A new file to write."""
+
+    def keep(self, file: IO[bytes], topic: str, partition: int, name: str) -> None:
+        """Make a file durable that was written whole."""
+
+    def discard(self, topic: str, partition: int, name: str) -> None:
+        """Remove a file."""
 
 
 @dataclass(frozen=True)
 class RowFileWriter:
     """Writes the records of one Spark partition.
 
-    Each topic partition has a directory of its own below ``staging``, TOPIC-PARTITION/owner, which
-    the task has made: without it the task was taken over.
+    Of a topic partition in ``written`` what is before its offset is left out.
     """
 
-    staging: str
-    owner: str
+    staging: Staging
     layout: FileLayout
+    written: tuple[tuple[str, int, int], ...] = ()
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yields a row for each file; its bytes are durable then."""
         files = _Files(self)
         try:
             for batch in batches:
-                files.add(batch)
+                files.add(self._new(batch))
             rows = files.close()
         except BaseException:
             files.discard()
             raise
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+
+    def _new(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for topic, partition, offset in self.written:
+            own = pc.and_(
+                pc.equal(batch.column(TOPIC), topic), pc.equal(batch.column(PARTITION), partition)
+            )
+            old = pc.and_(own, pc.less(batch.column(OFFSET), offset))
+            batch = batch.filter(pc.invert(old))
+        return batch
 
 
 class _Files:
@@ -126,7 +190,17 @@ class _Files:
         self._closed: list[_RowFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        batch = batch.filter(pc.is_valid(batch.column(VALUE)))
+        present = pc.is_valid(batch.column(VALUE))
+        if self._writer.layout.null_fails and not pc.all(present).as_py():
+            row = present.index(False).as_py()
+            topic, partition, offset = (
+                batch.column(each)[row] for each in (TOPIC, PARTITION, OFFSET)
+            )
+            raise ValueError(
+                f"record {topic}-{partition}@{offset} has no value: to leave such records out, set "
+                "behavior.on.null.values=ignore"
+            )
+        batch = batch.filter(present)
         if not batch.num_rows:
             return
         rows, directories = self._split(batch)
@@ -141,7 +215,7 @@ class _Files:
         layout = self._writer.layout
         value = batch.schema.field(VALUE)
         if not pa.types.is_struct(value.type) or value.type.num_fields == 0:
-            if any(each.field for each in layout.partition_by):
+            if any(each.field for each in layout.levels):
                 raise ValueError(
                     f"partition.by needs values with fields, and those of topic "
                     f"{batch.column(TOPIC)[0]} are of type {value.type}: set a converter with "
@@ -154,8 +228,7 @@ class _Files:
         schema = pa.schema([pa.field(each.name, each.type) for each in fields])
         rows = pa.RecordBatch.from_arrays(columns, schema=schema)
         directories = self._directories(batch, rows)
-        in_names = {each.field for each in layout.partition_by if each.unit is None}
-        kept = [each.name for each in schema if each.name not in in_names]
+        kept = [each.name for each in schema if each.name not in layout.left_out]
         if not kept:
             raise ValueError(
                 f"partition.by names every field of topic {batch.column(TOPIC)[0]}: nothing is "
@@ -165,19 +238,7 @@ class _Files:
 
     def _directories(self, batch: pa.RecordBatch, rows: pa.RecordBatch | None) -> Any:
         """Where each record belongs, below the sink's path; None for all in the path itself."""
-        levels = []
-        for each in self._writer.layout.partition_by:
-            if each.field is None:
-                values = batch.column(TIMESTAMP)
-            elif rows is not None and each.field in rows.schema.names:
-                values = rows.column(each.field)
-            else:
-                found = ", ".join(rows.schema.names) if rows is not None else "none"
-                raise ValueError(
-                    f"partition.by names the field {each.field!r}, which records of topic "
-                    f"{batch.column(TOPIC)[0]} do not have; they have {found}"
-                )
-            levels.append(_level_names(each, values))
+        levels = [each.names(batch, rows) for each in self._writer.layout.levels]
         return pc.binary_join_element_wise(*levels, "/") if levels else None
 
     def _write(self, key: tuple[str, str, int], rows: pa.RecordBatch, offsets: Any) -> None:
@@ -191,7 +252,7 @@ class _Files:
                         f"a batch needs more than {FILES_MAX} files: partition.by has too many "
                         "values; choose fields with few, or larger units of time"
                     )
-                file = _RowFile.create(self._writer, *key, schema=rows.schema)
+                file = _RowFile(self._writer, rows.schema, key)
                 self._open[*key, rows.schema] = file
             count = rows.num_rows - at
             if layout.rows_max:
@@ -246,12 +307,12 @@ def _level_names(by: PartitionBy, values: Any) -> Any:
         texts = values.cast(pa.string())
     encoded = texts.dictionary_encode()
     names = [_directory_name(by.name, text) for text in encoded.dictionary.to_pylist()]
-    null_name = f"{quote(by.name)}={_NULL_DIRECTORY}"
+    null_name = f"{quote(by.name)}={NULL_DIRECTORY}"
     return pa.array(names, pa.string()).take(encoded.indices).fill_null(null_name)
 
 
 def _directory_name(name: str, text: str) -> str:
-    directory = f"{quote(name, safe=' ')}={quote(text, safe=' :,;@!()') or _NULL_DIRECTORY}"
+    directory = f"{quote(name, safe=' ')}={quote(text, safe=' :,;@!()') or NULL_DIRECTORY}"
     if len(directory.encode()) > _DIRECTORY_MAX_BYTES:
         raise ValueError(
             f"partition.by names {name!r}, whose value {text[:40]!r}… is too long for the name of "
@@ -279,30 +340,26 @@ def _time_texts(by: PartitionBy, values: Any) -> Any:
 class _RowFile:
     """A file that is being written."""
 
-    def __init__(
-        self, path: Path, format: str, schema: pa.Schema, key: tuple[str, str, int]
-    ) -> None:
+    def __init__(self, writer: RowFileWriter, schema: pa.Schema, key: tuple[str, str, int]) -> None:
+        layout = writer.layout
         self.row_count = 0
-        self._path = path
-        self._format = format
+        self._staging = writer.staging
+        self._format = layout.format
         self._key = key
+        self._name = uuid.uuid4().hex
         self._start: int | None = None
         self._end = 0
-        self._file = path.open("xb")
+        self._raw = writer.staging.create(*key[1:], self._name)
+        self._file: Any = self._raw
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = self._waiting_bytes = 0
         self._parquet = (
-            pq.ParquetWriter(self._file, schema, compression="zstd") if format == PARQUET else None
+            pq.ParquetWriter(self._raw, schema, compression=layout.codec or "none")
+            if layout.format == PARQUET
+            else None
         )
-
-    @classmethod
-    def create(
-        cls, writer: RowFileWriter, directory: str, topic: str, partition: int, *, schema: pa.Schema
-    ) -> "_RowFile":
-        staged = (
-            Path(writer.staging) / f"{topic}-{partition}" / writer.owner / f"{uuid.uuid4().hex}"
-        )
-        return cls(staged, writer.layout.format, schema, (directory, topic, partition))
+        if self._parquet is None and layout.codec == GZIP:
+            self._file = gzip.GzipFile(fileobj=self._raw, mode="wb")
 
     def add(self, rows: pa.RecordBatch, offsets: Any) -> None:
         first, last = offsets[0].as_py(), offsets[-1].as_py()
@@ -323,22 +380,24 @@ class _RowFile:
 
     def size_bytes(self) -> int:
         """How many bytes it has, about."""
-        return self._file.tell() + self._waiting_bytes
+        return self._raw.tell() + self._waiting_bytes
 
     def close(self) -> None:
         """Make it durable."""
         self._flush()
         if self._parquet is not None:
             self._parquet.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+        if self._file is not self._raw:
+            self._file.close()
+        with self._raw:
+            self._raw.flush()
+            self._staging.keep(self._raw, *self._key[1:], self._name)
 
     def described(self) -> dict[str, Any]:
         directory, topic, partition = self._key
         return {
             "spark_partition": current_spark_partition(),
-            "staged": self._path.name,
+            "staged": self._name,
             "directory": directory,
             "topic": topic,
             "partition": partition,
@@ -348,10 +407,11 @@ class _RowFile:
         }
 
     def discard(self) -> None:
-        if self._parquet is not None and not self._file.closed:
+        if self._parquet is not None and not self._raw.closed:
             self._parquet.close()  # it would write when it is collected
         self._file.close()
-        self._path.unlink(missing_ok=True)
+        self._raw.close()
+        self._staging.discard(*self._key[1:], self._name)
 
     def _flush(self) -> None:
         if self._parquet is not None and self._waiting:

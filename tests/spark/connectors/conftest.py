@@ -1,5 +1,12 @@
-"""The databases of tests/databases, for connectors that need Spark as well."""
+"""The servers of tests/databases, for connectors that need Spark as well."""
 
-from tests.databases.conftest import database, postgres, postgres_server, sqlite
+from tests.databases.conftest import (
+    database,
+    postgres,
+    postgres_server,
+    s3,
+    s3_server,
+    sqlite,
+)
 
-__all__ = ["database", "postgres", "postgres_server", "sqlite"]
+__all__ = ["database", "postgres", "postgres_server", "s3", "s3_server", "sqlite"]

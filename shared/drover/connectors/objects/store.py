@@ -1,0 +1,228 @@
+"""How connectors reach object stores: URLs, settings, and errors in words."""
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from drover.connector import Check, ConfigDef, ConfigKey, ConfigType, Importance, RetriableError
+from drover.connectors.paths import path_fault
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+ENDPOINT = "store.url"
+REGION = "s3.region"
+PATH_STYLE = "s3.path.style.access.enabled"
+ACCESS_KEY, SECRET_KEY = "aws.access.key.id", "aws.secret.access.key"
+SESSION_TOKEN = "aws.session.token"
+GCS_FILE, GCS_JSON = "gcs.credentials.path", "gcs.credentials.json"
+AZURE_ACCOUNT, AZURE_KEY, AZURE_SAS = (
+    "azblob.account.name",
+    "azblob.account.key",
+    "azblob.sas.token",
+)
+
+_URL = re.compile(r"(s3|s3a|gs|az|abfss?)://[^/?#]+(/[^?#]*)?")
+_RETRIES = 5
+_TIMEOUT_S, _CONNECT_TIMEOUT_S, _RETRY_TIMEOUT_S = 60, 10, 60
+EXTRA = (
+    "object stores need one more library on the workers: pip install 'drover-connect[objects]', "
+    "then start them again"
+)
+#: What the libraries' messages have of answers that no repetition changes.
+_FINAL_STATUS = re.compile(r"status code: (400|401|403|404|405|411|416|501)\b")
+_NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+_CODE = re.compile(r"<Code>(\w+)</Code>")
+
+
+class ObjectStoreError(Exception):
+    """What an object store refuses; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPlace:
+    """Objects below a URL, and how to log in; may be pickled, shows no secret.
+
+    ``options`` are the library's: without credentials among them those of the worker's own
+    environment are taken.
+    """
+
+    url: str
+    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def store(self) -> "ObjectStore":
+        """The library's store, whose paths are below the URL; one a process.
+
+        Raises:
+            ObjectStoreError: the library is missing, or refuses the settings.
+        """
+        return _store(self)
+
+    def below(self, path: str) -> "ObjectPlace":
+        """The objects of a directory of this one."""
+        return ObjectPlace(f"{self.url.rstrip('/')}/{path}", self.options)
+
+
+def is_object_url(path: str) -> bool:
+    """Whether a path is in an object store."""
+    return "://" in path
+
+
+def url_fault(url: str) -> str | None:
+    """What is wrong with a URL of an object store, or None."""
+    if _URL.fullmatch(url):
+        return None
+    return (
+        "must be a URL such as s3://bucket/directory, gs://bucket/directory or "
+        f"az://container/directory, not {url[:200]!r}"
+    )
+
+
+def place_of(url: str, config: Mapping[str, Any]) -> ObjectPlace:
+    """The place that a parsed config has settings for."""
+    secrets = {name: _secret(config.get(name)) for name in _SECRETS}
+    options: dict[str, str | None]
+    if url.startswith("s3"):
+        style = "false" if config.get(PATH_STYLE, True) else "true"
+        options = {
+            "endpoint": config.get(ENDPOINT),
+            "region": config.get(REGION),
+            "access_key_id": config.get(ACCESS_KEY),
+            "secret_access_key": secrets[SECRET_KEY],
+            "session_token": secrets[SESSION_TOKEN],
+            "virtual_hosted_style_request": style,
+        }
+    elif url.startswith("gs"):
+        options = {
+            "base_url": config.get(ENDPOINT),
+            "service_account_path": config.get(GCS_FILE),
+            "service_account_key": secrets[GCS_JSON],
+        }
+    else:
+        options = {
+            "endpoint": config.get(ENDPOINT),
+            # the library takes the account from abfss://container@account.… itself
+            "account_name": config.get(AZURE_ACCOUNT) if "@" not in url else None,
+            "account_key": secrets[AZURE_KEY],
+            "sas_token": secrets[AZURE_SAS],
+        }
+    return ObjectPlace(url, tuple((name, each) for name, each in options.items() if each))
+
+
+def _secret(value: Any) -> str | None:
+    return value.value if value else None
+
+
+@lru_cache(maxsize=16)
+def _store(place: ObjectPlace) -> "ObjectStore":
+    try:
+        from obstore.exceptions import BaseError
+        from obstore.store import from_url
+    except ModuleNotFoundError as error:
+        raise ObjectStoreError(EXTRA) from error
+    from datetime import timedelta
+
+    options: dict[str, Any] = dict(place.options)
+    try:
+        return from_url(
+            place.url,
+            client_options={
+                "allow_http": options.get("endpoint", "").startswith("http://"),
+                "timeout": f"{_TIMEOUT_S}s",
+                "connect_timeout": f"{_CONNECT_TIMEOUT_S}s",
+            },
+            retry_config={
+                "max_retries": _RETRIES,
+                "retry_timeout": timedelta(seconds=_RETRY_TIMEOUT_S),
+            },
+            **options,
+        )
+    except (BaseError, ValueError, TypeError) as error:
+        raise ObjectStoreError(f"{place.url} cannot be used: {_first_line(error)}") from error
+
+
+@contextmanager
+def telling(place: ObjectPlace, doing: str) -> Iterator[None]:
+    """Errors of the store as ``ObjectStoreError``, or as ``RetriableError`` where waiting helps."""
+    place.store()  # says what is missing
+    from obstore.exceptions import (
+        BaseError,
+        GenericError,
+        PermissionDeniedError,
+        UnauthenticatedError,
+    )
+
+    try:
+        yield
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise ObjectStoreError(
+            f"{place.url}, {doing}: the store refuses it ({_code(error)}): check the credentials, "
+            "and that they may read, write, list and delete there"
+        ) from error
+    except (BaseError, FileNotFoundError) as error:
+        text = f"{place.url}, {doing}: {_first_line(error)}"
+        if any(each in str(error) for each in _NO_BUCKET):
+            text = f"{place.url}, {doing}: there is no such bucket: create it, or mend the URL"
+        elif isinstance(error, GenericError) and not _FINAL_STATUS.search(text):
+            raise RetriableError(text) from error
+        raise ObjectStoreError(text) from error
+
+
+def _code(error: BaseException) -> str:
+    found = _CODE.search(str(error))
+    return found[1] if found else "no right"
+
+
+def _first_line(error: BaseException) -> str:
+    line = str(error).partition("\n")[0]
+    return line.partition(": <?xml")[0][:500]
+
+
+def _key(
+    name: str, documentation: str, kind: ConfigType = ConfigType.STRING, **more: Any
+) -> ConfigKey:
+    return ConfigKey(
+        name,
+        kind,
+        **{"default": None, "importance": Importance.MEDIUM, **more},
+        group="Object store",
+        documentation=documentation,
+    )
+
+
+_SECRETS = (SECRET_KEY, SESSION_TOKEN, GCS_JSON, AZURE_KEY, AZURE_SAS)
+#: Confluent's names for S3, GCS and Azure.
+STORE_SETTINGS = ConfigDef(
+    _key(REGION, "The region of an S3 bucket; by default the worker's."),
+    _key(
+        ENDPOINT,
+        "The address of a store that is not the cloud's own, such as http://minio:9000.",
+        validator=Check(
+            lambda url: (
+                None
+                if re.fullmatch(r"https?://[^/?#\s]+/?.*", url)
+                else f"must be a URL such as https://minio:9000, not {url[:200]!r}"
+            )
+        ),
+    ),
+    _key(
+        PATH_STYLE,
+        "Whether an S3 bucket is in the path of requests, not in the host's name.",
+        ConfigType.BOOLEAN,
+        default=True,
+        importance=Importance.LOW,
+    ),
+    _key(
+        ACCESS_KEY, "S3's key; by default the credentials of the worker's environment or machine."
+    ),
+    _key(SECRET_KEY, "The secret of that key.", ConfigType.PASSWORD),
+    _key(SESSION_TOKEN, "The token of temporary credentials.", ConfigType.PASSWORD),
+    _key(GCS_FILE, "A file of Google's credentials on the workers.", validator=Check(path_fault)),
+    _key(GCS_JSON, "Google's credentials as JSON.", ConfigType.PASSWORD),
+    _key(AZURE_ACCOUNT, "Azure's storage account."),
+    _key(AZURE_KEY, "Azure's account key.", ConfigType.PASSWORD),
+    _key(AZURE_SAS, "Azure's shared access signature.", ConfigType.PASSWORD),
+)

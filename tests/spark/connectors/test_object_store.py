@@ -1,0 +1,103 @@
+"""Topics into a real S3 server on real Spark: each record once, whatever is killed."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+from drover.connectors.datagen_source import DatagenSource
+from drover.connectors.files_sink import FilesSink
+from drover.connectors.objects.s3_sink import S3Sink
+from tests.spark.pipeline import Pipeline
+from tests.support.s3 import S3
+
+pytestmark = pytest.mark.spark
+
+CONFLUENT = "io.confluent.connect.storage."
+
+
+def fill(pipeline: Pipeline, rows: int = 3_000) -> None:
+    raw = {"name": "orders-source", "quickstart": "orders", "max.records": str(rows)}
+    pipeline.start_source(DatagenSource, {**raw, "batch.size": "700"}).run_until_idle()
+
+
+def ids(found: ds.Dataset) -> list[int]:
+    numbers: list[int] = found.to_table().column("order_id").to_pylist()
+    return sorted(numbers)
+
+
+def test_each_record_is_in_one_object_however_often_a_task_is_killed(
+    pipeline: Pipeline, s3: S3, tmp_path: Path
+) -> None:
+    fill(pipeline)
+    raw = {
+        "name": "sink",
+        "topics": "orders",
+        "path": f"s3://{s3.bucket}/orders",
+        "partition.by": "month(at),status",
+        **s3.settings,
+    }
+    rng = random.Random(7)
+    for _ in range(4):  # killed after the write and before the commit
+        running = pipeline.start_sink(FilesSink, raw)
+        running.write(running.plan(max_records=rng.randrange(100, 1_500)))
+    pipeline.start_sink(FilesSink, raw).run_until_idle(max_records=1_100)
+    found = s3.download(tmp_path / "found", "orders")
+    assert ids(ds.dataset(found / "orders", partitioning="hive")) == list(range(3_000))
+
+
+def test_a_config_of_confluents_sink_gives_its_layout(
+    pipeline: Pipeline, s3: S3, tmp_path: Path
+) -> None:
+    fill(pipeline, 1_000)
+    raw = {
+        "name": "sink",
+        "connector.class": "io.confluent.connect.s3.S3SinkConnector",
+        "topics": "orders",
+        "s3.bucket.name": s3.bucket,
+        **s3.settings,
+        "storage.class": "io.confluent.connect.s3.storage.S3Storage",
+        "format.class": "io.confluent.connect.s3.format.json.JsonFormat",
+        "s3.compression.type": "gzip",
+        "flush.size": "300",
+        "schema.compatibility": "NONE",
+    }
+    pipeline.start_sink(S3Sink, raw).run_until_idle()
+    assert s3.names() == [
+        f"topics/orders/partition=0/orders+0+{start:010d}.json.gz" for start in (0, 300, 600, 900)
+    ]
+    rows = [
+        json.loads(line)
+        for path in s3.download(tmp_path / "found").rglob("*.gz")
+        for line in gzip.decompress(path.read_bytes()).splitlines()
+    ]
+    assert sorted(each["order_id"] for each in rows) == list(range(1_000))
+
+
+def test_directories_are_of_a_time_in_a_zone(pipeline: Pipeline, s3: S3, tmp_path: Path) -> None:
+    fill(pipeline, 2_000)
+    raw = {
+        "name": "sink",
+        "topics": "orders",
+        "s3.bucket.name": s3.bucket,
+        **s3.settings,
+        "format.class": "io.confluent.connect.s3.format.parquet.ParquetFormat",
+        "flush.size": "100000",
+        "partitioner.class": f"{CONFLUENT}partitioner.TimeBasedPartitioner",
+        "path.format": "'year'=YYYY/'day'=dd/'at'=HHmm",
+        "partition.duration.ms": "1800000",
+        "timezone": "Europe/Berlin",
+        "timestamp.extractor": "RecordField",
+        "timestamp.field": "at",
+    }
+    pipeline.start_sink(S3Sink, raw).run_until_idle()
+    names = s3.names()
+    assert names[0] == "topics/orders/year=2024/day=01/at=0100/orders+0+0000000000.parquet"
+    assert names[1].startswith("topics/orders/year=2024/day=01/at=0130/orders+0+")
+    found = s3.download(tmp_path / "found")
+    assert pq.ParquetFile(found / names[0]).metadata.row_group(0).column(0).compression == "SNAPPY"
+    assert ids(ds.dataset(found)) == list(range(2_000))
