@@ -205,7 +205,14 @@ _KEYS = [
 ]
 _PLUGINS = [
     pb.Plugin(class_name=SOURCE, aliases=["IdleSource"], type="source", config_keys=_KEYS),
-    pb.Plugin(class_name=SINK, aliases=["IdleSink"], type="sink", config_keys=_KEYS),
+    pb.Plugin(
+        class_name=SINK,
+        aliases=["IdleSink"],
+        type="sink",
+        config_keys=_KEYS,
+        guarantee_embedded="exactly once",
+        guarantee_kafka="at least once",
+    ),
 ]
 _UNLISTED = pb.Plugin(class_name=UNLISTED, type="source", config_keys=_KEYS)
 

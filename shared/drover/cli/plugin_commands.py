@@ -64,6 +64,9 @@ def describe(
         say(plain(f"also called {', '.join(answer.plugin.aliases)}"))
     if answer.plugin.description:
         say(plain(answer.plugin.description))
+    if answer.plugin.guarantee_embedded:
+        embedded, kafka = _guarantees(answer.plugin)
+        say(plain(f"each record {embedded} in embedded storage, {kafka} on Kafka"))
     rows = [
         (
             key.name,
@@ -107,4 +110,16 @@ def _document(plugin: pb.Plugin) -> dict[str, Any]:
         "type": decode_connector_type(plugin.type),
         "version": plugin.version,
         "description": plugin.description,
+        "guarantees": dict(zip(("embedded", "kafka"), _guarantees(plugin), strict=True)),
     }
+
+
+def _guarantees(plugin: pb.Plugin) -> tuple[str | None, str | None]:
+    """How often records arrive in embedded storage, and on Kafka; None where nothing is said."""
+    return _words(plugin.guarantee_embedded), _words(plugin.guarantee_kafka)
+
+
+def _words(guarantee: pb.Guarantee.ValueType) -> str | None:
+    if guarantee == pb.GUARANTEE_UNSPECIFIED:
+        return None
+    return pb.Guarantee.Name(guarantee).removeprefix("GUARANTEE_").replace("_", " ").lower()

@@ -11,7 +11,15 @@ from drover.config.config_def import (
     Password,
 )
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf, Validator
-from drover.connector.connector import Connector, ConnectorContext
+from drover.connector.connector import (
+    ONCE,
+    REPEATED,
+    REPLAYED,
+    Connector,
+    ConnectorContext,
+    Guarantee,
+    Guarantees,
+)
 from drover.connector.offsets import OffsetChange, SinkOffset, TopicPartition
 from drover.connector.settings import TOPIC_NAME
 from drover.connector.sink import (
@@ -27,6 +35,9 @@ from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spar
 from drover.errors import Violation
 
 __all__ = [
+    "ONCE",
+    "REPEATED",
+    "REPLAYED",
     "REQUIRED",
     "TOPIC_NAME",
     "All",
@@ -38,6 +49,8 @@ __all__ = [
     "ConfigValue",
     "Connector",
     "ConnectorContext",
+    "Guarantee",
+    "Guarantees",
     "Importance",
     "InRange",
     "Matches",

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from drover.config.config_def import ConfigDef
@@ -32,6 +33,34 @@ class ConnectorContext:
     config_texts: Mapping[str, str] = field(default_factory=dict)
 
 
+class Guarantee(StrEnum):
+    """How often each record arrives, whatever is killed and suspended on the way."""
+
+    AT_MOST_ONCE = "at most once"
+    AT_LEAST_ONCE = "at least once"
+    EXACTLY_ONCE = "exactly once"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantees:
+    """What a connector guarantees where topics and offsets are in embedded storage, and on Kafka.
+
+    Claim what a test has shown that kills tasks between a write and its commit.
+    """
+
+    embedded: Guarantee
+    kafka: Guarantee
+
+
+#: Of a source whose offsets say exactly where it goes on: in embedded storage they are committed
+#: with the records, on Kafka after them.
+REPLAYED = Guarantees(Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE)
+#: Of a sink that finds out what it has written already.
+ONCE = Guarantees(Guarantee.EXACTLY_ONCE, Guarantee.EXACTLY_ONCE)
+#: Of a sink that writes again what it had not committed.
+REPEATED = Guarantees(Guarantee.AT_LEAST_ONCE, Guarantee.AT_LEAST_ONCE)
+
+
 class Connector(ABC):
     """Splits a pipeline into tasks, and may watch the outside world for changes to the split.
 
@@ -43,6 +72,8 @@ class Connector(ABC):
     version: ClassVar[str] = "unknown"
     #: Short names that ``connector.class`` may use as well as the full one.
     aliases: ClassVar[Sequence[str]] = ()
+    #: What it guarantees under its default settings, shown to operators; None for nothing said.
+    guarantees: ClassVar[Guarantees | None] = None
     #: Whether records are rows with columns. Then JsonConverter with schemas is the converter where
     #: config and worker name none, and a sink gets values as they are structured. Else records are
     #: bytes: without a converter they pass as they are, and a sink gets bytes in any case.

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from drover.connector import (
+    REPLAYED,
     TOPIC_NAME,
     ArrowRows,
     Check,
@@ -115,6 +116,7 @@ class DatagenSource(SourceConnector):
 
     version = "0.1.0"
     aliases = ("DatagenSource",)
+    guarantees = REPLAYED
     structured: ClassVar[bool] = True
     task_class = DatagenSourceTask
 

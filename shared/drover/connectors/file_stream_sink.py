@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from drover.connector import (
+    ONCE,
     All,
     Check,
     ConfigDef,
@@ -96,6 +97,7 @@ class FileStreamSink(SinkConnector):
 
     version = "0.1.0"
     aliases = ("FileStreamSink", "FileStreamSinkConnector", kafka_connect.FILE_STREAM_SINK)
+    guarantees = ONCE
     task_class = FileStreamSinkTask
 
     def __init__(self) -> None:

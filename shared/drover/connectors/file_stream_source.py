@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from drover.connector import (
+    REPLAYED,
     TOPIC_NAME,
     All,
     ArrowRows,
@@ -135,6 +136,7 @@ class FileStreamSource(SourceConnector):
         "FileStreamSourceConnector",
         kafka_connect.FILE_STREAM_SOURCE,
     )
+    guarantees = REPLAYED
     text = True
     task_class = FileStreamSourceTask
 

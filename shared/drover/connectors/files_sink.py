@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 from drover.connector import (
+    ONCE,
     All,
     Check,
     ConfigDef,
@@ -182,6 +183,7 @@ class FilesSink(SinkConnector):
 
     version = "0.1.0"
     aliases = ("FilesSink",)
+    guarantees = ONCE
     structured: ClassVar[bool] = True
     task_class = FilesSinkTask
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from drover.connector import (
+    REPLAYED,
     TOPIC_NAME,
     All,
     ArrowRows,
@@ -201,6 +202,7 @@ class FilesSource(SourceConnector):
 
     version = "0.1.0"
     aliases = ("FilesSource",)
+    guarantees = REPLAYED
     structured: ClassVar[bool] = True
     task_class = FilesSourceTask
 

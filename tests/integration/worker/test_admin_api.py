@@ -303,6 +303,9 @@ async def test_plugins_are_listed_and_described(worker: RunningWorker) -> None:
     assert [plugin.class_name for plugin in listed.plugins] == [SINK, SOURCE]
     plugin = await worker.stub.GetPlugin(pb.GetPluginRequest(class_name="IdleSink"), timeout=20)
     assert plugin.plugin.type == pb.CONNECTOR_TYPE_SINK
+    assert plugin.plugin.guarantee_embedded == pb.GUARANTEE_EXACTLY_ONCE
+    assert plugin.plugin.guarantee_kafka == pb.GUARANTEE_AT_LEAST_ONCE
+    assert listed.plugins[1].guarantee_kafka == pb.GUARANTEE_UNSPECIFIED
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await worker.stub.GetPlugin(pb.GetPluginRequest(class_name="Nope"), timeout=20)
     assert reason(caught.value) == "PLUGIN_NOT_FOUND"

@@ -251,6 +251,8 @@ def test_plugins_are_listed_and_described(
         type=pb.CONNECTOR_TYPE_SOURCE,
         version="1",
         description="Reads files. And\nmore of it.",
+        guarantee_embedded=pb.GUARANTEE_EXACTLY_ONCE,
+        guarantee_kafka=pb.GUARANTEE_AT_LEAST_ONCE,
     )
     key = pb.ConfigKey(name="file", type="STRING", required=True, documentation="Where.")
     cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=[plugin])
@@ -265,6 +267,9 @@ def test_plugins_are_listed_and_described(
     assert "required" in drover("plugin", "describe", "B")[1]
     document = json.loads(drover("plugin", "describe", "B", "-o", "json")[1])
     assert document["settings"][0]["default"] is None
+    assert document["guarantees"] == {"embedded": "exactly once", "kafka": "at least once"}
+    told = "each record exactly once in embedded storage, at least once on Kafka"
+    assert told in drover("plugin", "describe", "B")[1]
 
 
 def test_validate_shows_every_fault_and_fails(

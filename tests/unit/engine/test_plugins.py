@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from drover.connector import ConfigDef, SourceConnector, SourceTask
+from drover.connector import ConfigDef, Guarantee, SourceConnector, SourceTask
 from drover_worker.engine.plugins import (
     GROUP,
     PluginNotFoundError,
@@ -150,3 +150,14 @@ def test_a_plugin_that_cannot_say_its_settings_is_a_problem_of_the_list() -> Non
     (problem,) = listed.problems
     assert problem.entry_point == f"{MODULE}.Silent"
     assert problem.message == "config_def() failed: OSError: no definition here"
+
+
+def test_every_built_in_connector_says_what_it_guarantees() -> None:
+    plugins, problems = PluginRegistry().list()
+    assert not problems
+    built_in = [each for each in plugins if class_name(each.connector_class).startswith("drover.")]
+    assert len(built_in) > 8
+    silent = [each.aliases for each in built_in if each.connector_class.guarantees is None]
+    assert not silent
+    listed = encode_plugins(built_in, []).plugins
+    assert {each.guarantee_kafka for each in listed} <= {*Guarantee}

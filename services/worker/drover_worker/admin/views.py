@@ -1,6 +1,6 @@
 """Shows the worker's views in the admin API's form; secrets stay masked."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.engine.v1 import engine_pb2
@@ -83,6 +83,13 @@ def _class_of(config: ConfigMap) -> str:
     return config.get("connector.class", "")
 
 
+_GUARANTEES: Mapping[str, pb.Guarantee.ValueType] = {
+    "at most once": pb.GUARANTEE_AT_MOST_ONCE,
+    "at least once": pb.GUARANTEE_AT_LEAST_ONCE,
+    "exactly once": pb.GUARANTEE_EXACTLY_ONCE,
+}
+
+
 def plugin_view(plugin: engine_pb2.Plugin) -> pb.Plugin:
     """A plugin."""
     return pb.Plugin(
@@ -91,6 +98,8 @@ def plugin_view(plugin: engine_pb2.Plugin) -> pb.Plugin:
         type=encode_connector_type(plugin.type),
         version=plugin.version,
         description=plugin.description,
+        guarantee_embedded=_GUARANTEES.get(plugin.guarantee_embedded, pb.GUARANTEE_UNSPECIFIED),
+        guarantee_kafka=_GUARANTEES.get(plugin.guarantee_kafka, pb.GUARANTEE_UNSPECIFIED),
     )
 
 

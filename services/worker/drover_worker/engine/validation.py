@@ -147,6 +147,7 @@ def _replace_missing_class(values: Sequence[ConfigValue]) -> Sequence[ConfigValu
 def _encode_plugin(plugin: InstalledPlugin) -> engine_pb2.Plugin:
     connector_class = plugin.connector_class
     paragraph = (connector_class.__doc__ or "").strip().split("\n\n")[0]
+    guarantees = connector_class.guarantees
     return engine_pb2.Plugin(
         class_name=class_name(connector_class),
         aliases=[_clean(alias) for alias in plugin.aliases],
@@ -154,6 +155,8 @@ def _encode_plugin(plugin: InstalledPlugin) -> engine_pb2.Plugin:
         version=_clean(str(connector_class.version)),
         description=_clean(" ".join(paragraph.split())),
         config_keys=[_encode_key(key) for key in full_config_def(connector_class)],
+        guarantee_embedded=guarantees.embedded if guarantees else "",
+        guarantee_kafka=guarantees.kafka if guarantees else "",
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drover.connector import (
+    ONCE,
     ConfigDef,
     ConfigKey,
     ConfigType,
@@ -82,6 +83,7 @@ class JdbcSink(SinkConnector):
 
     version = "0.1.0"
     aliases = ("JdbcSink", "io.confluent.connect.jdbc.JdbcSinkConnector")
+    guarantees = ONCE
     structured: ClassVar[bool] = True
     task_class = JdbcSinkTask
 

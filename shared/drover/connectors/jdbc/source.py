@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drover.connector import (
+    REPLAYED,
     ArrowRows,
     Check,
     ConfigDef,
@@ -171,6 +172,7 @@ class JdbcSource(SourceConnector):
 
     version = "0.1.0"
     aliases = ("JdbcSource", "io.confluent.connect.jdbc.JdbcSourceConnector")
+    guarantees = REPLAYED
     structured: ClassVar[bool] = True
     task_class = JdbcSourceTask
 

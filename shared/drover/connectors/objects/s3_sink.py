@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from drover.connector import (
+    ONCE,
     Check,
     ConfigDef,
     ConfigKey,
@@ -108,6 +109,7 @@ class S3Sink(SinkConnector):
 
     version = "0.1.0"
     aliases = ("S3Sink", "io.confluent.connect.s3.S3SinkConnector")
+    guarantees = ONCE
     structured: ClassVar[bool] = True
     task_class = S3SinkTask
 

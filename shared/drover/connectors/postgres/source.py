@@ -3,7 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from drover.connector import ConfigDef, ConnectorContext, OffsetChange, SourceConnector, Violation
+from drover.connector import (
+    REPLAYED,
+    ConfigDef,
+    ConnectorContext,
+    OffsetChange,
+    SourceConnector,
+    Violation,
+)
 from drover.connectors.postgres import settings
 from drover.connectors.postgres.checks import faults_of
 from drover.connectors.postgres.task import POSITION, POSITION_KEYS, PostgresCdcSourceTask
@@ -27,6 +34,7 @@ class PostgresCdcSource(SourceConnector):
 
     version = settings.VERSION
     aliases = ("PostgresCdcSource", "io.debezium.connector.postgresql.PostgresConnector")
+    guarantees = REPLAYED
     structured: ClassVar[bool] = True
     # a slot has one reader, and its position is the connector's
     poll_has_effects: ClassVar[bool] = True
