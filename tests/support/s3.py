@@ -111,6 +111,7 @@ def running_s3() -> Iterator[S3]:
     (data / "s3.json").write_text(json.dumps({"identities": identities}))
     command = [
         str(BINARY),
+        f"-logdir={data}",
         "server",
         f"-dir={data}",
         "-ip=127.0.0.1",

@@ -1,0 +1,1 @@
+"""Topics into tables of Delta Lake and Apache Iceberg."""

@@ -1,0 +1,297 @@
+"""DeltaSink: topics as tables of Delta Lake."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from drover.connector import (
+    ONCE,
+    All,
+    Check,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    InRange,
+    NonEmpty,
+    OffsetChange,
+    OneOf,
+    RetriableError,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
+    Violation,
+)
+from drover.connectors.lakehouse.rows import RECORD_KEY, RECORD_VALUE, RowSettings, TableError
+from drover.connectors.objects.store import STORE_SETTINGS, is_object_url, place_of, url_fault
+from drover.connectors.paths import check_root, directory_fault
+
+URI = "table.uri"
+INSERT_MODE = "insert.mode"
+PK_MODE, PK_FIELDS = "pk.mode", "pk.fields"
+DELETE_ENABLED = "delete.enabled"
+PARTITION_BY = "partition.by"
+AUTO_CREATE, AUTO_EVOLVE = "auto.create", "auto.evolve"
+COMPACT_EVERY = "compact.every.commits"
+RETAIN_HOURS = "retain.hours"
+BATCH_WAIT_MS = "batch.wait.ms"
+
+APPEND, UPSERT = "append", "upsert"
+#: Of so many partitions what was written is found, where nothing says which there are.
+_PARTITIONS_MAX = 1_000
+
+
+class DeltaSinkTask(SinkTask):
+    """Writes each batch in one commit of each table."""
+
+    def start(self, context: SinkTaskContext) -> None:
+        """Nothing to open: each batch looks at its table as it is then."""
+        from drover.connectors.lakehouse.delta_table import DeltaWriter
+
+        self._writer = DeltaWriter(context.task.connector, settings_of(context.config))
+
+    def write(self, batch: SinkBatch) -> str:
+        """Write the batch, with how far it comes."""
+        batch.run_in_arrow(self._writer, at_once=True)
+        return ""
+
+
+class DeltaSink(SinkConnector):
+    """Writes topics into tables of Delta Lake, on a disk or in an object store: a record is a row.
+
+    Rows are appended, or replace the one of their key (``insert.mode=upsert``); tables are created
+    (``auto.create``) and extended (``auto.evolve``); small files may be joined
+    (``compact.every.commits``).
+
+    Each record is written once: a commit has the offsets of its records.
+    """
+
+    version = "0.1.0"
+    aliases = ("DeltaSink",)
+    guarantees = ONCE
+    structured: ClassVar[bool] = True
+    task_class = DeltaSinkTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See the documentation of each key."""
+        return STORE_SETTINGS | _SETTINGS
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Whether the settings fit together, and what the tables say."""
+        faults = _contradictions(config)
+        if not faults and URI in config and config.get("topics"):
+            for topic in config["topics"]:
+                faults += _table_faults(config, topic)
+        return faults
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """Set the tables' offsets back as well, so that records are written again."""
+        from drover.connectors.lakehouse.delta_table import app_id, opened, set_back
+
+        settings, connector = settings_of(config), config["name"]
+        wanted: dict[str, dict[int, int]] = {}
+        for place, offset in changes:
+            position = int(str(offset["kafka_offset"])) if offset else 0
+            partition = int(str(place["kafka_partition"]))
+            wanted.setdefault(str(place["kafka_topic"]), {})[partition] = position
+        for topic in config.get("topics") or () if not changes else ():
+            table = opened(settings, topic)  # a reset that finds nothing committed
+            ids = {each: app_id(connector, topic, each) for each in range(_PARTITIONS_MAX)}
+            wanted[topic] = {
+                partition: 0
+                for partition, each in ids.items()
+                if table is not None and table.transaction_version(each) is not None
+            }
+        for topic, offsets in wanted.items():
+            if offsets:
+                set_back(settings, connector, topic, offsets)
+        return True
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """Tasks differ in the partitions that they are given."""
+        return [{} for _ in range(max_tasks)]
+
+
+def settings_of(config: Mapping[str, Any]) -> Any:
+    """How a parsed config says that tables are written (DeltaSettings)."""
+    from drover.connectors.lakehouse.delta_table import DeltaSettings
+
+    uri = config[URI]
+    options: tuple[tuple[str, str], ...] = ()
+    if is_object_url(uri):
+        options = (*place_of(uri, config).options, ("conditional_put", "etag"))
+        if any(name == "endpoint" and each.startswith("http://") for name, each in options):
+            options = (*options, ("allow_http", "true"))
+    else:
+        check_root(str(Path(uri.replace("${topic}", "topic"))))
+    return DeltaSettings(
+        uri,
+        row_settings(config),
+        partition_by=tuple(config[PARTITION_BY] or ()),
+        creates=config[AUTO_CREATE],
+        evolves=config[AUTO_EVOLVE],
+        compact_every=config[COMPACT_EVERY],
+        retain_hours=config[RETAIN_HOURS],
+        storage_options=options,
+    )
+
+
+def row_settings(config: Mapping[str, Any]) -> RowSettings:
+    """How a parsed config says that records become rows."""
+    return RowSettings(
+        keyed=config[INSERT_MODE] == UPSERT,
+        key_source=config[PK_MODE],
+        key_fields=tuple(config[PK_FIELDS] or ()),
+        deletes=config[DELETE_ENABLED],
+    )
+
+
+def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
+    faults = []
+    mode, keys = config.get(INSERT_MODE), config.get(PK_MODE)
+    if mode == UPSERT and keys == RECORD_VALUE and not config.get(PK_FIELDS, ("?",)):
+        faults.append(Violation(PK_FIELDS, "must say which fields of the value are the key"))
+    if mode == APPEND and config.get(PK_FIELDS):
+        faults.append(Violation(PK_FIELDS, f"must not be set with {INSERT_MODE}={APPEND}"))
+    if config.get(DELETE_ENABLED) and (mode != UPSERT or keys != RECORD_KEY):
+        text = f"needs {INSERT_MODE}={UPSERT} and {PK_MODE}={RECORD_KEY}: the key says which row"
+        faults.append(Violation(DELETE_ENABLED, text))
+    return faults
+
+
+def _table_faults(config: Mapping[str, Any], topic: str) -> list[Violation]:
+    from drover.connectors.lakehouse.delta_table import opened, telling
+
+    try:
+        settings = settings_of(config)
+        with telling(settings.uri_of(topic)):
+            table = opened(settings, topic)
+            if table is None:
+                text = f"there is no table {settings.uri_of(topic)}: create it, or set this"
+                return [] if settings.creates else [Violation(AUTO_CREATE, text)]
+            names = {each.name for each in table.schema().fields}
+            partitions = tuple(table.metadata().partition_columns)
+    except (TableError, RetriableError, PermissionError) as error:
+        return [Violation(URI, f"cannot be read: {error}")]
+    faults = [
+        Violation(PK_FIELDS, f"table {settings.uri_of(topic)} has no column {each!r}")
+        for each in settings.rows.key_fields
+        if each not in names and not settings.evolves
+    ]
+    if settings.partition_by and settings.partition_by != partitions:
+        shown = ",".join(partitions) or "none"
+        text = f"table {settings.uri_of(topic)} has other partition columns: {shown}"
+        faults.append(Violation(PARTITION_BY, text))
+    return faults
+
+
+def _uri_fault(uri: str) -> str | None:
+    plain = uri.replace("${topic}", "topic")
+    return url_fault(plain) if is_object_url(plain) else directory_fault(plain)
+
+
+def _key(name: str, kind: ConfigType, documentation: str, group: str, **more: Any) -> ConfigKey:
+    return ConfigKey(
+        name,
+        kind,
+        group=group,
+        documentation=documentation,
+        **{"importance": Importance.MEDIUM, **more},
+    )
+
+
+_SETTINGS = ConfigDef(
+    _key(
+        URI,
+        ConfigType.STRING,
+        "The table: an absolute path, or s3://bucket/table, gs://bucket/table, "
+        "az://container/table. ${topic} is the topic's name.",
+        "Tables",
+        importance=Importance.HIGH,
+        validator=All(NonEmpty(), Check(_uri_fault)),
+    ),
+    _key(
+        INSERT_MODE,
+        ConfigType.STRING,
+        "Whether a record is a new row, or replaces the row of its key.",
+        "Writing",
+        default=APPEND,
+        importance=Importance.HIGH,
+        validator=OneOf(APPEND, UPSERT),
+    ),
+    _key(
+        PK_MODE,
+        ConfigType.STRING,
+        "Whether the fields of the key are those of the record's key or value.",
+        "Keys",
+        default=RECORD_KEY,
+        validator=OneOf(RECORD_KEY, RECORD_VALUE),
+    ),
+    _key(
+        PK_FIELDS,
+        ConfigType.LIST,
+        "The columns of the key; by default all fields of the record's key. A key that is no "
+        "struct needs the one name of its column.",
+        "Keys",
+        default=None,
+    ),
+    _key(
+        DELETE_ENABLED,
+        ConfigType.BOOLEAN,
+        "Delete the row of the key when a record's value is null; else such records are left out.",
+        "Writing",
+        default=False,
+    ),
+    _key(
+        PARTITION_BY,
+        ConfigType.LIST,
+        "The columns that a new table is partitioned by.",
+        "Tables",
+        default=None,
+    ),
+    _key(
+        AUTO_CREATE,
+        ConfigType.BOOLEAN,
+        "Create tables that there are not, of the first records' schema.",
+        "Tables",
+        default=True,
+    ),
+    _key(
+        AUTO_EVOLVE,
+        ConfigType.BOOLEAN,
+        "Add columns for fields that the table does not have.",
+        "Tables",
+        default=False,
+    ),
+    _key(
+        COMPACT_EVERY,
+        ConfigType.INT,
+        "Every so many versions of the table small files are joined; 0 for never.",
+        "Tables",
+        default=0,
+        importance=Importance.LOW,
+        validator=InRange(0),
+    ),
+    _key(
+        RETAIN_HOURS,
+        ConfigType.INT,
+        "Files that no version of so many last hours needs are removed when small ones are joined.",
+        "Tables",
+        default=168,
+        importance=Importance.LOW,
+        validator=InRange(0),
+    ),
+    _key(
+        BATCH_WAIT_MS,
+        ConfigType.INT,
+        "How long a batch waits for more records unless it is full (batch.max.*): fewer and "
+        "larger files, and later ones.",
+        "Batches",
+        default=10_000,
+        validator=InRange(0, 86_400_000),
+    ),
+)

@@ -1,0 +1,259 @@
+"""What records of a topic do to its table: rows that are written, keys that are deleted."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.record.batch import KEY, OFFSET, PARTITION, TOPIC, VALUE
+from drover.record.schema import is_schemaless
+
+RECORD_KEY, RECORD_VALUE = "record_key", "record_value"
+_DELETED, _ROW = "__drover_deleted", "__drover_row"
+
+
+class TableError(Exception):
+    """A table that cannot be written; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowSettings:
+    """How records become rows.
+
+    ``keyed`` says that a row replaces the one of its key: ``key_fields`` (all fields of the key
+    when empty) of the record's key or value, as ``key_source`` says. ``deletes`` lets a record
+    without a value delete the row of its key; else it is left out.
+    """
+
+    keyed: bool = False
+    key_source: str = RECORD_VALUE
+    key_fields: tuple[str, ...] = ()
+    deletes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What new records do: ``rows`` to write, and of ``deleted`` the keys; at most one of a key.
+
+    ``keys`` are the columns that a key is made of. ``next_offsets`` are the offsets behind the
+    records, by partition.
+    """
+
+    rows: pa.Table
+    deleted: pa.Table
+    keys: tuple[str, ...]
+    next_offsets: Mapping[int, int]
+
+
+def by_topic(batches: Iterable[pa.RecordBatch]) -> dict[str, list[pa.RecordBatch]]:
+    """The records of each topic."""
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for batch in batches:
+        for topic in batch.column(TOPIC).unique().to_pylist():
+            own = batch.filter(pc.equal(batch.column(TOPIC), topic))
+            found.setdefault(topic, []).append(own)
+    return found
+
+
+def changes_of(
+    batches: Sequence[pa.RecordBatch],
+    written: Mapping[int, int],
+    settings: RowSettings,
+    storable: Callable[[pa.Array], pa.Array],
+) -> Changes | None:
+    """What records of one topic do that were not written before.
+
+    Args:
+        batches: the records, in the order of their offsets.
+        written: the offsets behind what was written, by partition.
+        settings: how they become rows.
+        storable: a column as the table's format can have it.
+
+    Returns:
+        None when all of them were written.
+
+    Raises:
+        TableError: a record has no fields, or no key.
+    """
+    new = [each for each in (_new(batch, written) for batch in batches) if each.num_rows]
+    if not new:
+        return None
+    next_offsets: dict[int, int] = {}
+    for batch in new:
+        pairs = pa.table({"p": batch.column(PARTITION), "o": batch.column(OFFSET)})
+        for row in pairs.group_by("p").aggregate([("o", "max")]).to_pylist():
+            next_offsets[row["p"]] = max(next_offsets.get(row["p"], 0), row["o_max"] + 1)
+    keys: tuple[str, ...] = ()
+    tables = []
+    for batch in new:
+        if settings.keyed:
+            keys, table = _keyed_rows(batch, settings)
+        else:
+            table = _rows(batch.filter(pc.is_valid(batch.column(VALUE))))
+        stored = {name: storable(table.column(name)) for name in table.column_names}
+        tables.append(pa.table(stored))
+    joined = _joined(tables, new[0].column(TOPIC)[0].as_py())
+    if not settings.keyed:
+        return Changes(joined, pa.table({}), (), next_offsets)
+    last = _last_of_each_key(joined, keys)
+    deleted = last.column(_DELETED)
+    rows = last.filter(pc.invert(deleted)).drop_columns([_DELETED])
+    return Changes(rows, last.filter(deleted).select(list(keys)), keys, next_offsets)
+
+
+def aligned(rows: pa.Table, schema: pa.Schema, *, evolves: bool, evolve_setting: str) -> pa.Table:
+    """Rows with the columns of a table, in its types; new columns behind them where it ``evolves``.
+
+    Raises:
+        TableError: the table lacks a column and does not evolve, or has another type for it.
+    """
+    columns, names = [], []
+    for field in schema:
+        names.append(field.name)
+        if field.name not in rows.column_names:
+            columns.append(pa.nulls(rows.num_rows, field.type))
+            continue
+        columns.append(_cast(rows.column(field.name), field))
+    more = [name for name in without_unknown(rows).column_names if name not in schema.names]
+    if more and not evolves:
+        raise TableError(
+            f"the table has no column {more[0]!r}: add it, set {evolve_setting}, or drop the field "
+            "with ReplaceField"
+        )
+    names += more
+    columns += [rows.column(name) for name in more]
+    return pa.table(columns, names=names)
+
+
+def without_unknown(rows: pa.Table) -> pa.Table:
+    """Rows without the columns whose type is not known, as all their values are null."""
+    known = [each.name for each in rows.schema if not pa.types.is_null(each.type)]
+    return rows.select(known)
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise TableError(
+            f"column {field.name!r} of the table is {field.type}, and the records have "
+            f"{column.type} that does not fit ({str(error)[:200]}): convert it with Cast, or "
+            "change the table"
+        ) from error
+
+
+def _new(batch: pa.RecordBatch, written: Mapping[int, int]) -> pa.RecordBatch:
+    partitions = batch.column(PARTITION).to_numpy(zero_copy_only=False)
+    offsets = batch.column(OFFSET).to_numpy(zero_copy_only=False)
+    new = np.ones(batch.num_rows, bool)
+    for partition, offset in written.items():
+        new &= (partitions != partition) | (offsets >= offset)
+    return batch if new.all() else batch.filter(pa.array(new))
+
+
+def _rows(batch: pa.RecordBatch) -> pa.Table:
+    """The fields of values as columns; those of null are null."""
+    values, field = batch.column(VALUE), batch.schema.field(VALUE)
+    if is_schemaless(field):
+        return _parsed(batch)
+    if not pa.types.is_struct(values.type):
+        if values.null_count == len(values):
+            return pa.table({}).select([])
+        raise TableError(
+            f"{_place(batch, 0)} has no fields: set a converter that gives some, or HoistField"
+        )
+    names = [each.name for each in values.type]
+    return pa.table(values.flatten(), names=names)
+
+
+def _parsed(batch: pa.RecordBatch) -> pa.Table:
+    texts = batch.column(VALUE).to_pylist()
+    rows = [{} if each is None else json.loads(each) for each in texts]
+    for index, each in enumerate(rows):
+        if not isinstance(each, dict):
+            raise TableError(f"{_place(batch, index)} is no JSON object: its table needs columns")
+    try:
+        return pa.Table.from_pylist(rows, schema=_names_of(rows))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise TableError(
+            f"records from {_place(batch, 0)} on have values of different types in one field "
+            f"({str(error)[:200]}): use a converter with schemas"
+        ) from error
+
+
+def _names_of(rows: list[dict[str, Any]]) -> pa.Schema:
+    """All fields of all rows, each with the type that its values show."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pa.schema([(name, pa.array([row.get(name) for row in rows]).type) for name in names])
+
+
+def _keyed_rows(batch: pa.RecordBatch, settings: RowSettings) -> tuple[tuple[str, ...], pa.Table]:
+    """Key columns, the value's columns and whether the row is deleted."""
+    deleted = pc.is_null(batch.column(VALUE))
+    if not settings.deletes:
+        batch = batch.filter(pc.invert(deleted))
+        deleted = pa.array([False] * batch.num_rows, pa.bool_())
+    rows = _rows(batch)
+    columns = {name: rows.column(name) for name in rows.column_names}
+    keys = _key_columns(batch, rows, settings)
+    for name, column in keys.items():
+        if column.null_count and batch.num_rows:
+            row = pc.index(pc.is_null(column), True).as_py()
+            where = "key" if settings.key_source == RECORD_KEY else "value"
+            raise TableError(f"the {where} of {_place(batch, row)} has no {name!r} (the key)")
+        columns[name] = column
+    return tuple(keys), pa.table({**columns, _DELETED: deleted})
+
+
+def _key_columns(
+    batch: pa.RecordBatch, rows: pa.Table, settings: RowSettings
+) -> dict[str, pa.ChunkedArray]:
+    names = settings.key_fields
+    if settings.key_source == RECORD_VALUE:
+        missing = [each for each in names if each not in rows.column_names]
+        if missing and batch.num_rows:
+            raise TableError(f"the value of {_place(batch, 0)} has no {missing[0]!r} (the key)")
+        return {name: rows.column(name) for name in names if name in rows.column_names}
+    key = batch.column(KEY)
+    if not pa.types.is_struct(key.type):
+        if len(names) != 1:
+            raise TableError(
+                f"the key of {_place(batch, 0)} has no fields: name the one column for it"
+            )
+        return {names[0]: pa.chunked_array([key])}
+    fields = {each.name: column for each, column in zip(key.type, key.flatten(), strict=True)}
+    wanted = names or tuple(fields)
+    missing = [each for each in wanted if each not in fields]
+    if missing:
+        raise TableError(f"the key of {_place(batch, 0)} has no {missing[0]!r}")
+    return {name: pa.chunked_array([fields[name]]) for name in wanted}
+
+
+def _joined(tables: list[pa.Table], topic: str) -> pa.Table:
+    try:
+        return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise TableError(
+            f"topic {topic}: records have schemas that do not fit together ({str(error)[:200]}): "
+            "convert them with Cast"
+        ) from error
+
+
+def _last_of_each_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Of rows with the same key the last one, in order."""
+    numbered = rows.append_column(_ROW, pa.array(range(rows.num_rows), pa.int64()))
+    last = numbered.group_by(list(keys)).aggregate([(_ROW, "max")]).column(f"{_ROW}_max")
+    return rows.take(last.combine_chunks().sort())
+
+
+def _place(batch: pa.RecordBatch, row: int) -> str:
+    if not batch.num_rows:
+        return "a record"
+    topic, partition, offset = (batch.column(name)[row] for name in (TOPIC, PARTITION, OFFSET))
+    return f"record {topic}-{partition}@{offset}"

@@ -1,0 +1,253 @@
+"""Tables of Delta Lake: each record counts once, whoever writes it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import duckdb
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from drover.connector.settings import parse_config
+from drover.connectors.lakehouse import delta_table
+from drover.connectors.lakehouse.delta_sink import DeltaSink
+from drover.connectors.lakehouse.delta_table import DeltaSettings, DeltaWriter
+from drover.connectors.lakehouse.rows import RECORD_KEY, RowSettings, TableError
+from tests.support.lake_records import orders, records
+from tests.support.s3 import S3
+
+UPSERT = RowSettings(keyed=True, key_source=RECORD_KEY, key_fields=("id",), deletes=True)
+
+
+def settings(path: Path, **changed: Any) -> DeltaSettings:
+    return replace(DeltaSettings(f"{path}/${{topic}}", RowSettings()), **changed)
+
+
+def write(found: DeltaSettings, *batches: pa.RecordBatch, connector: str = "sink") -> int:
+    (answer,) = DeltaWriter(connector, found)(batches)
+    return int(answer.column("rows")[0].as_py())
+
+
+def rows(path: Path, order: str = "id") -> list[dict[str, Any]]:
+    """What DuckDB reads of the files that the library says the table has."""
+    files = DeltaTable(f"{path}/orders").file_uris()
+    found = duckdb.connect().sql(
+        f"SELECT * FROM read_parquet({files!r}, hive_partitioning = true, union_by_name = true) "
+        f"ORDER BY {order}"
+    )
+    assert found is not None
+    names = found.columns
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+
+
+def ids(path: Path) -> list[int]:
+    return [each["id"] for each in rows(path)]
+
+
+def test_a_table_is_created_and_appended_to(tmp_path: Path) -> None:
+    own = settings(tmp_path, partition_by=("city",))
+    assert write(own, orders(0, 5), orders(5, 5)) == 10
+    assert ids(tmp_path) == list(range(10))
+    table = DeltaTable(str(tmp_path / "orders"))
+    assert table.metadata().partition_columns == ["city"]
+    assert table.transaction_version("drover:sink:orders:0") == 10
+
+
+def test_records_that_come_again_are_left_out(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    write(own, orders(0, 10))
+    assert write(own, orders(0, 7)) == 0
+    assert write(own, orders(3, 10)) == 3
+    other = orders(0, 4, partition=1)
+    assert write(own, orders(5, 9), other) == 5
+    assert ids(tmp_path) == sorted([*range(14), *range(4)])
+
+
+def test_of_two_writers_of_the_same_records_one_writes_them(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    write(own, orders(0, 1))
+    opened, calls = delta_table.opened, []
+
+    def late(*args: Any) -> Any:
+        """While this writer looks at the table, the other writes."""
+        found = opened(*args)
+        calls.append(args)
+        if len(calls) == 1:
+            with patch.object(delta_table, "opened", opened):
+                write(own, orders(1, 5))
+        return found
+
+    with patch.object(delta_table, "opened", late):
+        assert write(own, orders(1, 8)) == 3
+    assert len(calls) >= 2
+    assert ids(tmp_path) == list(range(9))
+
+
+def test_rows_replace_those_of_their_key_and_are_deleted(tmp_path: Path) -> None:
+    own = settings(tmp_path, rows=UPSERT)
+    first = records(
+        [{"id": 1, "x": "a"}, {"id": 2, "x": "b"}, {"id": 1, "x": "c"}, {"id": 3, "x": "d"}],
+        keys=[{"id": 1}, {"id": 2}, {"id": 1}, {"id": 3}],
+    )
+    assert write(own, first) == 3
+    second = records(
+        [None, {"id": 2, "x": "B"}, {"id": 4, "x": "e"}, None, {"id": 5, "x": "f"}, None],
+        first=4,
+        keys=[{"id": each} for each in (3, 2, 4, 9, 5, 5)],
+    )
+    write(own, second)
+    assert rows(tmp_path) == [{"id": 1, "x": "c"}, {"id": 2, "x": "B"}, {"id": 4, "x": "e"}]
+    write(own, second)
+    assert len(rows(tmp_path)) == 3
+
+
+def test_a_batch_of_deletions_alone(tmp_path: Path) -> None:
+    own = settings(tmp_path, rows=UPSERT)
+    write(own, records([{"id": 1, "x": "a"}, {"id": 2, "x": "b"}], keys=[{"id": 1}, {"id": 2}]))
+    gone = records(pa.array([None], pa.struct([("id", pa.int64())])), first=2, keys=[{"id": 1}])
+    assert write(own, gone) == 1
+    assert ids(tmp_path) == [2]
+
+
+def test_columns_are_added_where_that_is_set(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    write(own, orders(0, 1))
+    more = records([{"id": 1, "city": "x", "new": 1.5}], first=1)
+    with pytest.raises(TableError, match=r"has no column 'new': add it, set auto\.evolve"):
+        write(own, more)
+    assert ids(tmp_path) == [0]
+    write(replace(own, evolves=True), more)
+    keyed = replace(own, evolves=True, rows=UPSERT)
+    write(keyed, records([{"id": 1, "newer": "y"}], first=2, keys=[{"id": 1}]))
+    assert rows(tmp_path) == [
+        {"id": 0, "city": "city 0", "new": None, "newer": None},
+        {"id": 1, "city": None, "new": None, "newer": "y"},
+    ]
+
+
+def test_another_type_is_told(tmp_path: Path) -> None:
+    own = settings(tmp_path, evolves=True)
+    write(own, orders(0, 1))
+    with pytest.raises(TableError, match="column 'id' of the table is int64, and the records have"):
+        write(own, records([{"id": "no number", "city": "x"}], first=1))
+    write(own, records([{"id": "17", "city": "x"}], first=1))
+    assert ids(tmp_path) == [0, 17]
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        (pa.array(["text"]), "record orders-0@0 has no fields"),
+        (pa.array([{"x": 1}]), "has no 'id'"),
+        (
+            pa.array([{"id": None, "x": 1}], pa.struct([("id", pa.int64()), ("x", pa.int64())])),
+            "no",
+        ),
+    ],
+)
+def test_records_that_are_no_rows_are_told(tmp_path: Path, values: pa.Array, told: str) -> None:
+    keyed = RowSettings(keyed=True, key_fields=("id",))
+    with pytest.raises(TableError, match=told):
+        write(settings(tmp_path, rows=keyed), records(values))
+    assert not (tmp_path / "orders").exists()
+
+
+def test_types_come_back(tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+    row: dict[str, Any] = {
+        "id": 1,
+        "price": Decimal("12.30"),
+        "at": moment,
+        "local": moment.replace(tzinfo=None),
+        "day": date(2026, 1, 2),
+        "raw": b"\x00\xff",
+        "yes": True,
+        "tags": ["a", None],
+        "nested": {"a": 1, "b": [1.5]},
+    }
+    kinds: Sequence[tuple[str, pa.DataType]] = [
+        ("small", pa.uint8()),
+        ("big", pa.uint64()),
+        ("clock", pa.time32("ms")),
+        ("half", pa.float16()),
+        ("nothing", pa.null()),
+    ]
+    fields = pa.RecordBatch.from_pylist([row])
+    more = [
+        pa.array([each], kind)
+        for each, (_, kind) in zip((7, 2**63, time(1, 2, 3), 1.5, None), kinds, strict=True)
+    ]
+    struct = pa.StructArray.from_arrays(
+        [*fields.columns, *more], names=[*fields.schema.names, *(name for name, _ in kinds)]
+    )
+    write(settings(tmp_path), records(struct))
+    (found,) = DeltaTable(str(tmp_path / "orders")).to_pyarrow_table().to_pylist()
+    assert found == {**row, "small": 7, "big": 2**63, "clock": "01:02:03.000", "half": 1.5}
+
+
+def test_small_files_are_joined(tmp_path: Path) -> None:
+    own = settings(tmp_path, compact_every=5, retain_hours=0)
+    for n in range(9):
+        write(own, orders(n, 1))
+    assert len(DeltaTable(str(tmp_path / "orders")).file_uris()) < 9
+    assert ids(tmp_path) == list(range(9))
+    assert write(own, orders(0, 10)) == 1
+
+
+def raw(uri: object, **changed: str) -> dict[str, str]:
+    return {
+        "name": "sink",
+        "connector.class": "DeltaSink",
+        "topics": "orders",
+        "table.uri": str(uri),
+        **changed,
+    }
+
+
+def faults(config: dict[str, str]) -> dict[str, str]:
+    return {each.field: each.description for each in parse_config(DeltaSink, config).violations}
+
+
+def test_offsets_that_are_set_back_are_written_again(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    write(own, orders(0, 10), orders(0, 3, partition=2))
+    config = parse_config(DeltaSink, raw(f"{tmp_path}/${{topic}}")).require_valid()
+    place: dict[str, Any] = {"kafka_topic": "orders", "kafka_partition": 0}
+    assert DeltaSink.alter_offsets(config, [(place, {"kafka_offset": 8})])
+    assert write(own, orders(0, 10)) == 2
+    assert DeltaSink.alter_offsets(config, [])
+    assert write(own, orders(0, 10), orders(0, 3, partition=2)) == 13
+
+
+def test_a_config_is_tried_at_the_table(tmp_path: Path) -> None:
+    uri = f"{tmp_path}/${{topic}}"
+    assert faults(raw(uri)) == {}
+    assert "there is no table" in faults(raw(uri, **{"auto.create": "false"}))["auto.create"]
+    write(settings(tmp_path), orders(0, 1))
+    keyed = {"insert.mode": "upsert", "pk.fields": "nr"}
+    assert "has no column 'nr'" in faults(raw(uri, **keyed))["pk.fields"]
+    assert "other partition columns" in faults(raw(uri, **{"partition.by": "id"}))["partition.by"]
+    assert "must be an absolute path" in faults(raw("here"))["table.uri"]
+    assert faults(raw(uri, **{"pk.fields": "id"})).keys() == {"pk.fields"}
+    assert faults(raw(uri, **{"delete.enabled": "true"})).keys() == {"delete.enabled"}
+    by_value = {"insert.mode": "upsert", "pk.mode": "record_value"}
+    assert faults(raw(uri, **by_value)).keys() == {"pk.fields"}
+
+
+def test_tables_are_in_object_stores_too(s3: S3) -> None:
+    config = raw(f"s3://{s3.bucket}/lake/${{topic}}", **s3.settings)
+    assert faults(config) == {}
+    wrong = faults({**config, "aws.secret.access.key": "wrong"})["table.uri"]
+    assert "cannot be read" in wrong
+    from drover.connectors.lakehouse.delta_sink import settings_of
+
+    own = settings_of(parse_config(DeltaSink, config).require_valid())
+    assert write(own, orders(0, 5)) == 5
+    assert write(own, orders(2, 5)) == 2
+    found = DeltaTable(own.uri_of("orders"), storage_options=dict(own.storage_options))
+    assert sorted(found.to_pyarrow_table().column("id").to_pylist()) == list(range(7))

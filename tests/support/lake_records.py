@@ -1,0 +1,37 @@
+"""Records for writers of tables, as a sink gets them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from drover.record.batch import make_batch
+
+
+def records(
+    values: Sequence[dict[str, Any] | None] | pa.Array,
+    *,
+    first: int = 0,
+    keys: Sequence[Any] | None = None,
+    partition: int = 0,
+    topic: str = "orders",
+) -> pa.RecordBatch:
+    """Records with these values, from offset ``first`` on."""
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    count = len(array)
+    key = pa.array(keys if keys is not None else [None] * count)
+    return make_batch(
+        count,
+        topic=pa.array([topic] * count),
+        partition=pa.array([partition] * count, pa.int32()),
+        offset=pa.array(range(first, first + count), pa.int64()),
+        timestamp=pa.array([1_700_000_000_000] * count).cast(pa.timestamp("ms", tz="UTC")),
+        key=(pa.field("key", key.type), key),
+        value=(pa.field("value", array.type), array),
+    )
+
+
+def orders(first: int, count: int, **more: Any) -> pa.RecordBatch:
+    """Orders whose ids are their offsets."""
+    rows = [{"id": n, "city": f"city {n % 3}"} for n in range(first, first + count)]
+    return records(rows, first=first, **more)
