@@ -92,11 +92,11 @@ class DatabaseAddress:
     password: str | None = field(default=None, repr=False)
     options: tuple[tuple[str, str], ...] = ()
 
-    def engine(self) -> "sa.Engine":
-        """An engine without a pool: connections are closed when they are given back."""
+    def url(self) -> "sa.URL":
+        """The address as SQLAlchemy has it, with the password."""
         import sqlalchemy as sa  # not for those who only look at the settings
 
-        url = sa.URL.create(
+        return sa.URL.create(
             _DRIVERS[self.kind],
             username=self.user,
             password=self.password,
@@ -105,11 +105,16 @@ class DatabaseAddress:
             database=self.name,
             query=dict(self.options),
         )
+
+    def engine(self) -> "sa.Engine":
+        """An engine without a pool: connections are closed when they are given back."""
+        import sqlalchemy as sa
+
         arguments = {"connect_timeout": CONNECT_TIMEOUT_S}
         if self.kind == "sqlite":
             arguments = {"timeout": CONNECT_TIMEOUT_S}
         return sa.create_engine(
-            url, poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
+            self.url(), poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
         )
 
     @contextmanager

@@ -82,8 +82,8 @@ class DeltaSink(SinkConnector):
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """Whether the settings fit together, and what the tables say."""
         faults = _contradictions(config)
-        if not faults and URI in config and config.get("topics"):
-            for topic in config["topics"]:
+        if not faults and all(key.name in config for key in cls.config_def()):
+            for topic in config.get("topics") or ():
                 faults += _table_faults(config, topic)
         return faults
 

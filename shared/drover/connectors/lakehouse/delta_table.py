@@ -10,22 +10,20 @@ import pyarrow as pa
 
 from drover.connector import RetriableError
 from drover.connectors.lakehouse.rows import (
+    EXTRA,
     Changes,
     RowSettings,
     TableError,
     aligned,
     by_topic,
     changes_of,
+    stored_type,
     without_unknown,
 )
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
-EXTRA = (
-    "tables of Delta Lake and Iceberg need more libraries on the workers: pip install "
-    "'drover-connect[lakehouse]', then start them again"
-)
 #: A commit that another writer was before is tried again so often.
 _ATTEMPTS = 10
 _DELETED = "__drover_deleted"
@@ -277,37 +275,8 @@ def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
     Times of day become texts, unsigned numbers the next larger ones.
     """
-    wanted = _storable_type(column.type)
+    wanted = stored_type(column.type, time=pa.string(), others={})
     return column if wanted == column.type else column.cast(wanted)
-
-
-def _storable_type(kind: pa.DataType) -> pa.DataType:
-    fixed = {
-        pa.uint8(): pa.int16(),
-        pa.uint16(): pa.int32(),
-        pa.uint32(): pa.int64(),
-        pa.uint64(): pa.decimal128(20, 0),
-        pa.float16(): pa.float32(),
-        pa.large_string(): pa.string(),
-        pa.large_binary(): pa.binary(),
-    }
-    if kind in fixed:
-        return fixed[kind]
-    if pa.types.is_time(kind):
-        return pa.string()
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
-    if pa.types.is_dictionary(kind):
-        return _storable_type(kind.value_type)
-    if pa.types.is_fixed_size_binary(kind):
-        return pa.binary()
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(each.name, _storable_type(each.type)) for each in kind])
-    if pa.types.is_map(kind):
-        return pa.map_(_storable_type(kind.key_type), _storable_type(kind.item_type))
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return pa.list_(_storable_type(kind.value_type))
-    return kind
 
 
 def _quoted(name: str) -> str:

@@ -12,6 +12,10 @@ import pyarrow.compute as pc
 from drover.record.batch import KEY, OFFSET, PARTITION, TOPIC, VALUE
 from drover.record.schema import is_schemaless
 
+EXTRA = (
+    "tables of Delta Lake and Iceberg need more libraries on the workers: pip install "
+    "'drover-connect[lakehouse]', then start them again"
+)
 RECORD_KEY, RECORD_VALUE = "record_key", "record_value"
 _DELETED, _ROW = "__drover_deleted", "__drover_row"
 
@@ -111,22 +115,69 @@ def aligned(rows: pa.Table, schema: pa.Schema, *, evolves: bool, evolve_setting:
     Raises:
         TableError: the table lacks a column and does not evolve, or has another type for it.
     """
-    columns, names = [], []
+    columns = []
     for field in schema:
-        names.append(field.name)
-        if field.name not in rows.column_names:
-            columns.append(pa.nulls(rows.num_rows, field.type))
-            continue
-        columns.append(_cast(rows.column(field.name), field))
+        if field.name in rows.column_names:
+            columns.append(_cast(rows.column(field.name), field))
+        else:
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
+        if not field.nullable and columns[-1].null_count:
+            raise TableError(
+                f"column {field.name!r} of the table must not be null, and a record has no value "
+                "for it: leave such records out with Filter, or change the table"
+            )
     more = [name for name in without_unknown(rows).column_names if name not in schema.names]
     if more and not evolves:
         raise TableError(
             f"the table has no column {more[0]!r}: add it, set {evolve_setting}, or drop the field "
             "with ReplaceField"
         )
-    names += more
     columns += [rows.column(name) for name in more]
-    return pa.table(columns, names=names)
+    fields = [*schema, *(pa.field(name, rows.column(name).type) for name in more)]
+    return pa.table(columns, schema=pa.schema(fields))
+
+
+#: Types that neither format has, and those that are stored in their place.
+_STORED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.large_string(): pa.string(),
+    pa.large_binary(): pa.binary(),
+}
+
+
+def stored_type(
+    kind: pa.DataType, *, time: pa.DataType, others: Mapping[pa.DataType, pa.DataType]
+) -> pa.DataType:
+    """The type that a column has in a table: unsigned numbers become the next larger ones, times
+    of day ``time``, and ``others`` what they say.
+    """
+
+    def stored(each: pa.DataType) -> pa.DataType:
+        return stored_type(each, time=time, others=others)
+
+    if kind in _STORED:
+        return stored(_STORED[kind])
+    if kind in others:
+        return others[kind]
+    if pa.types.is_time(kind):
+        return time
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_dictionary(kind):
+        return stored(kind.value_type)
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, stored(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(stored(kind.key_type), stored(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(stored(kind.value_type))
+    return kind
 
 
 def without_unknown(rows: pa.Table) -> pa.Table:

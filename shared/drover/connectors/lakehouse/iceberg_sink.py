@@ -1,0 +1,428 @@
+"""IcebergSink: topics as tables of Apache Iceberg."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from drover.connector import (
+    ONCE,
+    All,
+    Check,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    InRange,
+    NonEmpty,
+    OffsetChange,
+    OneOf,
+    Password,
+    RetriableError,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
+    Violation,
+)
+from drover.connectors.lakehouse.rows import RECORD_KEY, RECORD_VALUE, RowSettings, TableError
+from drover.connectors.paths import ForbiddenPathError, root_fault
+
+CATALOG = "iceberg.catalog"
+TYPE, URI = "iceberg.catalog.type", "iceberg.catalog.uri"
+USER, PASSWORD = "iceberg.catalog.user", "iceberg.catalog.password"
+WAREHOUSE = "iceberg.catalog.warehouse"
+TABLES = "iceberg.tables"
+CREATE, EVOLVE = "iceberg.tables.auto-create-enabled", "iceberg.tables.evolve-schema-enabled"
+UPSERT = "iceberg.tables.upsert-mode-enabled"
+ID_COLUMNS = "iceberg.tables.default-id-columns"
+PARTITION_BY = "iceberg.tables.default-partition-by"
+PK_MODE = "pk.mode"
+DELETE_ENABLED = "delete.enabled"
+EXPIRE_HOURS = "expire.snapshots.hours"
+INTERVAL_MS = "iceberg.control.commit.interval-ms"
+BATCH_WAIT_MS = "batch.wait.ms"
+
+_SECRETS = ("credential", "token", "s3.secret-access-key", "s3.session-token")
+_OWN = (TYPE, URI, USER, PASSWORD)
+_REST, _SQL = "rest", "sql"
+#: Settings of Iceberg's sink that would change the data and are not here, and what goes.
+_REFUSED: Mapping[str, frozenset[str]] = {
+    "iceberg.tables.route-field": frozenset({""}),
+    "iceberg.tables.dynamic-enabled": frozenset({"false"}),
+    "iceberg.tables.cdc-field": frozenset({""}),
+    "iceberg.tables.default-commit-branch": frozenset({"", "main"}),
+    "iceberg.tables.schema-case-insensitive": frozenset({"false"}),
+    "iceberg.catalog.catalog-impl": frozenset({""}),
+}
+_REFUSED_OF_TABLES = ("route-regex", "commit-branch")
+
+
+class IcebergSinkTask(SinkTask):
+    """Writes each batch in one commit of each table."""
+
+    def start(self, context: SinkTaskContext) -> None:
+        """Nothing to open: each batch looks at its tables as they are then."""
+        from drover.connectors.lakehouse.iceberg_table import IcebergWriter
+
+        self._writer = IcebergWriter(context.task.connector, settings_of(context.config))
+
+    def write(self, batch: SinkBatch) -> str:
+        """Write the batch, with how far it comes."""
+        batch.run_in_arrow(self._writer, at_once=True)
+        return ""
+
+
+class IcebergSink(SinkConnector):
+    """Writes topics into tables of Apache Iceberg, by a REST catalogue or one in a database: a
+    record is a row. The settings have the names of Iceberg's own sink for Kafka Connect.
+
+    Rows are appended, or replace the one of their key; tables may be created and extended.
+
+    Each record is written once: a commit has the offsets of its records.
+    """
+
+    version = "0.1.0"
+    aliases = (
+        "IcebergSink",
+        "org.apache.iceberg.connect.IcebergSinkConnector",
+        "io.tabular.iceberg.connect.IcebergSinkConnector",
+    )
+    guarantees = ONCE
+    structured: ClassVar[bool] = True
+    task_class = IcebergSinkTask
+
+    def __init__(self) -> None:
+        self._config: Mapping[str, Any] = {}
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See the documentation of each key."""
+        return _SETTINGS
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Whether the settings fit together, and what catalogue and tables say."""
+        faults = [*_refused(config), *_contradictions(config)]
+        if not faults and all(key.name in config for key in _SETTINGS):
+            faults += _catalog_faults(config)
+        return faults
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """Set the tables' offsets back as well, so that records are written again."""
+        from drover.connectors.lakehouse.iceberg_table import set_back
+
+        settings, connector = settings_of(config), config["name"]
+        if not changes:  # a reset that finds nothing committed
+            for topic in config.get("topics") or ():
+                set_back(settings, connector, topic, None)
+        wanted: dict[str, dict[int, int]] = {}
+        for place, offset in changes:
+            position = int(str(offset["kafka_offset"])) if offset else 0
+            partition = int(str(place["kafka_partition"]))
+            wanted.setdefault(str(place["kafka_topic"]), {})[partition] = position
+        for topic, offsets in wanted.items():
+            set_back(settings, connector, topic, offsets)
+        return True
+
+    def start(self, context: Any, config: Mapping[str, Any]) -> None:
+        """Nothing to begin."""
+        del context
+        self._config = config
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """Tasks differ in the partitions that they are given; batches wait between commits."""
+        config = self._config
+        wait_ms = config[BATCH_WAIT_MS]
+        wait = str(config[INTERVAL_MS] if wait_ms is None else wait_ms)
+        return [{BATCH_WAIT_MS: wait} for _ in range(max_tasks)]
+
+
+def settings_of(config: Mapping[str, Any]) -> Any:
+    """How a parsed config says that tables are written (IcebergSettings)."""
+    from drover.connectors.lakehouse.iceberg_table import IcebergSettings, IcebergTable
+
+    tables = tuple(
+        IcebergTable(
+            each,
+            RowSettings(
+                keyed=config[UPSERT],
+                key_source=config[PK_MODE],
+                key_fields=_listed(config, each, "id-columns", ID_COLUMNS),
+                deletes=config[DELETE_ENABLED],
+            ),
+            _partition_fields(_listed(config, each, "partition-by", PARTITION_BY)),
+        )
+        for each in config[TABLES]
+    )
+    return IcebergSettings(
+        config[CATALOG],
+        tuple(sorted(catalog_properties(config).items())),
+        tables,
+        creates=config[CREATE],
+        evolves=config[EVOLVE],
+        expire_hours=config[EXPIRE_HOURS],
+    )
+
+
+def catalog_properties(config: Mapping[str, Any]) -> dict[str, str]:
+    """The catalogue's own properties: all that begin with ``iceberg.catalog.``."""
+    prefix = f"{CATALOG}."
+    found = {
+        name.removeprefix(prefix): each.value if isinstance(each, Password) else str(each)
+        for name, each in config.items()
+        if name.startswith(prefix) and name not in _OWN and each is not None
+    }
+    kind = _SQL if config[TYPE] == "jdbc" else config[TYPE]
+    return {**found, "type": kind, "uri": _uri(config) if kind == _SQL else config[URI]}
+
+
+def _uri(config: Mapping[str, Any]) -> str:
+    """A database's URL as SQLAlchemy has it, from JDBC's or its own, with user and password."""
+    from drover.connectors.jdbc.database import parse_address
+
+    password = config[PASSWORD]
+    address = parse_address(config[URI], config[USER], password.value if password else None)
+    return address.url().render_as_string(hide_password=False)
+
+
+def _listed(config: Mapping[str, Any], table: str, own: str, common: str) -> tuple[str, ...]:
+    """A list of a table's own, or the common one."""
+    text = config.get(f"iceberg.table.{table}.{own}")
+    if text is None:
+        return tuple(config[common] or ())
+    return tuple(each.strip() for each in str(text).split(",") if each.strip())
+
+
+def _partition_fields(texts: Sequence[str]) -> Any:
+    from drover.connectors.lakehouse.iceberg_table import PartitionField
+
+    return tuple(PartitionField.parse(each) for each in _rejoined(texts))
+
+
+def _rejoined(items: Sequence[str]) -> list[str]:
+    """Items of a list whose commas are between parentheses as well: ``bucket(id, 16)``."""
+    found: list[str] = []
+    for each in items:
+        if found and found[-1].count("(") > found[-1].count(")"):
+            found[-1] = f"{found[-1]},{each}"
+        else:
+            found.append(each)
+    return found
+
+
+def _refused(config: Mapping[str, Any]) -> list[Violation]:
+    text = "changes the data and is not known here: remove it"
+    faults = [
+        Violation(name, text)
+        for name, accepted in _REFUSED.items()
+        if config.get(name) is not None and str(config[name]).strip().lower() not in accepted
+    ]
+    faults += [
+        Violation(name, text)
+        for name in config
+        if name.startswith("iceberg.table.") and name.endswith(_REFUSED_OF_TABLES)
+    ]
+    return faults
+
+
+def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
+    faults = []
+    keyed, mode = config.get(UPSERT), config.get(PK_MODE)
+    if keyed and mode == RECORD_VALUE:
+        faults += [
+            Violation(ID_COLUMNS, f"must say which fields of the value are the key of {each!r}")
+            for each in config.get(TABLES) or ()
+            if ID_COLUMNS in config and not _listed(config, each, "id-columns", ID_COLUMNS)
+        ]
+    if config.get(DELETE_ENABLED) and (not keyed or mode != RECORD_KEY):
+        text = f"needs {UPSERT}=true and {PK_MODE}={RECORD_KEY}: the key says which row"
+        faults.append(Violation(DELETE_ENABLED, text))
+    return faults
+
+
+def _catalog_faults(config: Mapping[str, Any]) -> list[Violation]:
+    from drover.connectors.lakehouse.iceberg_table import local_path, opened, telling
+
+    try:
+        settings = settings_of(config)
+    except ValueError as error:
+        return [Violation(URI, str(error))]
+    warehouse = local_path(str(config.get(WAREHOUSE) or "x:"))
+    fault = root_fault(warehouse) if warehouse is not None else None
+    if fault is not None:
+        return [Violation(WAREHOUSE, fault)]
+    faults: list[Violation] = []
+    try:
+        catalog = settings.opened()
+        with telling(f"catalogue {settings.catalog!r}"):
+            catalog.list_namespaces()
+        for each in settings.tables:
+            for topic in config.get("topics") or ():
+                identifier = each.identifier.replace("${topic}", topic)
+                table = opened(catalog, identifier)
+                if table is None:
+                    if not settings.creates:
+                        text = f"there is no table {identifier!r}: create it, or set this"
+                        faults.append(Violation(CREATE, text))
+                    continue
+                names = table.schema().column_names
+                faults += [
+                    Violation(ID_COLUMNS, f"table {identifier!r} has no column {name!r}")
+                    for name in each.rows.key_fields
+                    if name not in names and not settings.evolves
+                ]
+    except (TableError, RetriableError, ForbiddenPathError) as error:
+        faults.append(Violation(URI, f"cannot be used: {error}"))
+    return faults
+
+
+def _tables_fault(names: Sequence[str]) -> str | None:
+    bad = [each for each in names if "." not in each.strip(".")]
+    return f"must have a namespace before a dot, such as app.{bad[0]}" if bad else None
+
+
+def _partition_fault(items: Sequence[str]) -> str | None:
+    try:
+        _partition_fields(items)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _key(
+    name: str,
+    documentation: str,
+    kind: ConfigType = ConfigType.STRING,
+    group: str = "Tables",
+    **more: Any,
+) -> ConfigKey:
+    return ConfigKey(
+        name,
+        kind,
+        group=group,
+        documentation=documentation,
+        **{"importance": Importance.MEDIUM, **more},
+    )
+
+
+_SETTINGS = ConfigDef(
+    _key(CATALOG, "The catalogue's name.", group="Catalogue", default="iceberg"),
+    _key(
+        TYPE,
+        "Of which kind the catalogue is: rest, or sql (jdbc): in a database.",
+        group="Catalogue",
+        default=_REST,
+        importance=Importance.HIGH,
+        validator=OneOf(_REST, _SQL, "jdbc"),
+    ),
+    _key(
+        URI,
+        "The address of the REST catalogue, or of the database: jdbc:postgresql://host/name.",
+        group="Catalogue",
+        importance=Importance.HIGH,
+        validator=NonEmpty(),
+    ),
+    _key(USER, "Who logs in to the database.", group="Catalogue", default=None),
+    _key(
+        PASSWORD,
+        "The password of that user.",
+        ConfigType.PASSWORD,
+        group="Catalogue",
+        default=None,
+    ),
+    _key(
+        WAREHOUSE,
+        "Where new tables are, such as s3://lake/warehouse, or the warehouse's name.",
+        group="Catalogue",
+        default=None,
+    ),
+    *(
+        _key(
+            f"{CATALOG}.{name}",
+            "As Iceberg's catalogues have it.",
+            ConfigType.PASSWORD,
+            group="Catalogue",
+            default=None,
+        )
+        for name in _SECRETS
+    ),
+    _key(
+        TABLES,
+        "The tables, as namespace.name; every record is written to each. ${topic} is the topic's "
+        "name.",
+        ConfigType.LIST,
+        importance=Importance.HIGH,
+        validator=All(NonEmpty(), Check(_tables_fault)),
+    ),
+    _key(
+        CREATE,
+        "Create tables that there are not, of the first records' schema.",
+        ConfigType.BOOLEAN,
+        default=False,
+    ),
+    _key(
+        EVOLVE,
+        "Add columns for fields that a table does not have.",
+        ConfigType.BOOLEAN,
+        default=False,
+    ),
+    _key(
+        UPSERT,
+        "Whether a record replaces the row of its key, or is a new row.",
+        ConfigType.BOOLEAN,
+        group="Keys",
+        default=False,
+    ),
+    _key(
+        PK_MODE,
+        "Whether the fields of the key are those of the record's value or key.",
+        group="Keys",
+        default=RECORD_VALUE,
+        validator=OneOf(RECORD_KEY, RECORD_VALUE),
+    ),
+    _key(
+        ID_COLUMNS,
+        "The columns of the key; by default all fields of the record's key.",
+        ConfigType.LIST,
+        group="Keys",
+        default=None,
+    ),
+    _key(
+        DELETE_ENABLED,
+        "Delete the row of the key when a record's value is null; else such records are left out.",
+        ConfigType.BOOLEAN,
+        group="Keys",
+        default=False,
+    ),
+    _key(
+        PARTITION_BY,
+        "What new tables are partitioned by: city, year(at), month(at), day(at), hour(at), "
+        "bucket(id, 16), truncate(name, 4).",
+        ConfigType.LIST,
+        default=None,
+        validator=Check(_partition_fault),
+    ),
+    _key(
+        INTERVAL_MS,
+        "How long a commit waits for more records.",
+        ConfigType.INT,
+        default=10_000,
+        validator=InRange(0, 86_400_000),
+    ),
+    _key(
+        BATCH_WAIT_MS,
+        "In place of iceberg.control.commit.interval-ms.",
+        ConfigType.INT,
+        default=None,
+        importance=Importance.LOW,
+        validator=InRange(0, 86_400_000),
+    ),
+    _key(
+        EXPIRE_HOURS,
+        "Snapshots that are older are forgotten now and then; 0 for never.",
+        ConfigType.INT,
+        default=0,
+        importance=Importance.LOW,
+        validator=InRange(0),
+    ),
+)

@@ -1,0 +1,356 @@
+"""Writes records into tables of Apache Iceberg, in one commit of each with how far it came."""
+
+import json
+import logging
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from drover.connector import RetriableError
+from drover.connectors.lakehouse.rows import (
+    EXTRA,
+    Changes,
+    RowSettings,
+    TableError,
+    aligned,
+    by_topic,
+    changes_of,
+    stored_type,
+    without_unknown,
+)
+from drover.connectors.paths import ForbiddenPathError, check_root
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+EVOLVE_SETTING = "iceberg.tables.evolve-schema-enabled"
+#: A commit that another writer was before is tried again so often.
+_ATTEMPTS = 10
+#: Fewer snapshots than this are not looked through for old ones.
+_EXPIRE_FROM = 20
+_WRITTEN = pa.schema([("rows", pa.int64())])
+_PARTITION_BY = re.compile(r"(?:(\w+)\(\s*([^,()]+?)\s*(?:,\s*(\d+)\s*)?\)|([^,()]+))")
+_UNITS = {
+    name: unit for unit in ("year", "month", "day", "hour") for name in (unit, f"{unit}s")
+} | {"date": "day", "date_hour": "hour"}
+#: Of tables that are created: old metadata goes with new commits, as the library adds a file each.
+_NEW_TABLE = {
+    "format-version": "2",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """A part of a new table's partition spec: the transform as Iceberg writes it, of a column."""
+
+    column: str
+    transform: str
+
+    @classmethod
+    def parse(cls, text: str) -> "PartitionField":
+        """From ``city``, ``day(at)``, ``bucket(id, 16)`` or ``truncate(name, 4)``.
+
+        Raises:
+            ValueError: it is none of these.
+        """
+        match = _PARTITION_BY.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"must have columns such as city or day(at), not {text[:60]!r}")
+        if match[4]:
+            return cls(match[4].strip(), "identity")
+        function, column, number = match[1].lower(), match[2], match[3]
+        if function in _UNITS and number is None:
+            return cls(column, _UNITS[function])
+        if function in ("bucket", "truncate") and number is not None:
+            return cls(column, f"{function}[{number}]")
+        raise ValueError(
+            f"must use year, month, day, hour, bucket(column, n) or truncate(column, n), not "
+            f"{text[:60]!r}"
+        )
+
+    @property
+    def name(self) -> str:
+        """As Iceberg's other writers call it."""
+        kind = self.transform.partition("[")[0]
+        return self.column if kind == "identity" else f"{self.column}_{kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergTable:
+    """A table that a topic is written to."""
+
+    identifier: str
+    rows: RowSettings
+    partition_by: tuple[PartitionField, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IcebergSettings:
+    """What a sink's config says of its tables; may be pickled, shows no secret.
+
+    ``tables`` may have ``${topic}`` in their names. Snapshots older than ``expire_hours``, 0 for
+    never, are forgotten now and then.
+    """
+
+    catalog: str
+    properties: tuple[tuple[str, str], ...] = field(repr=False)
+    tables: tuple[IcebergTable, ...]
+    creates: bool = False
+    evolves: bool = False
+    expire_hours: int = 0
+
+    def opened(self) -> "Catalog":
+        """The catalogue.
+
+        Raises:
+            TableError: it cannot be used.
+        """
+        with telling(f"catalogue {self.catalog!r}"):
+            from pyiceberg.catalog import load_catalog
+
+            return load_catalog(self.catalog, **dict(self.properties))
+
+
+@dataclass(frozen=True)
+class IcebergWriter:
+    """Writes a batch; may be pickled, and gets all of its records in one call.
+
+    Each commit sets the offsets behind its records as a property of the table, and holds only if
+    nobody has committed since the table was read: so records that come again are left out, and of
+    two writers the later one looks again.
+    """
+
+    connector: str
+    settings: IcebergSettings
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yields one row, with how many were written; they are durable then."""
+        catalog = self.settings.opened()
+        written = 0
+        for topic, own in by_topic(each for each in batches if each.num_rows).items():
+            for each in self.settings.tables:
+                identifier = each.identifier.replace("${topic}", topic)
+                with telling(f"table {identifier}"):
+                    written += self._write(catalog, each, identifier, topic, own)
+        yield pa.RecordBatch.from_pylist([{"rows": written}], schema=_WRITTEN)
+
+    def _write(
+        self,
+        catalog: "Catalog",
+        wanted: IcebergTable,
+        identifier: str,
+        topic: str,
+        batches: list[pa.RecordBatch],
+    ) -> int:
+        from pyiceberg.exceptions import CommitFailedException, TableAlreadyExistsError
+
+        for _ in range(_ATTEMPTS):
+            table = opened(catalog, identifier)
+            found = {} if table is None else written_offsets(table, self.connector, topic)
+            changes = changes_of(batches, found, wanted.rows, storable)
+            if changes is None or not (changes.rows.num_rows or changes.deleted.num_rows):
+                return 0
+            try:
+                if table is None:
+                    table = self._created(catalog, wanted, identifier, changes)
+                count = self._commit(table, topic, found, changes)
+            except (CommitFailedException, TableAlreadyExistsError) as error:
+                _log.info("table %s: another writer was first: %s", identifier, error)
+                continue
+            self._expire(catalog, identifier)
+            return count
+        raise RetriableError(f"table {identifier}: other writers were first {_ATTEMPTS} times")
+
+    def _created(
+        self, catalog: "Catalog", wanted: IcebergTable, identifier: str, changes: Changes
+    ) -> "Table":
+        from pyiceberg.transforms import parse_transform
+
+        if not self.settings.creates:
+            raise TableError(
+                "there is no such table: create it, or set iceberg.tables.auto-create-enabled"
+            )
+        schema = without_unknown(changes.rows).schema
+        missing = [each.column for each in wanted.partition_by if each.column not in schema.names]
+        if missing:
+            raise TableError(f"records have no field {missing[0]!r} to partition by")
+        namespace = identifier.rpartition(".")[0]
+        if not namespace:
+            raise TableError("a table's name must have a namespace before a dot")
+        catalog.create_namespace_if_not_exists(namespace)
+        creation = catalog.create_table_transaction(identifier, schema, properties=_NEW_TABLE)
+        with creation.update_spec() as spec:
+            for each in wanted.partition_by:
+                spec.add_field(each.column, parse_transform(each.transform), each.name)
+        creation.commit_transaction()
+        table = opened(catalog, identifier)
+        assert table is not None
+        return table
+
+    def _commit(
+        self, table: "Table", topic: str, found: Mapping[int, int], changes: Changes
+    ) -> int:
+        from pyiceberg.table.upsert_util import create_match_filter
+
+        evolves = self.settings.evolves
+        schema = table.schema().as_arrow()
+        rows = aligned(changes.rows, schema, evolves=evolves, evolve_setting=EVOLVE_SETTING)
+        transaction = _exact(table).transaction()
+        if evolves and len(rows.schema) > len(schema):
+            with transaction.update_schema() as update:
+                update.union_by_name(rows.schema)
+        told = {"drover.connector": self.connector, "drover.topic": topic}
+        if changes.keys:
+            keys = rows.select(list(changes.keys))
+            if changes.deleted.num_rows:
+                deleted = changes.deleted.cast(keys.schema)
+                keys = pa.concat_tables([keys, deleted])
+            same = create_match_filter(keys, list(changes.keys))
+            if not rows.num_rows and not _any(table, same):
+                return 0  # without a snapshot, a commit would not be refused when it is late
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "Delete operation did not match")
+                transaction.delete(same, snapshot_properties=told)
+        if rows.num_rows:
+            transaction.append(rows, snapshot_properties=told)
+        transaction.set_properties(
+            {_property(self.connector, topic): _encoded({**found, **changes.next_offsets})}
+        )
+        transaction.commit_transaction()
+        return int(rows.num_rows + changes.deleted.num_rows)
+
+    def _expire(self, catalog: "Catalog", identifier: str) -> None:
+        """Forget old snapshots now and then; nothing is lost when that fails."""
+        hours = self.settings.expire_hours
+        table = opened(catalog, identifier) if hours else None
+        if table is None or len(table.metadata.snapshots) < _EXPIRE_FROM:
+            return
+        before = datetime.now(UTC) - timedelta(hours=hours)
+        try:
+            table.maintenance.expire_snapshots().older_than(before).commit()
+        except Exception as error:  # noqa: BLE001 (the library raises whatever its catalogue does)
+            _log.warning("snapshots of table %s were not expired: %s", identifier, error)
+
+
+def opened(catalog: "Catalog", identifier: str) -> "Table | None":
+    """A table as it is now; None when there is none.
+
+    Raises:
+        ForbiddenPathError: it is on a disk, outside of the worker's roots.
+    """
+    from pyiceberg.exceptions import NoSuchTableError
+
+    try:
+        table = catalog.load_table(identifier)
+    except NoSuchTableError:
+        return None
+    path = local_path(table.location())
+    if path is not None:
+        check_root(path)
+    return table
+
+
+def local_path(location: str) -> str | None:
+    """The path of a location on a disk; None for others."""
+    parts = urlsplit(location)
+    return unquote(parts.path) if parts.scheme in ("", "file") else None
+
+
+def written_offsets(table: "Table", connector: str, topic: str) -> dict[int, int]:
+    """The offsets behind what a connector has written of a topic, by partition."""
+    text = table.properties.get(_property(connector, topic), "{}")
+    return {int(partition): offset for partition, offset in json.loads(text).items()}
+
+
+def set_back(
+    settings: IcebergSettings, connector: str, topic: str, offsets: Mapping[int, int] | None
+) -> None:
+    """Say that the partitions of a topic were written up to these offsets only; None for none."""
+    catalog = settings.opened()
+    for each in settings.tables:
+        identifier = each.identifier.replace("${topic}", topic)
+        with telling(f"table {identifier}"):
+            table = opened(catalog, identifier)
+            if table is None:
+                continue
+            before = written_offsets(table, connector, topic)
+            found = {} if offsets is None else {**before, **offsets}
+            with table.transaction() as transaction:
+                transaction.set_properties({_property(connector, topic): _encoded(found)})
+
+
+@contextmanager
+def telling(what: str) -> Iterator[None]:
+    """The library's errors as ``TableError``, or as ``RetriableError`` where waiting helps."""
+    try:
+        import pyiceberg.exceptions as known
+    except ModuleNotFoundError as error:
+        raise TableError(EXTRA) from error
+    passing = (
+        known.CommitStateUnknownException,
+        known.ServerError,
+        known.ServiceUnavailableError,
+        ConnectionError,
+        TimeoutError,
+    )
+    try:
+        yield
+    except TableError as error:
+        raise TableError(f"{what}: {error}") from error
+    except (RetriableError, ForbiddenPathError):
+        raise
+    except passing as error:
+        raise RetriableError(f"{what}: {_first_line(error)}") from error
+    except Exception as error:
+        # what catalogues and file systems raise is theirs
+        if type(error).__name__ in ("OperationalError", "ConnectionError", "ConnectTimeout"):
+            raise RetriableError(f"{what}: {_first_line(error)}") from error
+        raise TableError(f"{what}: {type(error).__name__}: {_first_line(error)}") from error
+
+
+def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column in a type that Iceberg has."""
+    wanted = stored_type(column.type, time=pa.time64("us"), others=_SMALL)
+    return column if wanted == column.type else column.cast(wanted)
+
+
+_SMALL = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
+
+
+def _exact(table: "Table") -> "Table":
+    """The table, whose commits fail when there was another one: a commit that the library adapts
+    to that would have offsets that it did not look at.
+    """
+    from pyiceberg.table import Table
+
+    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
+    metadata = table.metadata.model_copy(update={"properties": properties})
+    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+
+
+def _any(table: "Table", row_filter: Any) -> bool:
+    found: int = table.scan(row_filter=row_filter, limit=1).to_arrow().num_rows
+    return found > 0
+
+
+def _property(connector: str, topic: str) -> str:
+    return f"drover.offsets.{connector}.{topic}"
+
+
+def _encoded(offsets: Mapping[int, int]) -> str:
+    return json.dumps({str(partition): offset for partition, offset in sorted(offsets.items())})
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:500]

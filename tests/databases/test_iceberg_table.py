@@ -1,0 +1,338 @@
+"""Tables of Apache Iceberg: each record counts once, whoever writes it."""
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from drover.connector.settings import parse_config
+from drover.connectors.lakehouse import iceberg_table
+from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
+from drover.connectors.lakehouse.iceberg_table import (
+    IcebergSettings,
+    IcebergWriter,
+    PartitionField,
+    opened,
+    written_offsets,
+)
+from drover.connectors.lakehouse.rows import TableError
+from tests.support.lake_records import orders, records
+from tests.support.postgres import Postgres
+from tests.support.s3 import S3
+
+UPSERT = {
+    "iceberg.tables.upsert-mode-enabled": "true",
+    "pk.mode": "record_key",
+    "delete.enabled": "true",
+}
+
+
+def raw(path: Path, **changed: str) -> dict[str, str]:
+    return {
+        "name": "sink",
+        "connector.class": "org.apache.iceberg.connect.IcebergSinkConnector",
+        "topics": "orders",
+        "iceberg.catalog.type": "sql",
+        "iceberg.catalog.uri": f"jdbc:sqlite:{path}/catalogue.db",
+        "iceberg.catalog.warehouse": f"file://{path}/warehouse",
+        "iceberg.tables": "app.${topic}",
+        "iceberg.tables.auto-create-enabled": "true",
+        **changed,
+    }
+
+
+def settings(path: Path, **changed: str) -> IcebergSettings:
+    config = IcebergSink.config_def().parse(raw(path, **changed)).values
+    found = settings_of(config)
+    assert isinstance(found, IcebergSettings)
+    return found
+
+
+def write(found: IcebergSettings, *batches: pa.RecordBatch) -> int:
+    (answer,) = IcebergWriter("sink", found)(batches)
+    return int(answer.column("rows")[0].as_py())
+
+
+def table(found: IcebergSettings) -> Any:
+    return opened(found.opened(), "app.orders")
+
+
+def rows(found: IcebergSettings, order: str = "id") -> list[dict[str, Any]]:
+    """What DuckDB reads of the data files, which nothing deletes from: it sees what the library
+    does.
+    """
+    own = table(found)
+    seen = own.scan().to_arrow().sort_by(order)
+    if not own.inspect.delete_files().num_rows:
+        files = [each.file.file_path.removeprefix("file://") for each in own.scan().plan_files()]
+        relation = duckdb.connect().sql(
+            f"SELECT count(*) FROM read_parquet({files!r}, union_by_name = true)"
+        )
+        assert relation is not None
+        assert relation.fetchall() == [(seen.num_rows,)]
+    listed: list[dict[str, Any]] = seen.to_pylist()
+    return listed
+
+
+def ids(found: IcebergSettings) -> list[int]:
+    return [each["id"] for each in rows(found)]
+
+
+def test_a_table_is_created_and_appended_to(tmp_path: Path) -> None:
+    by = {"iceberg.tables.default-partition-by": "city, bucket(id, 4)"}
+    own = settings(tmp_path, **by)
+    assert write(own, orders(0, 5), orders(5, 5)) == 10
+    assert ids(own) == list(range(10))
+    assert [(each.name, str(each.transform)) for each in table(own).spec().fields] == [
+        ("city", "identity"),
+        ("id_bucket", "bucket[4]"),
+    ]
+    assert written_offsets(table(own), "sink", "orders") == {0: 10}
+
+
+def test_records_that_come_again_are_left_out(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    write(own, orders(0, 10))
+    assert write(own, orders(0, 7)) == 0
+    assert write(own, orders(3, 10)) == 3
+    assert write(own, orders(5, 9), orders(0, 4, partition=1)) == 5
+    assert ids(own) == sorted([*range(14), *range(4)])
+
+
+@pytest.mark.parametrize("changed", [{}, UPSERT], ids=["append", "upsert"])
+def test_of_two_writers_of_the_same_records_one_writes_them(
+    tmp_path: Path, changed: dict[str, str]
+) -> None:
+    own = settings(tmp_path, **changed)
+
+    def made(first: int, count: int) -> pa.RecordBatch:
+        return orders(first, count, keys=[{"id": n} for n in range(first, first + count)])
+
+    write(own, made(0, 1))
+    look, calls = iceberg_table.opened, []
+
+    def late(*args: Any) -> Any:
+        """While this writer looks at the table, the other writes."""
+        found = look(*args)
+        calls.append(args)
+        if len(calls) == 1:
+            with patch.object(iceberg_table, "opened", look):
+                write(own, made(1, 5))
+        return found
+
+    with patch.object(iceberg_table, "opened", late):
+        assert write(own, made(1, 8)) == 3
+    assert len(calls) == 2
+    assert ids(own) == list(range(9))
+    assert "commit.retry.num-retries" not in table(own).properties
+
+
+def test_rows_replace_those_of_their_key_and_are_deleted(tmp_path: Path) -> None:
+    own = settings(tmp_path, **UPSERT)
+    keys = [{"id": each} for each in (1, 2, 1, 3)]
+    first = records([{"id": k["id"], "x": x} for k, x in zip(keys, "abcd", strict=True)], keys=keys)
+    assert write(own, first) == 3
+    second = records(
+        [None, {"id": 2, "x": "B"}, {"id": 4, "x": "e"}, None, {"id": 5, "x": "f"}, None],
+        first=4,
+        keys=[{"id": each} for each in (3, 2, 4, 9, 5, 5)],
+    )
+    write(own, second)
+    wanted = [{"id": 1, "x": "c"}, {"id": 2, "x": "B"}, {"id": 4, "x": "e"}]
+    assert rows(own) == wanted
+    write(own, second)
+    assert rows(own) == wanted
+    nothing = pa.array([None], pa.struct([("id", pa.int64())]))
+    assert write(own, records(nothing, first=10, keys=[{"id": 99}])) == 0
+    assert write(own, records(nothing, first=11, keys=[{"id": 1}])) == 1
+    assert rows(own) == wanted[1:]
+
+
+def test_keys_of_several_columns(tmp_path: Path) -> None:
+    keyed = {
+        "iceberg.tables.upsert-mode-enabled": "true",
+        "iceberg.table.app.${topic}.id-columns": "id, city",
+    }
+    own = settings(tmp_path, **keyed)
+    write(own, orders(0, 200))
+    changed = [{"id": n, "city": f"city {n % 2}"} for n in range(200)]
+    write(own, records(changed, first=200))
+    assert len(rows(own)) == 200 + sum(n % 3 != n % 2 for n in range(200))
+
+
+def test_columns_are_added_where_that_is_set(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    write(own, orders(0, 1))
+    more = records([{"id": 1, "city": "x", "new": 1.5}], first=1)
+    told = r"has no column 'new': add it, set iceberg\.tables\.evolve-schema-enabled"
+    with pytest.raises(TableError, match=told):
+        write(own, more)
+    assert ids(own) == [0]
+    write(replace(own, evolves=True), more)
+    evolving = settings(tmp_path, **UPSERT, **{"iceberg.tables.evolve-schema-enabled": "true"})
+    write(evolving, records([{"id": 1, "newer": "y"}], first=2, keys=[{"id": 1}]))
+    assert table(own).scan().to_arrow().sort_by("id").to_pylist() == [
+        {"id": 0, "city": "city 0", "new": None, "newer": None},
+        {"id": 1, "city": None, "new": None, "newer": "y"},
+    ]
+
+
+def test_another_type_is_told(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    write(own, orders(0, 1))
+    with pytest.raises(TableError, match="column 'id' of the table is int64, and the records have"):
+        write(own, records([{"id": "no number", "city": "x"}], first=1))
+    assert ids(own) == [0]
+
+
+def test_types_come_back(tmp_path: Path) -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+    row: dict[str, Any] = {
+        "id": 1,
+        "price": Decimal("12.30"),
+        "at": moment,
+        "local": moment.replace(tzinfo=None),
+        "day": date(2026, 1, 2),
+        "clock": time(1, 2, 3),
+        "raw": b"\x00\xff",
+        "yes": True,
+        "tags": ["a", None],
+        "nested": {"a": 1, "b": [1.5]},
+    }
+    odd = {"small": pa.uint8(), "tiny": pa.int8(), "big": pa.uint64(), "none": pa.null()}
+    fields = pa.RecordBatch.from_pylist([row])
+    more = [
+        pa.array([each], kind)
+        for each, kind in zip((7, -7, 2**63, None), odd.values(), strict=True)
+    ]
+    struct = pa.StructArray.from_arrays(
+        [*fields.columns, *more], names=[*fields.schema.names, *odd]
+    )
+    own = settings(tmp_path)
+    write(own, records(struct))
+    (found,) = table(own).scan().to_arrow().to_pylist()
+    assert found == {**row, "small": 7, "tiny": -7, "big": 2**63}
+
+
+def test_a_record_is_written_to_every_table(tmp_path: Path) -> None:
+    own = settings(tmp_path, **{"iceberg.tables": "app.orders,other.all"})
+    assert write(own, orders(0, 3)) == 6
+    found = opened(own.opened(), "other.all")
+    assert found is not None
+    assert found.scan().to_arrow().num_rows == 3
+
+
+def test_old_snapshots_are_forgotten(tmp_path: Path) -> None:
+    own = replace(settings(tmp_path), expire_hours=1)
+    with patch.object(iceberg_table, "timedelta", lambda hours: hours * UTC.utcoffset(None)):
+        for n in range(22):
+            write(own, orders(n, 1))
+    assert len(table(own).metadata.snapshots) < 15
+    assert ids(own) == list(range(22))
+    assert write(own, orders(0, 22)) == 0
+
+
+def test_offsets_that_are_set_back_are_written_again(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    write(own, orders(0, 10), orders(0, 3, partition=2))
+    config = parse_config(IcebergSink, raw(tmp_path)).require_valid()
+    place: dict[str, Any] = {"kafka_topic": "orders", "kafka_partition": 0}
+    assert IcebergSink.alter_offsets(config, [(place, {"kafka_offset": 8})])
+    assert write(own, orders(0, 10), orders(0, 3, partition=2)) == 2
+    assert IcebergSink.alter_offsets(config, [])
+    assert write(own, orders(0, 10), orders(0, 3, partition=2)) == 13
+
+
+def faults(path: Path, **changed: str) -> dict[str, str]:
+    found = parse_config(IcebergSink, raw(path, **changed)).violations
+    return {each.field: each.description for each in found}
+
+
+def test_a_config_is_tried_at_the_catalogue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert faults(tmp_path) == {}
+    create = "iceberg.tables.auto-create-enabled"
+    assert "there is no table 'app.orders'" in faults(tmp_path, **{create: "false"})[create]
+    write(settings(tmp_path), orders(0, 1))
+    columns = "iceberg.tables.default-id-columns"
+    upsert = {"iceberg.tables.upsert-mode-enabled": "true"}
+    assert "has no column 'nr'" in faults(tmp_path, **upsert, **{columns: "nr"})[columns]
+    assert columns in faults(tmp_path, **upsert)
+    assert "delete.enabled" in faults(tmp_path, **{"delete.enabled": "true"})
+    by = "iceberg.tables.default-partition-by"
+    assert "must use year" in faults(tmp_path, **{by: "week(at)"})[by]
+    assert "namespace" in faults(tmp_path, **{"iceberg.tables": "orders"})["iceberg.tables"]
+    refused = {
+        "iceberg.tables.route-field": "kind",
+        "iceberg.tables.dynamic-enabled": "true",
+        "iceberg.table.app.orders.route-regex": "x",
+    }
+    assert faults(tmp_path, **refused).keys() == refused.keys()
+    uri = "iceberg.catalog.uri"
+    rest = {"iceberg.catalog.type": "rest", uri: "http://127.0.0.1:1"}
+    assert "cannot be used" in faults(tmp_path, **rest)[uri]
+    monkeypatch.setenv("DROVER_FILE_ROOTS", str(tmp_path / "elsewhere"))
+    assert "must be below" in faults(tmp_path)[uri]
+
+
+def test_a_password_of_the_catalogues_database_is_not_shown(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    own = {
+        "iceberg.catalog.type": "jdbc",
+        "iceberg.catalog.uri": postgres.url,
+        "iceberg.catalog.user": postgres.settings["connection.user"],
+        "iceberg.catalog.password": postgres.settings["connection.password"],
+    }
+    found = settings(tmp_path, **own)
+    assert write(found, orders(0, 3)) == 3
+    assert ids(found) == [0, 1, 2]
+    assert postgres.rows("SELECT table_name FROM iceberg_tables") == [("orders",)]
+    assert "pass" not in repr(found)
+    told = faults(tmp_path, **{**own, "iceberg.catalog.password": "secret and wrong"})
+    assert "password authentication failed" in told["iceberg.catalog.uri"]
+    assert "secret and wrong" not in told["iceberg.catalog.uri"]
+
+
+def test_tables_are_in_object_stores_too(tmp_path: Path, s3: S3) -> None:
+    own = {
+        "iceberg.catalog.warehouse": f"s3://{s3.bucket}/lake",
+        "iceberg.catalog.s3.endpoint": s3.endpoint,
+        "iceberg.catalog.s3.region": "us-east-1",
+        "iceberg.catalog.s3.access-key-id": s3.settings["aws.access.key.id"],
+        "iceberg.catalog.s3.secret-access-key": s3.settings["aws.secret.access.key"],
+    }
+    found = settings(tmp_path, **own)
+    assert write(found, orders(0, 5)) == 5
+    assert write(found, orders(2, 5)) == 2
+    assert sorted(table(found).scan().to_arrow().column("id").to_pylist()) == list(range(7))
+    wrong = settings(tmp_path, **{**own, "iceberg.catalog.s3.secret-access-key": "wrong"})
+    with pytest.raises(TableError, match=r"table app\.orders: "):
+        write(wrong, orders(7, 5))
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "transform"),
+    [
+        ("city", "city", "identity"),
+        ("days(at)", "at", "day"),
+        ("hour( at )", "at", "hour"),
+        ("bucket(id, 16)", "id", "bucket[16]"),
+        ("truncate(name,4)", "name", "truncate[4]"),
+    ],
+)
+def test_parts_of_a_partition_spec(text: str, column: str, transform: str) -> None:
+    assert PartitionField.parse(text) == PartitionField(column, transform)
+
+
+@pytest.mark.parametrize("text", ["bucket(id)", "day(at, 3)", "f(x)", "a,b", ""])
+def test_what_is_no_part_of_a_partition_spec_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match="must"):
+        PartitionField.parse(text)
