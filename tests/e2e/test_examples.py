@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.postgres import PASSWORD, binaries, running_postgres
 from tests.support.repository import REPOSITORY
 from tests.support.shared_cluster import SharedCluster
 from tests.support.waiting import wait_until_async
@@ -24,10 +25,10 @@ DONE_BEFORE = ("source ", "pip install ", "drover up")
 COMMAND_TIMEOUT_S = 300
 
 
-def steps(page: str) -> list[tuple[str, str]]:
+def steps(page: str, more: str = "") -> list[tuple[str, str]]:
     """The commands of a page that are marked as run by this test, with what they print."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
-    marked = r"<!-- run by tests/e2e/test_examples.py -->\n```console\n(.*?)```"
+    marked = rf"<!-- run by tests/e2e/test_examples.py{more} -->\n```console\n(.*?)```"
     found = []
     for block in re.findall(marked, text, re.S):
         parts = re.split(r"^\$ (.*)\n", block, flags=re.MULTILINE)
@@ -54,19 +55,60 @@ async def run(*arguments: str, env: dict[str, str] | None = None) -> str:
 async def test_the_commands_of_the_page_work(
     page: str, unharmed: SharedCluster, tmp_path: Path
 ) -> None:
+    wanted = steps(page)
+    assert len(wanted) >= 5
+    await run_steps(wanted, unharmed, tmp_path)
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_table_of_postgresql_becomes_one_of_iceberg(
+    unharmed: SharedCluster, tmp_path: Path
+) -> None:
+    found = binaries()
+    if found is None and not os.environ.get("CI"):
+        pytest.skip("PostgreSQL is not installed")
+    wanted = steps("README.md", " with PostgreSQL")
+    assert len(wanted) == 5
+    with running_postgres() as server:
+        server.execute("CREATE DATABASE shop")
+        env = {
+            "PATH": os.pathsep.join(
+                [str(Path(sys.executable).parent), str(found), os.environ["PATH"]]
+            ),
+            "PGHOST": "127.0.0.1",
+            "PGPORT": str(server.port),
+            "PGUSER": "drover",
+            "PGPASSWORD": PASSWORD,
+        }
+        own = {
+            "port: 5432": f"port: {server.port}",
+            "password: drover": f"password: {PASSWORD}",
+        }
+        await run_steps(wanted, unharmed, tmp_path, env, own)
+
+
+async def run_steps(
+    wanted: list[tuple[str, str]],
+    unharmed: SharedCluster,
+    tmp_path: Path,
+    env: dict[str, str] | None = None,
+    replaced: dict[str, str] | None = None,
+) -> None:
+    """Run commands with files of the test's own, until each prints what it should."""
     here = tmp_path.as_posix()
     definitions = tmp_path / "examples"
     definitions.mkdir()
     for definition in EXAMPLES.glob("*.yaml"):
         text = definition.read_text(encoding="utf-8").replace("/tmp/", f"{here}/")
+        for old, new in (replaced or {}).items():
+            text = text.replace(old, new)
         (definitions / definition.name).write_text(text)
     env = {
         "DROVER_ADDRESS": unharmed.cluster.workers[0],
         "COLUMNS": "160",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        **(env or {}),
     }
-    wanted = steps(page)
-    assert len(wanted) >= 5
     try:
         for command, shown in wanted:
             real = command.replace("/tmp/", f"{here}/").replace(" examples/", f" {here}/examples/")
