@@ -6,7 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from drover.cli.process import descendants
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
@@ -53,7 +56,7 @@ async def test_a_copy_is_equal_whatever_is_killed(tmp_path: Path) -> None:
 
 
 async def test_changes_arrive_whatever_is_killed(tmp_path: Path) -> None:
-    """Inserts, updates and deletes: the copy is equal in the end."""
+    """Inserts, updates and deletes: the copies are equal in the end, also those in lakehouses."""
     rng = random.Random(SEED)
     with running_postgres() as postgres:
         postgres.execute(
@@ -63,7 +66,7 @@ async def test_changes_arrive_whatever_is_killed(tmp_path: Path) -> None:
         await asyncio.to_thread(_change, postgres, 0)
         async with embedded_cluster(tmp_path) as cluster:
             await cluster.wait_until_members()
-            await _create_capture(cluster, postgres)
+            await _create_capture(cluster, postgres, tmp_path)
             for turn in range(ROUNDS):
                 await asyncio.to_thread(_change, postgres, turn + 1)
                 await _wait_until_copied(postgres, rng.randrange(2_000 * turn + 1), "copied")
@@ -74,11 +77,70 @@ async def test_changes_arrive_whatever_is_killed(tmp_path: Path) -> None:
                 timeout_s=600,
                 describe=partial(_counts, postgres, "copied"),
             )
+            found = postgres.rows("SELECT id, note FROM orders")
+            wanted: dict[object, object] = {each[0]: each[1] for each in found}
+            for read in (_in_iceberg, _in_delta):
+                await wait_until_async(
+                    partial(asyncio.to_thread, read, tmp_path, wanted),
+                    timeout_s=600,
+                    describe=read.__name__,
+                )
         assert postgres.rows("SELECT count(*) > 20000 FROM copied") == [(True,)]
 
 
-async def _create_capture(cluster: EmbeddedCluster, postgres: Postgres) -> None:
+def _in_iceberg(path: Path, wanted: dict[object, object]) -> bool:
+    uri = f"sqlite:///{path}/lake.db"
+    table = load_catalog("iceberg", type="sql", uri=uri).load_table("shop.orders")
+    return _same(table.scan().to_arrow(), wanted)
+
+
+def _in_delta(path: Path, wanted: dict[object, object]) -> bool:
+    return _same(DeltaTable(str(path / "delta" / "orders")).to_pyarrow_table(), wanted)
+
+
+def _same(found: pa.Table, wanted: dict[object, object]) -> bool:
+    """Whether a copy has these ids and remarks, each once."""
+    if found.num_rows != len(wanted):
+        return False
+    pairs = zip(found["id"].to_pylist(), found["remark"].to_pylist(), strict=True)
+    return dict(pairs) == wanted
+
+
+async def _create_capture(cluster: EmbeddedCluster, postgres: Postgres, path: Path) -> None:
+    lake = {
+        "topics": "cdc.public.orders",
+        "errors.retry.timeout": "60000",
+        "batch.wait.ms": "1000",
+        "pk.mode": "record_key",
+        "delete.enabled": "true",
+        "transforms": "rename",
+        "transforms.rename.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+        "transforms.rename.renames": "note:remark",
+    }
     async with cluster.client() as client:
+        await client.create_connector(
+            "lake-iceberg",
+            {
+                "connector.class": "IcebergSink",
+                **lake,
+                "iceberg.catalog.type": "sql",
+                "iceberg.catalog.uri": f"jdbc:sqlite:{path}/lake.db",
+                "iceberg.catalog.warehouse": f"file://{path}/iceberg",
+                "iceberg.tables": "shop.orders",
+                "iceberg.tables.auto-create-enabled": "true",
+                "iceberg.tables.upsert-mode-enabled": "true",
+            },
+        )
+        await client.create_connector(
+            "lake-delta",
+            {
+                "connector.class": "DeltaSink",
+                **lake,
+                "table.uri": f"{path}/delta/orders",
+                "insert.mode": "upsert",
+                "compact.every.commits": "10",
+            },
+        )
         await client.create_connector(
             "capture",
             {
