@@ -58,6 +58,8 @@ class WorkerSettings(ServiceSettings):
         plugin_stop_timeout_ms: How long a stop() may take, and the batch that it waits for.
         file_roots: Below which directories connectors may read and write files, with commas
             between. By default any while the worker listens on loopback only, else none.
+        http_allowed_hosts: Which hosts connectors may call over HTTP, with commas between. By
+            default any but link-local addresses and those of clouds' metadata.
         spark_master: As spark.master.
         spark_conf: More Spark settings, as a JSON object.
         converters: The converters of connectors that name none, with their settings, as a JSON
@@ -85,6 +87,7 @@ class WorkerSettings(ServiceSettings):
     plugin_poll_timeout_ms: PositiveMs = 60_000
     plugin_stop_timeout_ms: PositiveMs = 5_000
     file_roots: str | None = None
+    http_allowed_hosts: str | None = None
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
     converters: JsonTexts = Field(default_factory=dict)
@@ -154,6 +157,16 @@ class WorkerSettings(ServiceSettings):
                 )
         return self
 
+    @model_validator(mode="after")
+    def _hosts_named(self) -> "WorkerSettings":
+        for host in (self.http_allowed_hosts or "").split(","):
+            if "://" in host or " " in host.strip():
+                raise ValueError(
+                    "DROVER_HTTP_ALLOWED_HOSTS must list hosts such as api.example.com,"
+                    f" *.example.com or 10.0.0.0/8, not {host.strip()!r}"
+                )
+        return self
+
     def herder_settings(self, worker_id: str, internal_url: str = "") -> HerderSettings:
         """What the herder's core is told."""
         return HerderSettings(
@@ -175,6 +188,7 @@ class WorkerSettings(ServiceSettings):
             spark_master=self.spark_master,
             spark_conf=self.spark_conf,
             file_roots=default_roots if self.file_roots is None else self.file_roots,
+            http_allowed_hosts=self.http_allowed_hosts,
             converters=self.converters,
             config_providers=self.config_providers,
             log_level=self.log_level,

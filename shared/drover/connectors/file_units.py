@@ -79,16 +79,7 @@ class TextRange:
         except FileError as error:
             yield _bad_rows([(f"{path}:{self.first_line}", b"", f"cannot be read: {error}")])
             return
-        parsed = parse_text(data, self.options)
-        for batch, lines in parsed.rows:
-            yield _with_origin(batch, path, pa.array(lines + self.first_line))
-        if parsed.bad:
-            yield _bad_rows(
-                [
-                    (f"{path}:{each.line + self.first_line}", each.raw, each.error)
-                    for each in parsed.bad
-                ]
-            )
+        yield from parsed_lines(data, path, self.first_line, self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +146,19 @@ class AvroBlocks:
                         break
         except Exception as error:  # noqa: BLE001 - what the decoder raises on damaged data
             yield _bad_rows([(f"{path}:{row}", b"", _cannot_be_read(error))])
+
+
+def parsed_lines(
+    data: bytes, origin: str, first_line: int, options: TextOptions
+) -> Iterator[pa.RecordBatch]:
+    """The rows of whole lines, the first of which has this number, with where they are from."""
+    parsed = parse_text(data, options)
+    for batch, lines in parsed.rows:
+        yield _with_origin(batch, origin, pa.array(lines + first_line))
+    if parsed.bad:
+        yield _bad_rows(
+            [(f"{origin}:{each.line + first_line}", each.raw, each.error) for each in parsed.bad]
+        )
 
 
 def open_checked(path: str) -> Any:

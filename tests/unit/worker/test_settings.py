@@ -61,6 +61,13 @@ def test_a_worker_on_a_network_gives_connectors_no_files_unless_told(
     assert load_settings(WorkerSettings).engine_settings().file_roots == given
 
 
+def test_hosts_that_may_be_called_reach_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert load_settings(WorkerSettings).engine_settings().http_allowed_hosts is None
+    monkeypatch.setenv("DROVER_HTTP_ALLOWED_HOSTS", "a.example.com, 10.0.0.0/8")
+    found = load_settings(WorkerSettings).engine_settings().http_allowed_hosts
+    assert found == "a.example.com, 10.0.0.0/8"
+
+
 @pytest.mark.parametrize(
     ("variable", "value", "fault"),
     [
@@ -78,6 +85,7 @@ def test_a_worker_on_a_network_gives_connectors_no_files_unless_told(
         ("DROVER_SPARK_CONF", "not json", "DROVER_SPARK_CONF must be a JSON object"),
         ("DROVER_SPARK_CONF", '{"spark.cores.max": 2}', "DROVER_SPARK_CONF spark.cores.max: "),
         ("DROVER_FILE_ROOTS", "/files,data", "absolute paths, not 'data'"),
+        ("DROVER_HTTP_ALLOWED_HOSTS", "a.example.com,http://b", "not 'http://b'"),
         ("DROVER_CONFIG_PROVIDERS", '{"file": {}}', "file: allowed.paths is required"),
         ("DROVER_CONFIG_PROVIDERS", '{"file": "/run"}', "DROVER_CONFIG_PROVIDERS file: "),
         ("DROVER_GROUP_ID", "g" * 256, "255"),

@@ -18,6 +18,7 @@ import structlog
 import drover
 import drover_worker
 from drover.api.engine.v1 import engine_pb2
+from drover.connectors.http.allowed_hosts import HOSTS_VARIABLE
 from drover.connectors.paths import ROOTS_VARIABLE
 from drover_worker.engine import framing, process_tree
 from drover_worker.engine.settings import (
@@ -202,8 +203,10 @@ class EngineChild:
         roots = [str(Path(str(module.__file__)).parents[1]) for module in (drover, drover_worker)]
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         path = dict.fromkeys(part for part in (*roots, *inherited) if part)
+        hosts = self._settings.http_allowed_hosts
         return {
             **os.environ,
+            **({} if hosts is None else {HOSTS_VARIABLE: hosts}),
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUNBUFFERED": "1",
             ROOTS_VARIABLE: self._settings.file_roots,

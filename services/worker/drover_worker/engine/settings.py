@@ -85,6 +85,8 @@ class EngineSettings:
         python_executable: Runs the engine and Spark's Python workers.
         file_roots: The directories in which connectors may use files, with commas between; none
             when empty.
+        http_allowed_hosts: The hosts that connectors may call over HTTP, with commas between; None
+            for all but a few.
         log_level: DEBUG, INFO, WARNING or ERROR.
         log_format: ``json`` or ``text``.
         limits: Bounds on plugin code.
@@ -97,6 +99,7 @@ class EngineSettings:
     config_providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     python_executable: str = sys.executable
     file_roots: str = "/"
+    http_allowed_hosts: str | None = None
     log_level: str = "INFO"
     log_format: str = "json"
     limits: EngineLimits = field(default_factory=EngineLimits)

@@ -1,0 +1,116 @@
+"""Which hosts connectors may call over HTTP. Standard library only.
+
+Connectors run in the worker's network for whoever may create them, so the worker says which hosts
+they may reach. What counts is the address that is connected to: names are looked up first.
+"""
+
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+#: The environment variable of workers that lists hosts, with commas between.
+HOSTS_VARIABLE = "DROVER_HTTP_ALLOWED_HOSTS"
+#: Where clouds tell a machine its own credentials, and what else has no name.
+_NEVER_BY_DEFAULT = tuple(
+    ip_network(each)
+    for each in (
+        "169.254.0.0/16",
+        "fe80::/10",
+        "fd00:ec2::254/128",
+        "100.100.100.200/32",
+        "192.0.0.192/32",
+    )
+)
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+class ForbiddenHostError(PermissionError):
+    """A host that connectors may not call."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedHosts:
+    """Hosts as ``name``, ``*.suffix``, ``name:port``, addresses and networks; may be pickled.
+
+    None allows every host. Link-local addresses and those of clouds' metadata are allowed only
+    where an address or network names them.
+    """
+
+    patterns: tuple[str, ...] | None = None
+
+    @classmethod
+    def of_worker(cls, environment: Mapping[str, str] = os.environ) -> "AllowedHosts":
+        """As the worker's environment says."""
+        text = environment.get(HOSTS_VARIABLE)
+        if text is None:
+            return cls()
+        return cls(tuple(each.strip().lower() for each in text.split(",") if each.strip()))
+
+    def check(self, host: str, port: int, address: str) -> None:
+        """Refuse a host that was looked up as ``address``.
+
+        Raises:
+            ForbiddenHostError: it is not allowed.
+        """
+        found = _address(address)
+        if found is not None and any(found in each for each in self._networks()):
+            return
+        if found is not None and any(found in each for each in _NEVER_BY_DEFAULT):
+            raise ForbiddenHostError(
+                f"{host} is {address}, which connectors must not call: {HOSTS_VARIABLE} of the "
+                "worker does not name this address"
+            )
+        patterns = self.patterns
+        if patterns is not None and not any(self._names(each, host, port) for each in patterns):
+            raise ForbiddenHostError(
+                f"{host}:{port} is not among the hosts that connectors may call "
+                f"({HOSTS_VARIABLE} of the worker: {', '.join(patterns) or 'none'})"
+            )
+
+    def addresses(self, host: str, port: int) -> Sequence[str]:
+        """The addresses of a host, all of them allowed.
+
+        Raises:
+            ForbiddenHostError: one of them is not.
+            OSError: the host is not known.
+        """
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
+        for each in addresses:
+            self.check(host, port, each)
+        return addresses
+
+    def _networks(self) -> list[Network]:
+        networks = []
+        for each in self.patterns or ():
+            try:
+                networks.append(ip_network(each, strict=False))
+            except ValueError:
+                continue
+        return networks
+
+    @staticmethod
+    def _names(pattern: str, host: str, port: int) -> bool:
+        name, colon, wanted = pattern.rpartition(":")
+        if colon and wanted.isdecimal() and ":" not in name:
+            if int(wanted) != port:
+                return False
+            pattern = name
+        host = host.lower().rstrip(".")
+        if pattern.startswith("*."):
+            return host.endswith(pattern[1:])
+        return host == pattern
+
+
+def _address(text: str) -> Address | None:
+    try:
+        found = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        return found.ipv4_mapped
+    return found

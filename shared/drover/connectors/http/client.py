@@ -1,0 +1,288 @@
+"""Makes requests: to allowed hosts only, logged in, and with every failure in words."""
+
+import base64
+import logging
+import ssl
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import httpcore
+import httpx
+
+from drover.connectors.http.allowed_hosts import AllowedHosts, ForbiddenHostError
+from drover.connectors.http.settings import BASIC, OAUTH2, OWN_HEADER, HttpSettings, shown
+
+_REDIRECTS_MAX = 5
+_RETRIED = frozenset({408, 425, 429})
+_WAIT_MAX_S = 300.0
+_BODY_SHOWN_CHARS = 200
+#: A token is asked for anew so long before it ends.
+_TOKEN_MARGIN_S = 30.0
+_TOKEN_S = 300.0
+
+
+# httpx logs each request with its query, which may have secrets
+logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+class HttpError(Exception):
+    """A request that failed for good; the message says what to do."""
+
+
+class PassingHttpError(HttpError):
+    """A request that may succeed later; ``wait_s`` is how long the server asks to wait."""
+
+    def __init__(self, message: str, wait_s: float | None = None) -> None:
+        super().__init__(message)
+        self.wait_s = wait_s
+
+
+class RefusedError(HttpError):
+    """The server refused what was sent: a status of 400 or above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said, and the URL that it was said at."""
+
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    next_link: str | None = None
+
+
+class _CheckedBackend(httpcore.SyncBackend):
+    """Connects to addresses that were checked, so that a name cannot mean another one then."""
+
+    def __init__(self, allowed: AllowedHosts) -> None:
+        super().__init__()
+        self._allowed = allowed
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
+    ) -> httpcore.NetworkStream:
+        try:
+            addresses = self._allowed.addresses(host, port)
+        except ForbiddenHostError:
+            raise
+        except OSError as error:
+            raise httpcore.ConnectError(f"the host is not known: {error}") from error
+        for each in addresses[:-1]:
+            try:
+                return super().connect_tcp(each, port, timeout, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return super().connect_tcp(addresses[-1], port, timeout, local_address, socket_options)
+
+
+class _CheckedTransport(httpx.HTTPTransport):
+    """httpx has no setting for what connects, so its pool is replaced by one that has."""
+
+    def __init__(self, allowed: AllowedHosts) -> None:
+        super().__init__(trust_env=False)
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=ssl.create_default_context(), network_backend=_CheckedBackend(allowed)
+        )
+
+
+class HttpClient:
+    """Requests of one task, one after the other; credentials go to the host of ``home`` alone."""
+
+    def __init__(
+        self, settings: HttpSettings, home: str, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._settings = settings
+        self._home = _origin(httpx.URL(home))
+        self._now_s = now_s
+        self._token: tuple[str, float] | None = None
+        self._client = httpx.Client(
+            transport=_CheckedTransport(settings.allowed),
+            timeout=settings.timeout_s,
+            trust_env=False,
+            headers={"user-agent": "drover", **dict(settings.headers)},
+        )
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
+    def send(
+        self,
+        method: str,
+        url: str,
+        *,
+        content: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        max_bytes: int = 64 * 1024 * 1024,
+    ) -> Answer:
+        """One request, its redirects followed.
+
+        Raises:
+            PassingHttpError: it may succeed later.
+            RefusedError: the server said 400 or above.
+            HttpError: anything else, such as a host that is not allowed.
+        """
+        renewed = False
+        while True:
+            try:
+                return self._followed(method, url, content, headers or {}, max_bytes)
+            except RefusedError as error:
+                # a token that was taken back before its time
+                if renewed or self._token is None or " 401" not in str(error):
+                    raise
+                self._token, renewed = None, True
+
+    def _followed(
+        self,
+        method: str,
+        url: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        max_bytes: int,
+    ) -> Answer:
+        target = httpx.URL(url)
+        for _ in range(_REDIRECTS_MAX + 1):
+            own = {**headers}
+            if _origin(target) == self._home:
+                own |= self._authorization()
+            answer = self._once(method, str(target), content, own, max_bytes)
+            location = answer.headers.get("location")
+            if answer.status not in (301, 302, 303, 307, 308) or not location:
+                return answer
+            if method not in ("GET", "HEAD") and answer.status not in (307, 308):
+                raise HttpError(
+                    f"{method} {shown(url)} is redirected with status {answer.status}: name "
+                    f"{shown(str(target.join(location)))} in its place"
+                )
+            target = target.join(location)
+        raise HttpError(f"{method} {shown(url)} is redirected more than {_REDIRECTS_MAX} times")
+
+    def _once(
+        self,
+        method: str,
+        url: str,
+        content: bytes | None,
+        headers: Mapping[str, str],
+        max_bytes: int,
+    ) -> Answer:
+        what = f"{method} {shown(url)}"
+        try:
+            with self._client.stream(method, url, content=content, headers=headers) as response:
+                body = bytearray()
+                for chunk in response.iter_bytes():
+                    body += chunk
+                    if len(body) > max_bytes:
+                        raise HttpError(f"{what} answers with more than {max_bytes} bytes")
+                link = response.links.get("next", {}).get("url")
+                answer = Answer(
+                    url,
+                    response.status_code,
+                    {name.lower(): value for name, value in response.headers.items()},
+                    bytes(body),
+                    str(response.url.join(link)) if link else None,
+                )
+        except ForbiddenHostError as error:
+            raise HttpError(f"{what}: {error}") from error
+        except httpx.TimeoutException as error:
+            text = f"{what} has no answer within {self._settings.timeout_s} s"
+            raise PassingHttpError(text) from error
+        except httpx.TransportError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise HttpError(f"{what}: {error}") from error
+            raise PassingHttpError(f"{what}: {error}") from error
+        except (httpx.InvalidURL, httpx.DecodingError) as error:
+            raise HttpError(f"{what}: {error}") from error
+        _raise_for(what, answer)
+        return answer
+
+    def _authorization(self) -> dict[str, str]:
+        settings = self._settings
+        if settings.authorization == OWN_HEADER:
+            return {"authorization": settings.header or ""}
+        if settings.authorization == BASIC:
+            return {"authorization": _basic(settings.user, settings.password)}
+        if settings.authorization == OAUTH2:
+            return {"authorization": f"Bearer {self._bearer()}"}
+        return {}
+
+    def _bearer(self) -> str:
+        if self._token is not None and self._token[1] > self._now_s():
+            return self._token[0]
+        settings = self._settings
+        form = {"grant_type": "client_credentials"}
+        if settings.scope:
+            form["scope"] = settings.scope
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        if settings.client_in_body:
+            form |= {
+                "client_id": settings.client_id or "",
+                "client_secret": settings.client_secret or "",
+            }
+        else:
+            headers["authorization"] = _basic(settings.client_id, settings.client_secret)
+        url = settings.token_url or ""
+        body = str(httpx.QueryParams(form)).encode()
+        try:
+            answer = self._once("POST", url, body, headers, 1024 * 1024)
+            found: Any = httpx.Response(200, content=answer.body).json()
+            token, seconds = str(found["access_token"]), float(found.get("expires_in", _TOKEN_S))
+        except RefusedError as error:
+            raise HttpError(f"no token: {error}: check oauth2.client.id and .secret") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise HttpError(f"POST {shown(url)} gives no access_token") from error
+        self._token = token, self._now_s() + max(0.0, seconds - _TOKEN_MARGIN_S)
+        return token
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _raise_for(what: str, answer: Answer) -> None:
+    status = answer.status
+    if status < 400:
+        return
+    told = " ".join(answer.body[:1_000].decode(errors="replace").split())[:_BODY_SHOWN_CHARS]
+    text = f"{what} answers {status}{': ' + told if told else ''}"
+    if status in _RETRIED or status >= 500:
+        raise PassingHttpError(text, wait_of(answer.headers.get("retry-after")))
+    if status in (401, 403):
+        text = f"{text} (check http.authorization.type and what belongs to it)"
+    raise RefusedError(text)
+
+
+def wait_of(text: str | None, now: datetime | None = None) -> float | None:
+    """How many seconds a header Retry-After asks to wait, at most five minutes; None for none."""
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        seconds = (moment - (now or datetime.now(UTC))).total_seconds()
+    return min(max(0.0, seconds), _WAIT_MAX_S)
+
+
+def pause_s(settings: HttpSettings, attempt: int, wait_s: float | None) -> float:
+    """How long to wait after attempt number ``attempt``, from 1."""
+    if wait_s is not None:
+        return wait_s
+    return min(float(settings.backoff_ms * 2 ** (attempt - 1)) / 1_000, _WAIT_MAX_S)
+
+
+def _basic(user: str | None, password: str | None) -> str:
+    text = f"{user or ''}:{password or ''}"
+    return f"Basic {base64.b64encode(text.encode()).decode()}"

@@ -1,0 +1,217 @@
+"""The settings that HttpSource and HttpSink have in common; Aiven's names where it has them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit
+
+from drover.connector import (
+    All,
+    Check,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    InRange,
+    NonEmpty,
+    OneOf,
+    Violation,
+)
+from drover.connectors.http.allowed_hosts import AllowedHosts
+
+URL = "http.url"
+AUTHORIZATION = "http.authorization.type"
+STATIC = "http.headers.authorization"
+USER, PASSWORD = "http.basic.username", "http.basic.password"
+TOKEN_URL, SCOPE = "oauth2.access.token.url", "oauth2.client.scope"
+CLIENT_ID, CLIENT_SECRET = "oauth2.client.id", "oauth2.client.secret"
+CLIENT_MODE = "oauth2.client.authorization.mode"
+HEADERS = "http.headers.additional"
+TIMEOUT_S = "http.timeout"
+MAX_RETRIES, BACKOFF_MS = "max.retries", "retry.backoff.ms"
+RATE = "http.max.requests.per.second"
+
+NONE, OWN_HEADER, BASIC, OAUTH2 = "none", "static", "basic", "oauth2"
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    OWN_HEADER: (STATIC,),
+    BASIC: (USER, PASSWORD),
+    OAUTH2: (TOKEN_URL, CLIENT_ID, CLIENT_SECRET),
+}
+_GROUP = "HTTP"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    """How requests are made; may be pickled, shows no secret.
+
+    ``rate`` is how many requests a second there are at most, 0 for no bound.
+    """
+
+    allowed: AllowedHosts
+    authorization: str = NONE
+    header: str | None = field(default=None, repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    token_url: str | None = None
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    scope: str | None = None
+    client_in_body: bool = False
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    timeout_s: float = 30
+    max_retries: int = 5
+    backoff_ms: int = 1_000
+    rate: float = 0
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "HttpSettings":
+        """From a parsed config."""
+        return cls(
+            AllowedHosts.of_worker(),
+            config[AUTHORIZATION],
+            header=_secret(config[STATIC]),
+            user=config[USER],
+            password=_secret(config[PASSWORD]),
+            token_url=config[TOKEN_URL],
+            client_id=config[CLIENT_ID],
+            client_secret=_secret(config[CLIENT_SECRET]),
+            scope=config[SCOPE],
+            client_in_body=config[CLIENT_MODE] == "url",
+            headers=tuple(_header(each) for each in config[HEADERS] or ()),
+            timeout_s=config[TIMEOUT_S],
+            max_retries=config[MAX_RETRIES],
+            backoff_ms=config[BACKOFF_MS],
+            rate=config[RATE],
+        )
+
+
+def shown(url: str) -> str:
+    """A URL without what may be secret: its query, and who logs in."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
+
+
+def contradictions(config: Mapping[str, Any]) -> list[Violation]:
+    """What an authorization needs and has not."""
+    kind = config.get(AUTHORIZATION, NONE)
+    return [
+        Violation(name, f"is required with {AUTHORIZATION}={kind}")
+        for name in _NEEDED.get(kind, ())
+        if name in config and config[name] is None
+    ]
+
+
+def url_fault(url: str) -> str | None:
+    """What is wrong with a URL, or None."""
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)
+    except ValueError:
+        usable = False
+    if not usable:
+        return f"must be a URL such as https://api.example.com/orders, not {shown(url)[:200]!r}"
+    if parts.password or parts.username:
+        return f"must not have a password in it: set {AUTHORIZATION}={BASIC}"
+    return None
+
+
+def _secret(value: Any) -> str | None:
+    return value.value if value else None
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or not name.strip().isascii():
+        raise ValueError(f"must have headers as name:value, not {name[:40]!r}")
+    return name.strip(), value.strip()
+
+
+def _headers_fault(items: Sequence[str]) -> str | None:
+    try:
+        for each in items:
+            _header(each)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _key(
+    name: str, documentation: str, kind: ConfigType = ConfigType.STRING, **more: Any
+) -> ConfigKey:
+    return ConfigKey(
+        name,
+        kind,
+        documentation=documentation,
+        group=_GROUP,
+        **{"default": None, "importance": Importance.MEDIUM, **more},
+    )
+
+
+HTTP_SETTINGS = ConfigDef(
+    ConfigKey(
+        URL,
+        ConfigType.STRING,
+        importance=Importance.HIGH,
+        group=_GROUP,
+        documentation="The URL to call.",
+        validator=All(NonEmpty(), Check(url_fault)),
+    ),
+    _key(
+        AUTHORIZATION,
+        "How to log in: none, static (the header Authorization as it is), basic, or oauth2 (client "
+        "credentials).",
+        default=NONE,
+        validator=OneOf(NONE, OWN_HEADER, BASIC, OAUTH2),
+    ),
+    _key(STATIC, "The header Authorization, such as Bearer and a token.", ConfigType.PASSWORD),
+    _key(USER, "Who logs in with basic."),
+    _key(PASSWORD, "The password for basic.", ConfigType.PASSWORD),
+    _key(TOKEN_URL, "Where oauth2 gets tokens.", validator=Check(url_fault)),
+    _key(CLIENT_ID, "The client of oauth2."),
+    _key(CLIENT_SECRET, "The client's secret.", ConfigType.PASSWORD),
+    _key(SCOPE, "The scope that tokens are for."),
+    _key(
+        CLIENT_MODE,
+        "Where the client's name and secret are when a token is asked for: in the header, or in "
+        "the form that is sent (url).",
+        default="header",
+        validator=OneOf("header", "url"),
+    ),
+    _key(
+        HEADERS,
+        "More headers of each request, as name:value.",
+        ConfigType.LIST,
+        validator=Check(_headers_fault),
+    ),
+    _key(
+        TIMEOUT_S,
+        "How many seconds a request may wait for its answer.",
+        ConfigType.INT,
+        default=30,
+        validator=InRange(1, 600),
+    ),
+    _key(
+        MAX_RETRIES,
+        "How often a request is repeated that failed for the moment: no answer, or a status of "
+        "408, 425, 429 or 500 and above.",
+        ConfigType.INT,
+        default=5,
+        validator=InRange(0, 100),
+    ),
+    _key(
+        BACKOFF_MS,
+        "The first pause before that; it doubles each time. The header Retry-After wins, up to "
+        "five minutes.",
+        ConfigType.INT,
+        default=1_000,
+        validator=InRange(0, 300_000),
+    ),
+    _key(
+        RATE,
+        "At most so many requests a second by each task; 0 for any number.",
+        ConfigType.DOUBLE,
+        default=0.0,
+        validator=InRange(0),
+    ),
+)

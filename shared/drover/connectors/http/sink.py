@@ -1,0 +1,362 @@
+"""HttpSink: records as requests."""
+
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from urllib.parse import quote, urlsplit
+
+import pyarrow as pa
+
+from drover.connector import (
+    REPEATED,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    InRange,
+    OneOf,
+    RetriableError,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
+    Violation,
+)
+from drover.connectors.http.allowed_hosts import AllowedHosts
+from drover.connectors.http.settings import (
+    HTTP_SETTINGS,
+    URL,
+    HttpSettings,
+    contradictions,
+    shown,
+)
+from drover.connectors.json_lines import json_texts
+from drover.record.batch import KEY, OFFSET, PARTITION, TOPIC, VALUE
+from drover.record.schema import is_schemaless
+
+METHOD = "http.request.method"
+CONTENT_TYPE = "http.headers.content.type"
+BATCHING, BATCH_SIZE = "batching.enabled", "batch.max.size"
+PREFIX, SUFFIX, SEPARATOR = "batch.prefix", "batch.suffix", "batch.separator"
+NULLS = "behavior.on.null.values"
+
+IGNORE, DELETE, FAIL = "ignore", "delete", "fail"
+EXTRA = (
+    "HTTP needs one more library on the workers: pip install 'drover-connect[http]', then start "
+    "them again"
+)
+_PLACE = re.compile(r"\$\{(topic|key)\}")
+_REJECTED = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("reason", pa.string()),
+    ]
+)
+
+
+def _wait(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A record as a request: its value as a body, None for none, and its key as a text."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLayout:
+    """How records become requests of at most ``size`` each."""
+
+    method: str
+    url: str
+    content_type: str
+    size: int = 1
+    prefix: str = ""
+    suffix: str = ""
+    separator: str = "\n"
+    nulls: str = IGNORE
+
+    def url_of(self, message: Message) -> str:
+        """Where a record goes."""
+        values = {"topic": message.topic, "key": message.key}
+        return _PLACE.sub(lambda match: quote(values[match[1]], safe=""), self.url)
+
+    def body_of(self, messages: Sequence[Message]) -> bytes:
+        """What is sent of some records."""
+        if self.size == 1:
+            return messages[0].body or b""
+        joined = self.separator.encode().join(each.body or b"" for each in messages)
+        return self.prefix.encode() + joined + self.suffix.encode()
+
+
+@dataclass(frozen=True)
+class HttpWriter:
+    """Sends a batch, record after record; may be pickled, and gets all of it in one call."""
+
+    connector: str
+    settings: HttpSettings
+    layout: RequestLayout
+    wait: Callable[[float], None] = _wait
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Yields a row for each record that the server refused; the others it has taken."""
+        from drover.connectors.http.client import HttpClient
+
+        client = HttpClient(self.settings, self.layout.url)
+        try:
+            refused = [row for group in self._groups(batches) for row in self._send(client, group)]
+        finally:
+            client.close()
+        if refused:
+            yield pa.RecordBatch.from_pylist(refused, schema=_REJECTED)
+
+    def _groups(self, batches: Iterable[Any]) -> Iterator[list[Message]]:
+        """Records of one topic partition and one URL, as many as a request takes."""
+        layout, group = self.layout, list[Message]()
+        for message in (each for batch in batches for each in messages_of(batch)):
+            if message.body is None and layout.nulls == IGNORE:
+                continue
+            if group and not self._together(group, message):
+                yield group
+                group = []
+            group.append(message)
+        if group:
+            yield group
+
+    def _together(self, group: Sequence[Message], message: Message) -> bool:
+        first = group[0]
+        return (
+            len(group) < self.layout.size
+            and first.body is not None
+            and message.body is not None
+            and (first.topic, first.partition) == (message.topic, message.partition)
+            and self.layout.url_of(first) == self.layout.url_of(message)
+        )
+
+    def _send(self, client: Any, group: list[Message]) -> list[dict[str, Any]]:
+        """Send records; those that are refused, one by one where several went together."""
+        from drover.connectors.http.client import RefusedError
+
+        layout, first, last = self.layout, group[0], group[-1]
+        if first.body is None and layout.nulls == FAIL:
+            return [_refused(first, f"has no value ({NULLS}={FAIL})")]
+        deletes = first.body is None
+        place = f"{self.connector}/{first.topic}/{first.partition}/{first.offset}"
+        headers = {
+            "idempotency-key": place if first is last else f"{place}-{last.offset}",
+            "content-type": layout.content_type,
+        }
+        try:
+            self._repeated(
+                client,
+                "DELETE" if deletes else layout.method,
+                layout.url_of(first),
+                None if deletes else layout.body_of(group),
+                headers,
+            )
+        except RefusedError as error:
+            if any(f" answers {each}" in str(error) for each in (401, 403)):
+                raise  # no record can do anything about that
+            if len(group) == 1:
+                return [_refused(first, str(error))]
+            return [row for each in group for row in self._send(client, [each])]
+        return []
+
+    def _repeated(
+        self, client: Any, method: str, url: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> None:
+        """One request, again while it fails for the moment."""
+        from drover.connectors.http.client import PassingHttpError, pause_s
+
+        attempt = 0
+        while True:
+            if self.settings.rate:
+                self.wait(1 / self.settings.rate)
+            try:
+                client.send(method, url, content=body, headers=headers)
+            except PassingHttpError as error:
+                attempt += 1
+                if attempt > self.settings.max_retries:
+                    raise RetriableError(str(error)) from error
+                self.wait(pause_s(self.settings, attempt, error.wait_s))
+            else:
+                return
+
+
+def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
+    """The records of a batch: bytes and texts as they are, all else as JSON."""
+    keys = _texts(batch, KEY)
+    values = _texts(batch, VALUE)
+    places = (batch.column(name).to_pylist() for name in (TOPIC, PARTITION, OFFSET))
+    for topic, partition, offset, key, value in zip(*places, keys, values, strict=True):
+        shown_key = "" if key is None else key.decode(errors="replace")
+        yield Message(topic, partition, offset, shown_key, value)
+
+
+def _texts(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
+    column = batch.column(name)
+    kind = column.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        found: list[bytes | None] = column.to_pylist()
+        return found
+    if pa.types.is_string(kind) or is_schemaless(batch.schema.field(name)):
+        texts = column.to_pylist()
+    else:
+        valid = column.is_valid().to_pylist()
+        pairs = zip(json_texts(column).to_pylist(), valid, strict=True)
+        texts = [text if present else None for text, present in pairs]
+    return [None if each is None else each.encode() for each in texts]
+
+
+def _refused(message: Message, reason: str) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "reason": reason,
+    }
+
+
+class HttpSinkTask(SinkTask):
+    """Sends each batch, in order."""
+
+    def start(self, context: SinkTaskContext) -> None:
+        """Nothing to open: requests are made where the records are."""
+        config = context.config
+        self._writer = HttpWriter(
+            context.task.connector, HttpSettings.of(config), layout_of(config)
+        )
+
+    def write(self, batch: SinkBatch) -> str:
+        """Send the batch; what the server refuses is rejected, record by record."""
+        for row in batch.run_in_arrow(self._writer, at_once=True):
+            batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
+        return ""
+
+
+class HttpSink(SinkConnector):
+    """Sends records to an HTTP API, each in a request of its own or several together, in the order
+    of their topic partitions.
+
+    A status of 408, 425, 429 or 500 and above is repeated; any other of 400 and above rejects the
+    record, as errors.* say. After a crash records may be sent again: the header Idempotency-Key is
+    the same then, if they go alone.
+    """
+
+    version = "0.1.0"
+    aliases = ("HttpSink", "io.aiven.kafka.connect.http.HttpSinkConnector")
+    guarantees = REPEATED
+    structured: ClassVar[bool] = True
+    task_class = HttpSinkTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See the documentation of each key."""
+        return HTTP_SETTINGS | _SETTINGS
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Whether the settings fit together, and whether the host may be called and is there."""
+        faults = contradictions(config)
+        url = config.get(URL)
+        if url is not None and "${" in urlsplit(url).netloc:
+            faults.append(Violation(URL, "must not have ${topic} or ${key} in its host"))
+        if config.get(NULLS) == DELETE and url is not None and "${key}" not in url:
+            faults.append(Violation(NULLS, f"needs ${{key}} in {URL}: what else is deleted?"))
+        return faults or (host_faults(url) if url is not None else [])
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """Tasks differ in the partitions that they are given."""
+        return [{} for _ in range(max_tasks)]
+
+
+def layout_of(config: Mapping[str, Any]) -> RequestLayout:
+    """How a parsed config says that records become requests."""
+    return RequestLayout(
+        config[METHOD],
+        config[URL],
+        config[CONTENT_TYPE],
+        size=config[BATCH_SIZE] if config[BATCHING] else 1,
+        prefix=config[PREFIX],
+        suffix=config[SUFFIX],
+        separator=config[SEPARATOR].replace(r"\n", "\n"),
+        nulls=config[NULLS],
+    )
+
+
+def host_faults(url: str) -> list[Violation]:
+    """Whether the library is there, and the host known and allowed."""
+    try:
+        import httpx  # noqa: F401
+    except ModuleNotFoundError:
+        return [Violation("connector.class", EXTRA)]
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    try:
+        AllowedHosts.of_worker().addresses(host, port)
+    except PermissionError as error:
+        return [Violation(URL, str(error))]
+    except OSError as error:
+        return [Violation(URL, f"{shown(url)}: the host is not known: {error}")]
+    return []
+
+
+def _key(
+    name: str, documentation: str, kind: ConfigType = ConfigType.STRING, **more: Any
+) -> ConfigKey:
+    return ConfigKey(
+        name,
+        kind,
+        documentation=documentation,
+        group="Requests",
+        **{"importance": Importance.MEDIUM, **more},
+    )
+
+
+_SETTINGS = ConfigDef(
+    _key(
+        METHOD,
+        "The method of requests. In http.url ${topic} and ${key} are the record's.",
+        default="POST",
+        validator=OneOf("POST", "PUT", "PATCH"),
+    ),
+    _key(CONTENT_TYPE, "What requests say that they are.", default="application/json"),
+    _key(
+        BATCHING,
+        "Whether a request has several records of a topic partition.",
+        ConfigType.BOOLEAN,
+        default=False,
+    ),
+    _key(
+        BATCH_SIZE,
+        "How many at most.",
+        ConfigType.INT,
+        default=500,
+        validator=InRange(1, 100_000),
+    ),
+    _key(PREFIX, "What is before them, such as [.", default="", importance=Importance.LOW),
+    _key(SUFFIX, "What is behind them, such as ].", default="", importance=Importance.LOW),
+    _key(
+        SEPARATOR,
+        r"What is between two, such as a comma; \n is the end of a line.",
+        default=r"\n",
+        importance=Importance.LOW,
+    ),
+    _key(
+        NULLS,
+        "What becomes of a record without a value: it is left out (ignore), a request DELETE is "
+        "sent (delete), or it is rejected (fail).",
+        default=IGNORE,
+        validator=OneOf(IGNORE, DELETE, FAIL),
+    ),
+)

@@ -1,0 +1,411 @@
+"""HttpSource: what an HTTP API answers, as rows."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from drover.connector import (
+    REPLAYED,
+    TOPIC_NAME,
+    ArrowRows,
+    Check,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    InRange,
+    NonEmpty,
+    OffsetChange,
+    OneOf,
+    SourceBatch,
+    SourceConnector,
+    SourceTask,
+    SourceTaskContext,
+    Violation,
+)
+from drover.connectors.datagen_source import key_columns
+from drover.connectors.ddl import ddl_fault, to_ddl
+from drover.connectors.file_units import parsed_lines
+from drover.connectors.http.paging import (
+    CURSOR,
+    LINK,
+    NONE,
+    OFFSET,
+    PAGE,
+    Paging,
+    PagingError,
+    Place,
+    greatest,
+    items_of,
+    next_place,
+    parameters_of,
+    pointer_fault,
+)
+from drover.connectors.http.settings import (
+    HTTP_SETTINGS,
+    URL,
+    HttpSettings,
+    contradictions,
+    shown,
+)
+from drover.connectors.http.sink import host_faults
+from drover.connectors.offset_changes import refuse_misshapen
+from drover.connectors.text_rows import JSON, TextOptions, inferred_types
+
+TOPIC, KEY, SCHEMA = "topic", "key", "schema"
+METHOD, BODY = "http.request.method", "http.request.body"
+PARAMETERS = "http.request.parameters"
+ITEMS, MAX_BYTES = "http.response.items", "http.response.max.bytes"
+MODE = "paging.mode"
+POINTER, PARAMETER = "paging.cursor.pointer", "paging.parameter"
+SIZE_PARAMETER, SIZE, FIRST = "paging.size.parameter", "paging.size", "paging.first"
+MAX_PAGES = "paging.max.pages"
+INCREMENTAL, INCREMENTAL_POINTER = "incremental.parameter", "incremental.pointer"
+INITIAL = "incremental.initial"
+RUN_MS = "run.interval.ms"
+
+
+#: A look at the API is over before the worker gives the check of a config up.
+_LOOK_S = 10
+
+
+@dataclass(frozen=True)
+class JsonItems:
+    """Items of an answer as lines of JSON; for ArrowRows."""
+
+    lines: bytes
+    origin: str
+    ddl: str | None
+
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows."""
+        del number
+        if not self.lines:
+            return
+        options = TextOptions(JSON, ddl=self.ddl, exact=self.ddl is not None)
+        if self.ddl is None:
+            options = replace(options, ddl=to_ddl(inferred_types(self.lines, options)) or None)
+        yield from parsed_lines(self.lines, self.origin, 1, options)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Once through the pages: from which value on, where it is, and the greatest value so far."""
+
+    since: Any
+    place: Place
+    greatest: Any
+
+
+class HttpSourceTask(SourceTask):
+    """Asks for one page after the other, and begins anew after a pause."""
+
+    def start(self, context: SourceTaskContext) -> None:
+        """Go on at the page whose request was next."""
+        from drover.connectors.http.client import HttpClient
+
+        config = context.config
+        self._context = context
+        self._settings = HttpSettings.of(config)
+        self._client = HttpClient(self._settings, config[URL])
+        self._paging = paging_of(config)
+        self._partition = {"url": config[URL]}
+        offset = context.offset(self._partition) or {}
+        self._since = offset.get("incremental", config[INITIAL])
+        self._run: _Run | None = None
+        if offset.get("next") is not None:
+            place = Place.of_offset(offset["next"])
+            self._run = _Run(self._since, place, offset.get("greatest"))
+        self._not_before_s = 0.0
+        self._attempt = 0
+
+    def poll(self) -> SourceBatch | None:
+        """The items of the next page; None while there is a pause, or nothing new."""
+        from drover.connectors.http.client import HttpError, PassingHttpError, pause_s
+
+        if time.monotonic() < self._not_before_s:
+            return None
+        config = self._context.config
+        run = self._run or _Run(self._since, Place(), self._since)
+        try:
+            answer = self._client.send(
+                config[METHOD],
+                request_url(config, self._paging, run.place, run.since),
+                content=(config[BODY] or "").encode() or None,
+                headers={"accept": "application/json"},
+                max_bytes=config[MAX_BYTES],
+            )
+        except PassingHttpError as error:
+            self._attempt += 1
+            if self._attempt > config["max.retries"]:
+                raise HttpError(f"{error}; given up after {self._attempt} requests") from error
+            pause = pause_s(self._settings, self._attempt, error.wait_s)
+            self._not_before_s = time.monotonic() + pause
+            return None
+        self._attempt = 0
+        document = _document(answer.body, answer.url)
+        items = items_of(document, config[ITEMS])
+        self._advance(run, document, items, answer)
+        return self._batch(items, run, shown(answer.url))
+
+    def _advance(self, run: _Run, document: Any, items: list[Any], answer: Any) -> None:
+        """Where it goes on behind an answer."""
+        config = self._context.config
+        if config[INCREMENTAL_POINTER]:
+            run.greatest = greatest(items, config[INCREMENTAL_POINTER], run.greatest)
+        following = next_place(
+            self._paging,
+            run.place,
+            document,
+            item_count=len(items),
+            link=answer.next_link,
+            url=answer.url,
+        )
+        pause_s = 1 / self._settings.rate if self._settings.rate else 0.0
+        if following is None:
+            self._run, self._since = None, run.greatest
+            pause_s = max(pause_s, config[RUN_MS] / 1_000)
+        else:
+            run.place = following
+            self._run = run
+        self._not_before_s = time.monotonic() + pause_s
+
+    def _batch(self, items: list[Any], run: _Run, origin: str) -> SourceBatch | None:
+        config, spark = self._context.config, self._context.spark
+        offset: dict[str, Any] = {"incremental": self._since, "next": None}
+        if self._run is not None:
+            offset |= {"next": run.place.to_offset(), "greatest": run.greatest}
+        if not items and self._run is None:
+            return None  # nothing new: what is committed stays right
+        lines = "".join(f"{json.dumps(each, ensure_ascii=False)}\n" for each in items).encode()
+        rows = ArrowRows(spark, JsonItems(lines, origin, config[SCHEMA]), 1, None)
+        return SourceBatch.table(
+            rows,
+            [(self._partition, offset)],
+            topic=config[TOPIC],
+            key=key_columns(config[KEY]),
+        )
+
+    def stop(self) -> None:
+        """Close its connections."""
+        if hasattr(self, "_client"):
+            self._client.close()
+
+
+class HttpSource(SourceConnector):
+    """Reads an HTTP API whose answers are JSON: each item of an answer is a row.
+
+    Pages are followed by links, cursors or numbers; a parameter may ask for what is newer than the
+    greatest value seen. One task; after a crash it goes on at the page that comes next.
+    """
+
+    version = "0.1.0"
+    aliases = ("HttpSource",)
+    guarantees = REPLAYED
+    structured: ClassVar[bool] = True
+    task_class = HttpSourceTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See the documentation of each key."""
+        return HTTP_SETTINGS | _SETTINGS
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Whether the settings fit together, and what the API answers."""
+        faults = [*contradictions(config), *_contradictions(config)]
+        if not faults and URL in config:
+            faults += host_faults(config[URL])
+        if not faults and all(key.name in config for key in cls.config_def()):
+            faults += _api_faults(config)
+        return faults
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """Nothing is kept elsewhere."""
+        del config
+        refuse_misshapen(changes, partition={"url": str}, counts=())
+        return True
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """One task: pages come one after the other."""
+        del max_tasks
+        return [{}]
+
+
+def paging_of(config: Mapping[str, Any]) -> Paging:
+    """How a parsed config says that pages follow each other."""
+    return Paging(
+        config[MODE],
+        config[POINTER] or "",
+        config[PARAMETER] or "",
+        config[SIZE_PARAMETER],
+        config[SIZE],
+        config[FIRST],
+        config[MAX_PAGES],
+    )
+
+
+def request_url(config: Mapping[str, Any], paging: Paging, place: Place, since: Any) -> str:
+    """The URL of a page."""
+    import httpx
+
+    if paging.mode == LINK and place.at is not None:
+        return str(place.at)  # a link has all that it needs
+    parameters = dict(each.partition("=")[::2] for each in config[PARAMETERS] or ())
+    if config[INCREMENTAL] and since is not None:
+        parameters[config[INCREMENTAL]] = str(since)
+    parameters |= parameters_of(paging, place)
+    return str(httpx.URL(config[URL]).copy_merge_params(parameters))
+
+
+def _document(body: bytes, url: str) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        text = body[:200].decode(errors="replace")
+        raise PagingError(f"{shown(url)} answers no JSON: {text!r}") from error
+
+
+def _api_faults(config: Mapping[str, Any]) -> list[Violation]:
+    """What the first page says."""
+    from drover.connectors.http.client import HttpClient, HttpError
+
+    settings = HttpSettings.of(config)
+    short = replace(settings, timeout_s=min(_LOOK_S, settings.timeout_s))
+    client = HttpClient(short, config[URL])
+    try:
+        answer = client.send(
+            config[METHOD],
+            request_url(config, paging_of(config), Place(), config[INITIAL]),
+            content=(config[BODY] or "").encode() or None,
+            headers={"accept": "application/json"},
+            max_bytes=config[MAX_BYTES],
+        )
+        items_of(_document(answer.body, answer.url), config[ITEMS])
+    except HttpError as error:
+        return [Violation(URL, str(error))]
+    except PagingError as error:
+        return [Violation(ITEMS, str(error))]
+    finally:
+        client.close()
+    return []
+
+
+def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
+    mode = config.get(MODE, NONE)
+    needed = {CURSOR: (POINTER, PARAMETER), OFFSET: (PARAMETER,), PAGE: (PARAMETER,)}
+    faults = [
+        Violation(name, f"is required with {MODE}={mode}")
+        for name in needed.get(mode, ())
+        if name in config and not config[name]
+    ]
+    if (
+        config.get(INCREMENTAL)
+        and INCREMENTAL_POINTER in config
+        and not config[INCREMENTAL_POINTER]
+    ):
+        faults.append(Violation(INCREMENTAL_POINTER, f"is required with {INCREMENTAL}"))
+    return faults
+
+
+def _key(
+    name: str, documentation: str, kind: ConfigType = ConfigType.STRING, **more: Any
+) -> ConfigKey:
+    group = "Paging" if name.startswith(("paging", "incremental")) else "Requests"
+    return ConfigKey(
+        name,
+        kind,
+        documentation=documentation,
+        group=group,
+        **{"default": None, "importance": Importance.MEDIUM, **more},
+    )
+
+
+_POINTER = Check(pointer_fault)
+_SETTINGS = ConfigDef(
+    ConfigKey(
+        TOPIC,
+        ConfigType.STRING,
+        importance=Importance.HIGH,
+        group="Topic",
+        documentation="The topic to write to.",
+        validator=TOPIC_NAME,
+    ),
+    ConfigKey(
+        KEY,
+        ConfigType.LIST,
+        default=None,
+        group="Topic",
+        documentation="The field that is the record's key, or several, whose struct is.",
+        validator=NonEmpty(),
+    ),
+    ConfigKey(
+        SCHEMA,
+        ConfigType.STRING,
+        default=None,
+        group="Topic",
+        documentation="The fields and their types, such as: id bigint, price decimal(10,2). "
+        "Without it they are found from each answer.",
+        validator=Check(ddl_fault),
+    ),
+    _key(METHOD, "The method of requests.", default="GET", validator=OneOf("GET", "POST")),
+    _key(BODY, "What a request has as its body."),
+    _key(PARAMETERS, "What each request has in its query, as name=value.", ConfigType.LIST),
+    _key(
+        ITEMS,
+        "Where the items of an answer are, as a JSON pointer such as /data/items; by default the "
+        "answer is the list, or the only item.",
+        default="",
+        importance=Importance.HIGH,
+        validator=_POINTER,
+    ),
+    _key(
+        MAX_BYTES,
+        "How large an answer may be.",
+        ConfigType.INT,
+        default=64 * 1024 * 1024,
+        importance=Importance.LOW,
+        validator=InRange(1_024),
+    ),
+    _key(
+        RUN_MS,
+        "The pause behind the last page.",
+        ConfigType.INT,
+        default=60_000,
+        validator=InRange(1, 86_400_000),
+    ),
+    _key(
+        MODE,
+        "How pages follow each other: by the header Link or a link in the answer (link), by a "
+        "cursor in the answer, by the number of the first item (offset), of the page, or none.",
+        default=NONE,
+        importance=Importance.HIGH,
+        validator=OneOf(NONE, LINK, CURSOR, OFFSET, PAGE),
+    ),
+    _key(POINTER, "Where the answer has the cursor or link.", validator=_POINTER),
+    _key(PARAMETER, "The parameter that has the cursor, the item's or the page's number."),
+    _key(SIZE_PARAMETER, "The parameter that says how many items a page has."),
+    _key(SIZE, "How many.", ConfigType.INT, default=100, validator=InRange(1)),
+    _key(FIRST, "The number of the first page or item.", ConfigType.INT, default=0),
+    _key(
+        MAX_PAGES,
+        "More pages than this are a mistake of the API.",
+        ConfigType.INT,
+        default=10_000,
+        importance=Importance.LOW,
+        validator=InRange(1),
+    ),
+    _key(INCREMENTAL, "The parameter that asks for what is newer than a value."),
+    _key(
+        INCREMENTAL_POINTER,
+        "Where an item has that value, such as /updated_at; the greatest of a run is asked for in "
+        "the next.",
+        validator=_POINTER,
+    ),
+    _key(INITIAL, "The value of the first run; by default the parameter is left out then."),
+)

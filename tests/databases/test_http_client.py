@@ -1,0 +1,275 @@
+"""Requests to a real HTTP server: logged in, repeated, refused."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from drover.connector import RetriableError
+from drover.connector.settings import parse_config
+from drover.connectors.http.allowed_hosts import AllowedHosts
+from drover.connectors.http.client import HttpClient, HttpError, PassingHttpError, RefusedError
+from drover.connectors.http.settings import BASIC, OAUTH2, OWN_HEADER, HttpSettings
+from drover.connectors.http.sink import DELETE, FAIL, HttpSink, HttpWriter, RequestLayout
+from drover.connectors.http.source import HttpSource
+from tests.support.http_api import Api, Reply, Request, running_api
+from tests.support.lake_records import records
+
+PLAIN = HttpSettings(AllowedHosts(), backoff_ms=0)
+
+
+def send(api: Api, settings: HttpSettings = PLAIN, path: str = "/a", **more: Any) -> bytes:
+    client = HttpClient(settings, api.url)
+    try:
+        return client.send("GET", f"{api.url}{path}", **more).body
+    finally:
+        client.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "header"),
+    [
+        (replace(PLAIN, authorization=OWN_HEADER, header="Token abc"), "Token abc"),
+        (replace(PLAIN, authorization=BASIC, user="u", password="pä"), "Basic dTpww6Q="),
+    ],
+)
+def test_requests_are_logged_in(settings: HttpSettings, header: str) -> None:
+    with running_api(lambda _: Reply(b"ok")) as api:
+        assert send(api, settings) == b"ok"
+    assert api.requests[0].headers["authorization"] == header
+    assert "abc" not in repr(settings)
+    assert "pä" not in repr(settings)
+
+
+@pytest.mark.parametrize("in_body", [False, True])
+def test_tokens_are_asked_for_once_and_again_when_they_are_refused(in_body: bool) -> None:
+    tokens = iter(["first", "second"])
+
+    def answer(request: Request) -> Reply:
+        if request.path == "/token":
+            return Reply({"access_token": next(tokens), "expires_in": 3600})
+        good = request.headers.get("authorization") == "Bearer second"
+        return Reply(b"ok", 200 if good or len(api.requests) < 4 else 401)
+
+    with running_api(answer) as api:
+        settings = replace(
+            PLAIN,
+            authorization=OAUTH2,
+            token_url=f"{api.url}/token",
+            client_id="id",
+            client_secret="hidden",
+            scope="read",
+            client_in_body=in_body,
+        )
+        client = HttpClient(settings, api.url)
+        for _ in range(3):
+            assert client.send("GET", f"{api.url}/a").body == b"ok"
+        client.close()
+    asked = [each for each in api.requests if each.path == "/token"]
+    assert len(asked) == 2
+    assert b"grant_type=client_credentials" in asked[0].body
+    assert (b"client_secret=hidden" in asked[0].body) is in_body
+
+
+def test_a_token_that_is_not_given_is_told() -> None:
+    with running_api(lambda _: Reply({"error": "no"}, 400)) as api:
+        settings = replace(
+            PLAIN,
+            authorization=OAUTH2,
+            token_url=f"{api.url}/token",
+            client_id="id",
+            client_secret="hidden",
+        )
+        with pytest.raises(HttpError, match=r"check oauth2\.client\.id") as caught:
+            send(api, settings)
+    assert "hidden" not in str(caught.value)
+
+
+def test_redirects_are_followed_to_allowed_hosts_without_credentials() -> None:
+    settings = replace(PLAIN, authorization=OWN_HEADER, header="secret")
+    with running_api(lambda _: Reply(b"there")) as other:
+
+        def answer(request: Request) -> Reply:
+            target = {"/a": "/b", "/b": f"{other.url}/c", "/bad": "http://169.254.169.254/x"}
+            return Reply(status=302, headers={"location": target.get(request.path, "/loop")})
+
+        with running_api(answer) as api:
+            assert send(api, settings) == b"there"
+            assert [each.headers.get("authorization") for each in api.requests] == ["secret"] * 2
+            assert "authorization" not in other.requests[0].headers
+            with pytest.raises(HttpError, match="must not call"):
+                send(api, settings, "/bad")
+            with pytest.raises(HttpError, match="more than 5 times"):
+                send(api, settings, "/loop")
+
+
+def test_a_host_that_is_not_allowed_is_not_called() -> None:
+    with running_api(lambda _: Reply()) as api:
+        only = replace(PLAIN, allowed=AllowedHosts(("api.example.com",)))
+        with pytest.raises(HttpError, match="not among the hosts"):
+            send(api, only)
+    assert not api.requests
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "told"),
+    [
+        (Reply(b"busy", 503, {"retry-after": "7"}), PassingHttpError, "answers 503: busy"),
+        (Reply(b"", 429), PassingHttpError, "answers 429"),
+        (Reply(status=0), PassingHttpError, "disconnected"),
+        (Reply(b"wrong field", 422), RefusedError, "answers 422: wrong field"),
+        (Reply(b"", 401), RefusedError, "check http.authorization.type"),
+        (Reply(b"x" * 2_000), HttpError, "more than 1000 bytes"),
+    ],
+)
+def test_failures_are_told(reply: Reply, kind: type[HttpError], told: str) -> None:
+    with running_api(lambda _: reply) as api, pytest.raises(kind, match=told) as caught:
+        send(api, path="/a?token=hidden", max_bytes=1_000)
+    assert "hidden" not in str(caught.value)
+    if reply.headers:
+        assert isinstance(caught.value, PassingHttpError)
+        assert caught.value.wait_s == 7
+
+
+def test_a_server_that_does_not_answer_is_told() -> None:
+    gone = running_api(lambda _: Reply())
+    with gone as api:
+        pass
+    with pytest.raises(PassingHttpError, match="GET http://127"):
+        send(api)
+
+
+def write(
+    layout: RequestLayout, *batches: pa.RecordBatch, pauses: list[float] | None = None, **more: Any
+) -> list[dict[str, Any]]:
+    waited: Callable[[float], None] = ([] if pauses is None else pauses).append
+    writer = HttpWriter("sink", replace(PLAIN, **more), layout, waited)
+    return [row for batch in writer(batches) for row in batch.to_pylist()]
+
+
+def layout(api: Api, path: str = "/in/${topic}", **more: Any) -> RequestLayout:
+    return RequestLayout("POST", f"{api.url}{path}", "application/json", **more)
+
+
+def test_each_record_is_a_request_in_order() -> None:
+    with running_api(lambda _: Reply()) as api:
+        batch = records([{"id": 1, "x": "é"}, None, {"id": 2, "x": None}])
+        assert write(layout(api), batch) == []
+    assert [each.body.decode() for each in api.requests] == [
+        '{"id":1,"x":"é"}',
+        '{"id":2,"x":null}',
+    ]
+    assert {each.path for each in api.requests} == {"/in/orders"}
+    assert api.requests[1].headers["idempotency-key"] == "sink/orders/0/2"
+    assert api.requests[1].headers["content-type"] == "application/json"
+
+
+def test_several_records_go_together() -> None:
+    with running_api(lambda _: Reply()) as api:
+        rows = records([{"id": n} for n in range(5)])
+        more = records([{"id": 9}], partition=1)
+        together = layout(api, size=3, prefix="[", suffix="]", separator=",")
+        assert write(together, rows, more) == []
+    assert [each.body for each in api.requests] == [
+        b'[{"id":0},{"id":1},{"id":2}]',
+        b'[{"id":3},{"id":4}]',
+        b'[{"id":9}]',
+    ]
+    assert api.requests[0].headers["idempotency-key"] == "sink/orders/0/0-2"
+
+
+def test_refused_records_are_found_one_by_one() -> None:
+    def answer(request: Request) -> Reply:
+        bad = b'"id":3' in request.body
+        return Reply(b"no three", 422 if bad else 200)
+
+    with running_api(answer) as api:
+        rows = records([{"id": n} for n in range(6)])
+        (refused,) = write(layout(api, size=4), rows)
+    assert (refused["topic"], refused["partition"], refused["offset"]) == ("orders", 0, 3)
+    assert "answers 422: no three" in refused["reason"]
+    taken = [each.body for each in api.requests if b'"id":3' not in each.body]
+    assert b"".join(taken) == b'{"id":0}{"id":1}{"id":2}{"id":4}\n{"id":5}'
+
+
+def test_requests_are_repeated_until_they_are_given_up() -> None:
+    replies = [Reply(status=503, headers={"retry-after": "3"}), Reply(status=0), Reply()]
+    pauses: list[float] = []
+    with running_api(lambda _: replies[min(len(api.requests), 3) - 1]) as api:
+        rows = records([{"id": 1}])
+        assert write(layout(api), rows, pauses=pauses, backoff_ms=250) == []
+        assert pauses == [3.0, 0.5]
+        assert len({each.headers["idempotency-key"] for each in api.requests}) == 1
+    with running_api(lambda _: Reply(status=500)) as api:
+        with pytest.raises(RetriableError, match="answers 500"):
+            write(layout(api), rows, max_retries=2)
+        assert len(api.requests) == 3
+
+
+def test_a_login_that_is_refused_is_no_fault_of_records() -> None:
+    with running_api(lambda _: Reply(status=403)) as api, pytest.raises(RefusedError):
+        write(layout(api), records([{"id": 1}]))
+
+
+def test_records_without_a_value() -> None:
+    nothing = pa.array([None], pa.struct([("id", pa.int64())]))
+    batch = records(nothing, keys=["a/b"])
+    with running_api(lambda _: Reply()) as api:
+        assert write(layout(api, "/in/${key}", nulls=DELETE), batch) == []
+        (refused,) = write(layout(api, nulls=FAIL), batch)
+    (request,) = api.requests
+    assert (request.method, request.path) == ("DELETE", "/in/a%2Fb")
+    assert "has no value" in refused["reason"]
+
+
+def faults(kind: Any, url: str, **changed: str) -> dict[str, str]:
+    topic = "topics" if kind is HttpSink else "topic"
+    raw = {"name": "c", "connector.class": kind.__name__, topic: "t", "http.url": url, **changed}
+    return {each.field: each.description for each in parse_config(kind, raw).violations}
+
+
+def test_a_sinks_config_is_checked_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_api(lambda _: Reply()) as api:
+        assert faults(HttpSink, f"{api.url}/${{topic}}") == {}
+        assert not api.requests
+    assert "must be a URL" in faults(HttpSink, "ftp://x")["http.url"]
+    assert "must not have a password" in faults(HttpSink, "http://u:p@localhost/")["http.url"]
+    assert "must not call" in faults(HttpSink, "http://169.254.169.254/")["http.url"]
+    assert "in its host" in faults(HttpSink, "http://${topic}/")["http.url"]
+    assert "not known" in faults(HttpSink, "http://nothing.invalid/")["http.url"]
+    oauth = faults(HttpSink, "http://localhost/", **{"http.authorization.type": "oauth2"})
+    assert len(oauth) == 3
+    deletes = {"behavior.on.null.values": "delete"}
+    assert "needs ${key}" in faults(HttpSink, "http://localhost/", **deletes)[next(iter(deletes))]
+    headers = {"http.headers.additional": "no colon"}
+    assert faults(HttpSink, "http://localhost/", **headers).keys() == headers.keys()
+    monkeypatch.setenv("DROVER_HTTP_ALLOWED_HOSTS", "api.example.com")
+    assert "not among the hosts" in faults(HttpSink, "http://localhost/")["http.url"]
+
+
+def test_a_sources_config_is_tried_at_the_api() -> None:
+    replies: dict[str, Reply] = {
+        "/good": Reply({"data": [{"id": 1}]}),
+        "/text": Reply(b"<html>"),
+        "/login": Reply(b"who?", 401),
+    }
+    items = {"http.response.items": "/data"}
+    with running_api(lambda request: replies.get(request.path, Reply(b"", 404))) as api:
+        assert faults(HttpSource, f"{api.url}/good", **items) == {}
+        assert (
+            "no list at /rows"
+            in faults(HttpSource, f"{api.url}/good", **{"http.response.items": "/rows"})[
+                "http.response.items"
+            ]
+        )
+        assert "answers no JSON" in faults(HttpSource, f"{api.url}/text")["http.response.items"]
+        assert "http.authorization" in faults(HttpSource, f"{api.url}/login")["http.url"]
+        assert "answers 404" in faults(HttpSource, f"{api.url}/missing")["http.url"]
+        cursor = faults(HttpSource, f"{api.url}/good", **{"paging.mode": "cursor"})
+        assert cursor.keys() == {"paging.cursor.pointer", "paging.parameter"}
+        pointer = {"paging.cursor.pointer": "next"}
+        assert (
+            "JSON pointer" in faults(HttpSource, f"{api.url}/good", **pointer)[next(iter(pointer))]
+        )
