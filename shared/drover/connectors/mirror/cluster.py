@@ -1,0 +1,116 @@
+"""How connectors reach another Kafka cluster: MirrorMaker's settings, and errors in words."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from drover.connector import ConfigKey, ConfigType, Importance, NonEmpty, Password, RetriableError
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+TIMEOUT_S = 15
+#: Java's names of settings, and librdkafka's.
+_RENAMED = {
+    "ssl.truststore.location": "ssl.ca.location",
+    "sasl.mechanism": "sasl.mechanisms",
+}
+_SECRETS = ("sasl.jaas.config", "sasl.password", "ssl.key.password", "ssl.key.pem")
+_JAAS = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s;]+))")
+_REFUSED_CODES = (
+    "_AUTHENTICATION",
+    "TOPIC_AUTHORIZATION_FAILED",
+    "GROUP_AUTHORIZATION_FAILED",
+    "CLUSTER_AUTHORIZATION_FAILED",
+    "SASL_AUTHENTICATION_FAILED",
+)
+
+
+class ClusterError(Exception):
+    """What another cluster refuses; the message says what to do."""
+
+
+def cluster_keys(prefix: str, which: str) -> list[ConfigKey]:
+    """The settings by which a cluster is reached; all else below ``prefix`` goes to the client."""
+    return [
+        ConfigKey(
+            f"{prefix}bootstrap.servers",
+            ConfigType.STRING,
+            importance=Importance.HIGH,
+            group="Cluster",
+            documentation=f"Brokers of {which} cluster, as host:port, with commas between.",
+            validator=NonEmpty(),
+        ),
+        *(
+            ConfigKey(
+                prefix + name,
+                ConfigType.PASSWORD,
+                default=None,
+                importance=Importance.MEDIUM,
+                group="Cluster",
+                documentation="As Kafka's clients have it.",
+            )
+            for name in _SECRETS
+        ),
+    ]
+
+
+def client_settings(config: Mapping[str, Any], *prefixes: str) -> dict[str, str]:
+    """What librdkafka is told: all settings below the prefixes, the last of a name wins.
+
+    Raises:
+        ValueError: a setting cannot be taken over.
+    """
+    found: dict[str, str] = {}
+    for prefix in prefixes:
+        for name, value in config.items():
+            if not name.startswith(prefix) or value is None or name == f"{prefix}alias":
+                continue
+            text = value.value if isinstance(value, Password) else str(value)
+            own = name.removeprefix(prefix)
+            found[_RENAMED.get(own, own)] = text
+    login = found.pop("sasl.jaas.config", None)
+    if login is not None:
+        values = {
+            match[1]: next(each for each in match.groups()[1:] if each is not None)
+            for match in _JAAS.finditer(login)
+        }
+        if values.keys() != {"username", "password"}:
+            raise ValueError("sasl.jaas.config must have a username and a password")
+        found |= {f"sasl.{name}": value for name, value in values.items()}
+    java = sorted(each for each in found if "keystore" in each or "truststore" in each)
+    if java:
+        raise ValueError(
+            f"{java[0]} is of Java: name files in PEM by ssl.ca.location, "
+            "ssl.certificate.location, ssl.key.location"
+        )
+    return found
+
+
+def fault_of(error: "KafkaError", doing: str) -> Exception:
+    """What to raise for an error of the client."""
+    text = f"{doing}: {error.str()} ({error.name()})"
+    if error.name() in _REFUSED_CODES:
+        return ClusterError(f"{text}: check the user, the password and what the user may do")
+    if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
+        return ClusterError(f"{text}: the topic is gone, or has fewer partitions than before")
+    if error.retriable() or error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"):
+        return RetriableError(text)
+    return ClusterError(text)
+
+
+@contextmanager
+def telling(doing: str, told: "Sequence[KafkaError]" = ()) -> Iterator[None]:
+    """The client's errors as ``ClusterError``, or as ``RetriableError`` where waiting helps.
+
+    ``told`` is what the client was told meanwhile: a call that waits for a broker in vain does not
+    know that it refused the login.
+    """
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as error:
+        refused = [each for each in told if each.name() in _REFUSED_CODES]
+        raise fault_of(refused[-1] if refused else error.args[0], doing) from error

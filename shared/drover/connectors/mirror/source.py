@@ -1,0 +1,486 @@
+"""KafkaSource: topics of another Kafka cluster, as MirrorMaker copies them."""
+
+import logging
+import re
+import threading
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from drover.connector import (
+    REPLAYED,
+    Check,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    ConnectorContext,
+    Importance,
+    InRange,
+    NonEmpty,
+    OffsetChange,
+    OneOf,
+    RetriableError,
+    SourceBatch,
+    SourceConnector,
+    SourceTask,
+    SourceTaskContext,
+    Violation,
+)
+from drover.connectors.mirror.cluster import (
+    TIMEOUT_S,
+    ClusterError,
+    client_settings,
+    cluster_keys,
+    fault_of,
+    telling,
+)
+from drover.connectors.offset_changes import refuse_misshapen
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Message
+
+PREFIX, CONSUMER_PREFIX = "source.cluster.", "source.consumer."
+SERVERS = f"{PREFIX}bootstrap.servers"
+ALIAS = "source.cluster.alias"
+TOPICS, EXCLUDE = "topics", "topics.exclude"
+POLICY, SEPARATOR = "replication.policy.class", "replication.policy.separator"
+REFRESH_S = "refresh.topics.interval.seconds"
+RESET = "consumer.auto.offset.reset"
+LOST = "lost.records"
+KEEP_PARTITIONS = "partitions.keep"
+TOPIC_PARTITIONS = "topic.partitions"
+#: Which partitions a task has, as "index/count".
+TASK_SHARE = "task.share"
+
+DEFAULT_POLICY, IDENTITY_POLICY = "DefaultReplicationPolicy", "IdentityReplicationPolicy"
+EARLIEST, LATEST, FAIL = "earliest", "latest", "fail"
+_EXCLUDED = [r".*[\-\.]internal", r".*\.replica", "__.*"]
+_REFUSED = ("topic.filter.class", "config.property.filter.class")
+#: A batch goes through the driver, so it is not larger than this.
+_BATCH_BYTES_MAX = 16 * 1024 * 1024
+_BATCH_RECORDS_MAX = 200_000
+_AT_ONCE = 5_000
+_POLL_S, _BATCH_S = 0.2, 1.0
+_RECORD_BYTES = 64
+_TOLD_MAX = 10
+
+Place = tuple[str, int]
+_log = logging.getLogger(__name__)
+
+
+class KafkaSourceTask(SourceTask):
+    """Reads its share of the partitions with one consumer, which joins no group."""
+
+    def start(self, context: SourceTaskContext) -> None:
+        """Go on behind the last record of each partition that was committed."""
+        config = context.config
+        self._context = context
+        self._alias = config[ALIAS]
+        index, count = (int(part) for part in config[TASK_SHARE].split("/"))
+        told: list[KafkaError] = []
+        consumer = consumer_of(config, told)
+        self._consumer: Consumer | None = consumer
+        with telling(f"cluster {self._alias}", told):
+            found = partitions_of(consumer, config)
+        own = [
+            (topic, partition)
+            for topic, number in sorted(found.items())
+            for partition in range(number)
+            if share_of(topic, partition, count) == index
+        ]
+        committed = {
+            (each["topic"], each["partition"]): int(offset["offset"]) + 1
+            for each, offset in context.offsets()
+            if each.get("cluster") == self._alias
+        }
+        self._next = {place: self._first(consumer, place, committed.get(place)) for place in own}
+        self._assign(consumer)
+
+    def poll(self) -> SourceBatch | None:
+        """The records that are there, up to the limits of a batch."""
+        consumer = self._consumer
+        assert consumer is not None
+        try:
+            messages = self._taken(consumer)
+        except Exception:
+            self._assign(consumer)  # what was taken comes again
+            raise
+        if not messages:
+            return None
+        moved = {_place(each): int(each.offset() or 0) for each in messages}
+        self._next |= {place: offset + 1 for place, offset in moved.items()}
+        offsets = [
+            (
+                {"cluster": self._alias, "partition": partition, "topic": topic},
+                {"offset": offset},
+            )
+            for (topic, partition), offset in sorted(moved.items())
+        ]
+        return SourceBatch(self._table(messages), offsets)
+
+    def _taken(self, consumer: "Consumer") -> "list[Message]":
+        config = self._context.config
+        records_max = min(config["batch.max.records"], _BATCH_RECORDS_MAX)
+        bytes_max = min(config["batch.max.bytes"], _BATCH_BYTES_MAX)
+        messages: list[Message] = []
+        size = 0
+        until_s = time.monotonic() + _BATCH_S
+        while len(messages) < records_max and size < bytes_max and time.monotonic() < until_s:
+            count = min(_AT_ONCE, records_max - len(messages))
+            with telling(f"cluster {self._alias}"):
+                taken = consumer.consume(count, _POLL_S if not messages else 0.0)
+            if not taken:
+                break
+            for each in taken:
+                self._check(each)
+                messages.append(each)
+                size += len(each) + _RECORD_BYTES
+        return messages
+
+    def stop(self) -> None:
+        """Close the consumer."""
+        consumer = getattr(self, "_consumer", None)
+        if consumer is not None:
+            consumer.close()
+
+    def _table(self, messages: Sequence["Message"]) -> pa.Table:
+        config = self._context.config
+        places = [_place(each) for each in messages]
+        targets = {topic: target_of(topic, config) for topic, _ in set(places)}
+        times = [each.timestamp() for each in messages]
+        columns: dict[str, Any] = {
+            "topic": pa.array([targets[topic] for topic, _ in places]),
+            "key": pa.array([each.key() for each in messages], pa.binary()),
+            "value": pa.array([each.value() for each in messages], pa.binary()),
+            "headers": _headers(messages),
+            "timestamp": pa.array(
+                [moment if kind else None for kind, moment in times], pa.int64()
+            ).cast(pa.timestamp("ms", "UTC")),
+        }
+        if config[KEEP_PARTITIONS]:
+            columns["partition"] = pa.array([number for _, number in places], pa.int32())
+        return pa.table(columns)
+
+    def _first(self, consumer: "Consumer", place: Place, committed: int | None) -> int:
+        """Where a partition is read from."""
+        from confluent_kafka import TopicPartition
+
+        with telling(f"cluster {self._alias}, {place[0]}-{place[1]}"):
+            low, high = consumer.get_watermark_offsets(TopicPartition(*place), timeout=TIMEOUT_S)
+        if committed is None:
+            return int(low if self._context.config[RESET] == EARLIEST else high)
+        where = f"{place[0]}-{place[1]} of cluster {self._alias}"
+        if committed > high:
+            raise ClusterError(
+                f"{where} ends at offset {high}, before the offset {committed} that comes next: "
+                "the topic was deleted and made anew; reset its offset (drover connector offsets)"
+            )
+        if committed < low:
+            if self._context.config[LOST] == FAIL:
+                raise ClusterError(
+                    f"{where} begins at offset {low}: {low - committed} records were removed by "
+                    f"retention before they were read; set {LOST}={EARLIEST} to go on without them"
+                )
+            _log.warning(
+                "%s begins at offset %d: %d records were removed before they were read",
+                *(where, low, low - committed),
+            )
+            return int(low)
+        return committed
+
+    def _assign(self, consumer: "Consumer") -> None:
+        from confluent_kafka import TopicPartition
+
+        consumer.assign([TopicPartition(*place, at) for place, at in self._next.items()])
+
+    def _check(self, message: "Message") -> None:
+        error = message.error()
+        if error is None:
+            return
+        where = f"cluster {self._alias}, {message.topic()}-{message.partition()}"
+        if error.name() in ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE"):
+            raise ClusterError(f"{where}: records were removed before they were read")
+        raise fault_of(error, where)
+
+
+class KafkaSource(SourceConnector):
+    """Copies topics of another Kafka cluster as they are: keys, values, headers, timestamps, and in
+    the same partitions. The settings are those of MirrorMaker's source connector.
+
+    Each partition is a source partition ``{"cluster": alias, "partition": n, "topic": name}``. Its
+    offset is that of the last record that was copied, as MirrorMaker writes it.
+    """
+
+    version = "0.1.0"
+    aliases = ("KafkaSource", "org.apache.kafka.connect.mirror.MirrorSourceConnector")
+    guarantees = REPLAYED
+    task_class = KafkaSourceTask
+
+    def __init__(self) -> None:
+        self._config: Mapping[str, Any] = {}
+        self._found: dict[str, int] = {}
+        self._stopping = threading.Event()
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See the documentation of each key."""
+        return ConfigDef(*cluster_keys(PREFIX, "the source"), *_KEYS)
+
+    @classmethod
+    def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
+        """Whether the cluster can be reached, and has such topics."""
+        text = "is not known here: remove it"
+        faults = [Violation(name, text) for name in _REFUSED if config.get(name) is not None]
+        if faults or not all(key.name in config for key in cls.config_def()):
+            return faults
+        told: list[KafkaError] = []
+        try:
+            consumer = consumer_of(config, told)
+        except ValueError as error:
+            return [Violation(SERVERS, str(error))]
+        try:
+            with telling("cannot be used", told):
+                if not partitions_of(consumer, config):
+                    faults.append(Violation(TOPICS, "match no topic of the cluster"))
+        except (ClusterError, RetriableError) as error:
+            faults.append(Violation(SERVERS, str(error)))
+        finally:
+            consumer.close()
+        return faults
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        """Nothing is kept elsewhere."""
+        del config
+        kinds = {"cluster": str, "partition": int, "topic": str}
+        refuse_misshapen(changes, partition=kinds, counts=("offset",))
+        return True
+
+    def start(self, context: ConnectorContext, config: Mapping[str, Any]) -> None:
+        """Look for topics, and for new ones now and then."""
+        self._config = config
+        self._found = self._find()
+        threading.Thread(
+            target=self._watch, args=(context,), name="kafka-topics", daemon=True
+        ).start()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        """The partitions dealt out by name; topics that are made get enough of them."""
+        total = sum(self._found.values())
+        count = min(max_tasks, total)
+        most = max(self._found.values(), default=1)
+        own = {TOPIC_PARTITIONS: str(most)} if self._config[TOPIC_PARTITIONS] is None else {}
+        return [{TASK_SHARE: f"{index}/{count}", **own} for index in range(count)]
+
+    def stop(self) -> None:
+        """Look for no more topics."""
+        self._stopping.set()
+
+    def _find(self) -> dict[str, int]:
+        told: list[KafkaError] = []
+        consumer = consumer_of(self._config, told)
+        try:
+            with telling(f"cluster {self._config[ALIAS]}", told):
+                return partitions_of(consumer, self._config)
+        finally:
+            consumer.close()
+
+    def _watch(self, context: ConnectorContext) -> None:
+        """Ask for new tasks when topics or partitions came or went."""
+        while not self._stopping.wait(self._config[REFRESH_S]):
+            try:
+                found = self._find()
+            except (ClusterError, RetriableError) as error:
+                _log.warning("new topics cannot be looked for: %s", error)
+                continue
+            if found != self._found:
+                self._found = found
+                context.request_reconfiguration()
+
+
+def consumer_of(config: Mapping[str, Any], told: "list[KafkaError]") -> "Consumer":
+    """A consumer of the other cluster, which joins no group and commits nothing.
+
+    What brokers tell it goes into ``told``.
+
+    Raises:
+        ValueError: a setting is none of the client's.
+    """
+    from confluent_kafka import Consumer, KafkaException
+
+    def note(error: "KafkaError") -> None:
+        told.append(error)
+        del told[:-_TOLD_MAX]
+
+    try:
+        return Consumer(
+            {
+                "isolation.level": "read_committed",
+                "client.id": "drover",
+                **client_settings(config, PREFIX, CONSUMER_PREFIX),
+                "group.id": "drover-joins-no-group",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": False,
+                "log_level": 0,
+                "error_cb": note,
+            }
+        )
+    except KafkaException as error:
+        raise ValueError(error.args[0].str()) from error
+
+
+def partitions_of(consumer: "Consumer", config: Mapping[str, Any]) -> dict[str, int]:
+    """The topics that the settings name, with how many partitions they have."""
+    from confluent_kafka import KafkaException
+
+    try:
+        found = consumer.list_topics(timeout=TIMEOUT_S).topics
+    except KafkaException:
+        consumer.poll(_POLL_S)  # what brokers told comes out here alone
+        raise
+    return {
+        name: len(topic.partitions)
+        for name, topic in found.items()
+        if topic.error is None and is_wanted(name, config)
+    }
+
+
+def is_wanted(topic: str, config: Mapping[str, Any]) -> bool:
+    """Whether a topic is copied: neither an internal one nor what came from here before."""
+    if any(re.fullmatch(each, topic) for each in config[EXCLUDE] or ()):
+        return False
+    if _is_default(config) and topic.startswith(f"{config[ALIAS]}{config[SEPARATOR]}"):
+        return False  # a cycle
+    return any(re.fullmatch(each, topic) for each in config[TOPICS])
+
+
+def target_of(topic: str, config: Mapping[str, Any]) -> str:
+    """What a topic is called here."""
+    return f"{config[ALIAS]}{config[SEPARATOR]}{topic}" if _is_default(config) else topic
+
+
+def share_of(topic: str, partition: int, count: int) -> int:
+    """Which of ``count`` tasks has a partition: those of a topic are spread evenly."""
+    return (zlib.crc32(topic.encode()) + partition) % count
+
+
+def _is_default(config: Mapping[str, Any]) -> bool:
+    return bool(config[POLICY].endswith(DEFAULT_POLICY))
+
+
+def _place(message: "Message") -> Place:
+    topic, partition = message.topic(), message.partition()
+    assert topic is not None
+    assert partition is not None
+    return topic, partition
+
+
+def _headers(messages: Sequence["Message"]) -> pa.Array:
+    found: list[Any] = [each.headers() for each in messages]
+    if not any(found):
+        return pa.nulls(len(found), _BYTES_HEADERS)
+    return pa.array(
+        [[{"key": key, "value": value} for key, value in each] if each else None for each in found],
+        _BYTES_HEADERS,
+    )
+
+
+_BYTES_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+def _patterns_fault(patterns: Sequence[str]) -> str | None:
+    for each in patterns:
+        try:
+            re.compile(each)
+        except re.error as error:
+            return f"{each!r} is no regular expression: {error}"
+    return None
+
+
+def _policy_fault(name: str) -> str | None:
+    if name.rpartition(".")[2] in (DEFAULT_POLICY, IDENTITY_POLICY):
+        return None
+    return f"must be {DEFAULT_POLICY} or {IDENTITY_POLICY}, not {name[:80]!r}"
+
+
+def _key(
+    name: str, documentation: str, kind: ConfigType = ConfigType.STRING, **more: Any
+) -> ConfigKey:
+    return ConfigKey(
+        name,
+        kind,
+        documentation=documentation,
+        group="Topics",
+        **{"importance": Importance.MEDIUM, **more},
+    )
+
+
+_KEYS = (
+    _key(
+        ALIAS,
+        "What the cluster is called here, before the names of its topics and in offsets.",
+        default="source",
+        importance=Importance.HIGH,
+        validator=NonEmpty(),
+    ),
+    _key(
+        TOPICS,
+        "The topics to copy, as names or regular expressions.",
+        ConfigType.LIST,
+        default=[".*"],
+        importance=Importance.HIGH,
+        validator=Check(_patterns_fault),
+    ),
+    _key(
+        EXCLUDE,
+        "Topics that are not copied, as names or regular expressions.",
+        ConfigType.LIST,
+        default=_EXCLUDED,
+        validator=Check(_patterns_fault),
+    ),
+    _key(
+        POLICY,
+        "What copies are called: alias.topic (DefaultReplicationPolicy), or like the original "
+        "(IdentityReplicationPolicy).",
+        default=f"org.apache.kafka.connect.mirror.{DEFAULT_POLICY}",
+        validator=Check(_policy_fault),
+    ),
+    _key(SEPARATOR, "What is between alias and topic.", default="."),
+    _key(
+        KEEP_PARTITIONS,
+        "Whether records stay in their partitions; else their keys decide.",
+        ConfigType.BOOLEAN,
+        default=True,
+    ),
+    _key(
+        TOPIC_PARTITIONS,
+        "How many partitions a topic gets that the connector creates; by default as many as the "
+        "largest that it copies.",
+        ConfigType.INT,
+        default=None,
+        validator=InRange(1),
+    ),
+    _key(
+        REFRESH_S,
+        "How often new topics and partitions are looked for.",
+        ConfigType.INT,
+        default=600,
+        validator=InRange(1),
+    ),
+    _key(
+        RESET,
+        "Where a partition is begun: at its earliest record, or at what comes next (latest).",
+        default=EARLIEST,
+        validator=OneOf(EARLIEST, LATEST),
+    ),
+    _key(
+        LOST,
+        "When retention has removed records before they were read: fail, or go on at the earliest.",
+        default=FAIL,
+        validator=OneOf(FAIL, EARLIEST),
+    ),
+)

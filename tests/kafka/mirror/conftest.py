@@ -1,0 +1,5 @@
+"""What tests of mirrored topics need beside a broker: Spark and an embedded store."""
+
+from tests.spark.conftest import pipeline, spark
+
+__all__ = ["pipeline", "spark"]

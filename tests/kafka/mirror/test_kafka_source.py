@@ -1,0 +1,265 @@
+"""Topics of a real Kafka cluster, copied with all that their records have."""
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from drover.connector import ConnectorContext, SourceTaskContext
+from drover.connector.offsets import source_offsets
+from drover.connector.settings import parse_config, task_config
+from drover.connectors.mirror.cluster import ClusterError
+from drover.connectors.mirror.source import KafkaSource, KafkaSourceTask
+from drover.model.ids import TaskId, Term
+from tests.spark.pipeline import Pipeline
+from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.choice import Kafka
+from tests.support.kafka.clients import QUIET, create_topic
+from tests.support.kafka.fixtures import USERS
+from tests.support.waiting import wait_until
+
+Row = dict[str, Any]
+#: Not now, and not so long ago that the broker removes it.
+SOME_TIME_MS = int(time.time() * 1_000) - 3_600_000
+
+
+def raw(kafka: Kafka, topics: str, **changed: str) -> dict[str, str]:
+    return {
+        "name": "mirror",
+        "connector.class": "org.apache.kafka.connect.mirror.MirrorSourceConnector",
+        "source.cluster.bootstrap.servers": kafka.bootstrap,
+        "source.cluster.alias": "east",
+        "topics": topics,
+        **changed,
+    }
+
+
+def send(kafka: Kafka, topic: str, values: Sequence[bytes | None], **more: Any) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, **QUIET})
+    for each in values:
+        producer.produce(topic, each, **more)
+    assert producer.flush(30) == 0
+
+
+class Copy:
+    """One task over what was committed, without an engine."""
+
+    def __init__(self, config: dict[str, str]) -> None:
+        self._config = config
+        self._committed: dict[str, Any] = {}
+        self.rows: list[Row] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """As after a crash."""
+        connector = KafkaSource()
+        values = parse_config(KafkaSource, self._config).require_valid()
+        connector.start(ConnectorContext("mirror"), values)
+        (own,) = connector.task_configs(1)
+        connector.stop()
+        self.own = own
+        self.task = KafkaSourceTask()
+        self.task.start(
+            SourceTaskContext(
+                task=TaskId("mirror", 0),
+                claim=Term(1, 1),
+                config=task_config(KafkaSource, self._config, own),
+                spark=None,  # type: ignore[arg-type]
+                committed=list(self._committed.values()),
+            )
+        )
+
+    def step(self, *, commits: bool = True) -> list[Row]:
+        batch = self.task.poll()
+        if batch is None:
+            return []
+        rows: list[Row] = batch.frame.to_pylist()  # type: ignore[operator,union-attr]
+        if commits:
+            self._committed |= {each.partition_json: each for each in source_offsets(batch.offsets)}
+            self.rows += rows
+        return rows
+
+    def run_until(self, count: int) -> list[Row]:
+        def copied() -> bool:
+            self.step()
+            return len(self.rows) >= count
+
+        wait_until(copied, describe=lambda: f"{len(self.rows)} of {count}")
+        return self.rows
+
+    def close(self) -> None:
+        self.task.stop()
+
+
+def test_records_keep_all_that_they_have(
+    kafka: Kafka, topic_prefix: str, pipeline: Pipeline
+) -> None:
+    topic = f"{topic_prefix}orders"
+    create_topic(kafka.bootstrap, topic, partitions=3)
+    headers: list[tuple[str, Any]] = [("a", b"1"), ("a", b"\xff"), ("none", None)]
+    send(
+        kafka, topic, [b"one", None], key=b"k", partition=2, headers=headers, timestamp=SOME_TIME_MS
+    )
+    send(kafka, topic, [b"two"], partition=0)
+    running = pipeline.start_source(KafkaSource, raw(kafka, topic))
+    target = f"east.{topic}"
+
+    def copied() -> bool:
+        running.step()
+        return pipeline.store.end_offsets(target) == {0: 1, 1: 0, 2: 2}
+
+    running.partition_count = 3
+    wait_until(copied, describe=lambda: pipeline.store.end_offsets(target))
+    copy = Copy(raw(kafka, topic))
+    rows = sorted(copy.run_until(3), key=lambda each: (each["partition"], each["value"] or b"~"))
+    copy.close()
+    assert [(each["partition"], each["key"], each["value"]) for each in rows] == [
+        (0, None, b"two"),
+        (2, b"k", b"one"),
+        (2, b"k", None),
+    ]
+    assert [(each["key"], each["value"]) for each in rows[1]["headers"]] == headers
+    assert rows[0]["headers"] is None
+    assert rows[1]["timestamp"].timestamp() == SOME_TIME_MS / 1_000
+    assert copy.own["topic.partitions"] == "3"
+
+
+def test_a_task_goes_on_behind_what_was_committed(kafka: Kafka, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}lines"
+    create_topic(kafka.bootstrap, topic, partitions=2)
+    for partition in (0, 1):
+        values = [b"%d-%d" % (partition, n) for n in range(500)]
+        send(kafka, topic, values, partition=partition)
+    copy = Copy(raw(kafka, topic, **{"batch.max.records": "130"}))
+    for turn in range(6):
+        copy.run_until(100 * turn)
+        wait_until(lambda: copy.step(commits=False))  # read, and killed before the commit
+        copy.close()
+        copy.restart()
+    copy.run_until(1_000)
+    copy.close()
+    for partition in (0, 1):
+        own = [each["value"] for each in copy.rows if each["partition"] == partition]
+        assert own == [b"%d-%d" % (partition, n) for n in range(500)]
+
+
+def test_records_of_transactions_that_were_aborted_are_not_copied(
+    kafka: Kafka, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}paid"
+    create_topic(kafka.bootstrap, topic)
+    settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": topic, **QUIET}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    for value, good in ((b"first", True), (b"never", False), (b"last", True)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        assert producer.flush(30) == 0
+        if good:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+    copy = Copy(raw(kafka, topic))
+    assert [each["value"] for each in copy.run_until(2)] == [b"first", b"last"]
+    copy.close()
+    copy.restart()
+    send(kafka, topic, [b"more"])
+    assert copy.run_until(3)[2]["value"] == b"more"
+    copy.close()
+
+
+def test_copies_are_called_as_the_policy_says(kafka: Kafka, topic_prefix: str) -> None:
+    for name in ("a", "b", "b.internal"):
+        create_topic(kafka.bootstrap, f"{topic_prefix}{name}")
+        send(kafka, f"{topic_prefix}{name}", [b"x"])
+    create_topic(kafka.bootstrap, f"east.{topic_prefix}a")  # came from here
+    pattern = f".*{topic_prefix}.*"
+    same = {"replication.policy.class": "IdentityReplicationPolicy", "topics.exclude": ".*b"}
+    for changed, wanted in (
+        ({"replication.policy.separator": "_"}, {"east_{}a", "east_{}b", "east_{}b.internal"}),
+        ({}, {"east.{}a", "east.{}b"}),
+        (same, {"{}a", "{}b.internal"}),
+    ):
+        excluded = {"topics.exclude": ".*x"} if "replication.policy.separator" in changed else {}
+        copy = Copy(raw(kafka, pattern, **{**excluded, **changed}))
+        copy.run_until(len(wanted))
+        copy.close()
+        assert {each["topic"] for each in copy.rows} == {
+            each.format(topic_prefix) for each in wanted
+        }
+
+
+def test_records_that_retention_removed_are_told(kafka: Kafka, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}short"
+    create_topic(kafka.bootstrap, topic)
+    send(kafka, topic, [b"0", b"1", b"2", b"3"])
+    copy = Copy(raw(kafka, topic, **{"batch.max.records": "1"}))
+    copy.run_until(1)
+    copy.close()
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+    for future in admin.delete_records([TopicPartition(topic, 0, 3)]).values():
+        future.result(30)
+    with pytest.raises(ClusterError, match=r"2 records were removed .* set lost\.records=earliest"):
+        copy.restart()
+    copy._config["lost.records"] = "earliest"
+    copy.restart()
+    assert copy.run_until(2)[1]["value"] == b"3"
+    copy.close()
+
+
+def test_new_partitions_and_topics_ask_for_new_tasks(kafka: Kafka, topic_prefix: str) -> None:
+    create_topic(kafka.bootstrap, f"{topic_prefix}a")
+    config = raw(kafka, f"{topic_prefix}.*", **{"refresh.topics.interval.seconds": "1"})
+    connector = KafkaSource()
+    asked = threading.Event()
+    context = ConnectorContext("mirror", request_reconfiguration=asked.set)
+    connector.start(context, parse_config(KafkaSource, config).require_valid())
+    assert len(connector.task_configs(8)) == 1
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+    for future in admin.create_partitions([NewPartitions(f"{topic_prefix}a", 4)]).values():
+        future.result(30)
+    create_topic(kafka.bootstrap, f"{topic_prefix}b", partitions=2)
+    wait_until(lambda: len(connector.task_configs(8)) == 6)
+    assert asked.wait(30)
+    connector.stop()
+
+
+def faults(config: dict[str, str]) -> dict[str, str]:
+    return {each.field: each.description for each in parse_config(KafkaSource, config).violations}
+
+
+def test_a_config_is_tried_at_the_cluster(kafka: Kafka, topic_prefix: str) -> None:
+    create_topic(kafka.bootstrap, f"{topic_prefix}a")
+    config = raw(kafka, f"{topic_prefix}.*")
+    servers = "source.cluster.bootstrap.servers"
+    assert faults(config) == {}
+    assert "match no topic" in faults({**config, "topics": f"{topic_prefix}nothing"})["topics"]
+    assert "regular expression" in faults({**config, "topics": "("})["topics"]
+    assert "cannot be used" in faults({**config, servers: "127.0.0.1:1"})[servers]
+    told = faults({**config, "source.cluster.no.such.setting": "x"})[servers]
+    assert "no.such.setting" in told
+    java = {"source.cluster.ssl.keystore.location": "/a.jks"}
+    assert "is of Java" in faults({**config, **java})[servers]
+    policy = {"replication.policy.class": "my.Policy"}
+    assert faults({**config, **policy}).keys() == policy.keys()
+    assert faults({**config, "topic.filter.class": "my.Filter"}).keys() == {"topic.filter.class"}
+
+
+def test_a_login_as_java_has_it(mortal_broker: KafkaBroker, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}guarded"
+    create_topic(mortal_broker.bootstrap, topic)
+    own = {
+        f"source.cluster.{name}": value
+        for name, value in USERS.java_client_settings("drover").items()
+    }
+    guarded = Kafka(mortal_broker.sasl_bootstrap)
+    config = raw(guarded, topic, **own)
+    assert faults(config) == {"topics": "match no topic of the cluster"}  # it may see none
+    login = config["source.cluster.sasl.jaas.config"].replace("secret-1", "guessed")
+    told = faults({**config, "source.cluster.sasl.jaas.config": login})
+    assert "check the user, the password" in told["source.cluster.bootstrap.servers"]
+    assert "guessed" not in str(told)

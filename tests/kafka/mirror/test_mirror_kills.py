@@ -1,0 +1,124 @@
+"""A topic of another cluster is copied while workers and its broker are killed."""
+
+import asyncio
+import random
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+from confluent_kafka import Producer
+
+from drover.cli.process import descendants
+from tests.support.cluster import EmbeddedCluster, embedded_cluster
+from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.clients import QUIET, create_topic
+from tests.support.waiting import wait_until_async
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.faults("connectors"),
+    pytest.mark.timeout(1800),
+]
+
+SEED = 14
+ROUNDS = 9
+ROWS_A_ROUND = 4_000
+PARTITIONS = 3
+
+
+async def test_each_record_is_copied_once_whatever_is_killed(
+    mortal_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+) -> None:
+    rng = random.Random(SEED)
+    topic = f"{topic_prefix}rows"
+    await asyncio.to_thread(create_topic, mortal_broker.bootstrap, topic, partitions=PARTITIONS)
+    async with embedded_cluster(tmp_path) as cluster:
+        await cluster.wait_until_members()
+        await _create_connectors(cluster, mortal_broker, topic, tmp_path)
+        for turn in range(ROUNDS):
+            await asyncio.to_thread(_send, mortal_broker, topic, turn)
+            await _wait_until_copied(tmp_path, turn * ROWS_A_ROUND + rng.randrange(ROWS_A_ROUND))
+            await _kill_something(cluster, mortal_broker, rng, turn)
+        await cluster.wait_until_members()
+        await _wait_until_copied(tmp_path, ROUNDS * ROWS_A_ROUND)
+    counts = _rows(tmp_path)
+    assert sorted(counts) == list(range(ROUNDS * ROWS_A_ROUND))
+    assert set(counts.values()) == {1}
+
+
+def _send(broker: KafkaBroker, topic: str, turn: int) -> None:
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, "enable.idempotence": True, **QUIET}
+    )
+    for n in range(turn * ROWS_A_ROUND, (turn + 1) * ROWS_A_ROUND):
+        producer.produce(topic, str(n).encode(), partition=n % PARTITIONS)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+async def _create_connectors(
+    cluster: EmbeddedCluster, broker: KafkaBroker, topic: str, path: Path
+) -> None:
+    async with cluster.client() as client:
+        await client.create_connector(
+            "mirror",
+            {
+                "connector.class": "KafkaSource",
+                "tasks.max": "2",
+                "source.cluster.bootstrap.servers": broker.bootstrap,
+                "source.cluster.alias": "east",
+                "topics": topic,
+                "errors.retry.timeout": "60000",
+            },
+        )
+        await client.create_connector(
+            "files",
+            {
+                "connector.class": "FilesSink",
+                "topics": f"east.{topic}",
+                "value.converter": "StringConverter",
+                "path": str(path / "files"),
+            },
+        )
+
+
+async def _kill_something(
+    cluster: EmbeddedCluster, broker: KafkaBroker, rng: random.Random, turn: int
+) -> None:
+    """A worker, a process below one (guard, engine, JVM, Python), or the broker, with -9."""
+    cluster.note_processes()
+    if turn % 4 == 3:
+        await asyncio.to_thread(broker.kill)
+        await asyncio.to_thread(broker.revive)
+        return
+    process = cluster.process(rng.choice(["worker-1", "worker-2"]))
+    if process.pid is None:
+        return
+    below = descendants(process.pid)
+    if turn % 4 == 0 or not below:
+        process.kill()
+        return
+    victim = rng.choice(below)
+    if victim.is_running():
+        victim.kill()
+
+
+async def _wait_until_copied(path: Path, count: int) -> None:
+    await wait_until_async(
+        partial(asyncio.to_thread, lambda: _rows(path).total() >= count),
+        timeout_s=300,
+        describe=lambda: f"{_rows(path).total()} of {count} rows",
+    )
+
+
+def _rows(path: Path) -> Counter[int]:
+    """How often each row is in the files."""
+    try:
+        found = ds.dataset(path / "files", format="parquet").to_table()
+    except (FileNotFoundError, OSError):
+        return Counter()  # none yet, or one was taken back
+    if not found.num_rows:
+        return Counter()
+    return Counter(int(each) for each in found.column("value").to_pylist())
