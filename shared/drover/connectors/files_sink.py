@@ -130,6 +130,18 @@ class FilesSinkTask(SinkTask):
                 )
             else:
                 directory.check_owner(each.topic, each.partition)
+        try:
+            self._write(batch, directory)
+        except Exception:
+            for each in batch.ranges:
+                # some may be in place already: the next attempt finds out
+                self._next.pop(TopicPartition(each.topic, each.partition), None)
+            raise
+        for each in batch.ranges:
+            self._next[TopicPartition(each.topic, each.partition)] = each.end_offset
+        return ""
+
+    def _write(self, batch: SinkBatch, directory: Directory) -> None:
         writer = RowFileWriter(directory.staged(), self._layout, self._written_of(batch))
         try:
             rows = batch.run_in_arrow(writer)
@@ -148,9 +160,6 @@ class FilesSinkTask(SinkTask):
             )
             for row in rows
         )
-        for each in batch.ranges:
-            self._next[TopicPartition(each.topic, each.partition)] = each.end_offset
-        return ""
 
     def _written_of(self, batch: SinkBatch) -> tuple[tuple[str, int, int], ...]:
         """What is in files already, of the topic partitions whose records come again."""

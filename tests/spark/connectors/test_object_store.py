@@ -3,15 +3,19 @@
 import gzip
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from drover.connector import RetriableError
 from drover.connectors.datagen_source import DatagenSource
 from drover.connectors.files_sink import FilesSink
+from drover.connectors.objects.directory import ObjectDirectory
 from drover.connectors.objects.s3_sink import S3Sink
+from drover.connectors.output_directory import StagedFile
 from tests.spark.pipeline import Pipeline
 from tests.support.s3 import S3
 
@@ -101,3 +105,34 @@ def test_directories_are_of_a_time_in_a_zone(pipeline: Pipeline, s3: S3, tmp_pat
     found = s3.download(tmp_path / "found")
     assert pq.ParquetFile(found / names[0]).metadata.row_group(0).column(0).compression == "SNAPPY"
     assert ids(ds.dataset(found)) == list(range(2_000))
+
+
+def test_what_is_in_place_when_a_write_fails_is_not_written_again(
+    pipeline: Pipeline, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = {"name": "source", "quickstart": "orders", "max.records": "1000", "key": "order_id"}
+    running = pipeline.start_source(DatagenSource, {**source, "batch.size": "500"})
+    running.partition_count = 2
+    running.step()
+    raw = {"name": "sink", "topics": "orders", "path": f"s3://{s3.bucket}/o", **s3.settings}
+    sink = pipeline.start_sink(FilesSink, raw)
+    sink.run_until_idle()
+    running.step()
+    publish, published = ObjectDirectory.publish, list[list[int]]()
+
+    def fails_once(directory: ObjectDirectory, files: Iterable[StagedFile]) -> None:
+        """The first partition's files are in place, and then the store is away."""
+        found = sorted(files, key=lambda each: each.partition)
+        published.append([each.partition for each in found])
+        if len(published) == 1:
+            publish(directory, found[:1])
+            raise RetriableError("the store is away")
+        publish(directory, found)
+
+    monkeypatch.setattr(ObjectDirectory, "publish", fails_once)
+    plan = sink.plan()
+    with pytest.raises(RetriableError):
+        sink.write(plan)
+    sink.write(plan)
+    assert published == [[0, 1], [1]]
+    assert ids(ds.dataset(s3.download(tmp_path / "found", "o"))) == list(range(1_000))
