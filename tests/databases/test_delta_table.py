@@ -88,6 +88,23 @@ def test_of_two_writers_of_the_same_records_one_writes_them(tmp_path: Path) -> N
     assert ids(tmp_path) == list(range(9))
 
 
+def test_a_table_that_another_creates_meanwhile(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    opened, calls = delta_table.opened, []
+
+    def late(*args: Any) -> Any:
+        """Once this writer has created the table, another writes the same records to it."""
+        calls.append(args)
+        if len(calls) == 2:
+            with patch.object(delta_table, "opened", opened):
+                write(own, orders(0, 2))
+        return opened(*args)
+
+    with patch.object(delta_table, "opened", late):
+        assert write(own, orders(0, 3)) == 1
+    assert ids(tmp_path) == [0, 1, 2]
+
+
 def test_rows_replace_those_of_their_key_and_are_deleted(tmp_path: Path) -> None:
     own = settings(tmp_path, rows=UPSERT)
     first = records(

@@ -128,9 +128,26 @@ def test_of_two_writers_of_the_same_records_one_writes_them(
 
     with patch.object(iceberg_table, "opened", late):
         assert write(own, made(1, 8)) == 3
-    assert len(calls) == 2
+    assert len(calls) >= 2
     assert ids(own) == list(range(9))
     assert "commit.retry.num-retries" not in table(own).properties
+
+
+def test_a_table_that_several_create_has_the_offsets_of_all(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    look, calls = iceberg_table.opened, []
+
+    def late(*args: Any) -> Any:
+        """Once this writer has created the table, another writes to it before it is looked at."""
+        calls.append(args)
+        if len(calls) == 2:
+            with patch.object(iceberg_table, "opened", look):
+                write(own, orders(0, 4, partition=1))
+        return look(*args)
+
+    with patch.object(iceberg_table, "opened", late):
+        assert write(own, orders(0, 3)) == 3
+    assert written_offsets(table(own), "sink", "orders") == {0: 3, 1: 4}
 
 
 def test_rows_replace_those_of_their_key_and_are_deleted(tmp_path: Path) -> None:

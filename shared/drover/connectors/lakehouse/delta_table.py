@@ -85,7 +85,8 @@ class DeltaWriter:
             if changes is None or not (changes.rows.num_rows or changes.deleted.num_rows):
                 return 0
             if table is None:
-                table = self._created(topic, changes)
+                self._create(topic, changes)
+                continue  # others may have written to it by now
             try:
                 self._commit(table, topic, changes)
             except CommitFailedError as error:
@@ -106,7 +107,7 @@ class DeltaWriter:
         }
         return {partition: offset for partition, offset in found.items() if offset is not None}
 
-    def _created(self, topic: str, changes: Changes) -> "DeltaTable":
+    def _create(self, topic: str, changes: Changes) -> None:
         from deltalake import DeltaTable
 
         settings = self.settings
@@ -123,9 +124,6 @@ class DeltaWriter:
             partition_by=list(settings.partition_by),
             storage_options=dict(settings.storage_options),
         )
-        table = opened(settings, topic)
-        assert table is not None
-        return table
 
     def _commit(self, table: "DeltaTable", topic: str, changes: Changes) -> None:
         from deltalake import write_deltalake
@@ -180,10 +178,8 @@ class DeltaWriter:
         from deltalake.exceptions import DeltaError
 
         settings = self.settings
-        table = opened(settings, topic)
-        if not settings.compact_every or table is None:
-            return
-        if table.version() % settings.compact_every:
+        table = opened(settings, topic) if settings.compact_every else None
+        if table is None or table.version() % settings.compact_every:
             return
         try:
             joined = table.optimize.compact()

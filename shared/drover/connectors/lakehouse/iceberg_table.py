@@ -163,7 +163,8 @@ class IcebergWriter:
                 return 0
             try:
                 if table is None:
-                    table = self._created(catalog, wanted, identifier, changes)
+                    self._create(catalog, wanted, identifier, changes)
+                    continue  # others may have written to it by now
                 count = self._commit(table, topic, found, changes)
             except (CommitFailedException, TableAlreadyExistsError) as error:
                 _log.info("table %s: another writer was first: %s", identifier, error)
@@ -172,9 +173,9 @@ class IcebergWriter:
             return count
         raise RetriableError(f"table {identifier}: other writers were first {_ATTEMPTS} times")
 
-    def _created(
+    def _create(
         self, catalog: "Catalog", wanted: IcebergTable, identifier: str, changes: Changes
-    ) -> "Table":
+    ) -> None:
         from pyiceberg.transforms import parse_transform
 
         if not self.settings.creates:
@@ -194,9 +195,6 @@ class IcebergWriter:
             for each in wanted.partition_by:
                 spec.add_field(each.column, parse_transform(each.transform), each.name)
         creation.commit_transaction()
-        table = opened(catalog, identifier)
-        assert table is not None
-        return table
 
     def _commit(
         self, table: "Table", topic: str, found: Mapping[int, int], changes: Changes
