@@ -12,7 +12,12 @@ import pytest
 from drover.connector import RetriableError
 from drover.connector.settings import parse_config
 from drover.connectors.files_sink import FilesSink
-from drover.connectors.objects.directory import ObjectDirectory
+from drover.connectors.objects.directory import (
+    CONFLUENT_NAMES,
+    OWN_NAMES,
+    FileNaming,
+    ObjectDirectory,
+)
 from drover.connectors.objects.store import ObjectPlace, ObjectStoreError, place_of
 from drover.connectors.output_directory import StagedFile
 from drover.errors import FailedPreconditionError
@@ -148,6 +153,19 @@ def test_offsets_that_are_set_back_are_written_again(s3: S3) -> None:
     assert second.partitions() == [("orders", 0)]
     with pytest.raises(FailedPreconditionError):
         first.publish([staged(first, "late", 30, 40)])
+
+
+@pytest.mark.parametrize("naming", [OWN_NAMES, CONFLUENT_NAMES], ids=["own", "confluent"])
+@pytest.mark.parametrize("extension", ["json", "json.gz", "lz4.parquet"])
+def test_a_files_name_says_what_it_has(naming: FileNaming, extension: str) -> None:
+    file = StagedFile("x", "", "a-1+b.c", 12, 345, 678)
+    name = naming.name(file, "0123abcd", extension)
+    assert naming.start_of(name, "a-1+b.c", 12, "0123abcd") == 345
+    assert naming.start_of(name, "a-1+b.c", 2, "0123abcd") is None
+    assert naming.start_of(name, "b.c", 12, "0123abcd") is None
+    assert naming.start_of(f"x{name}", "a-1+b.c", 12, "0123abcd") is None
+    if naming is OWN_NAMES:
+        assert naming.start_of(name, "a-1+b.c", 12, "ffffffff") is None
 
 
 def test_nothing_is_left_of_a_probe(s3: S3) -> None:

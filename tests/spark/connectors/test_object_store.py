@@ -100,7 +100,7 @@ def test_directories_are_of_a_time_in_a_zone(pipeline: Pipeline, s3: S3, tmp_pat
     }
     pipeline.start_sink(S3Sink, raw).run_until_idle()
     names = s3.names()
-    assert names[0] == "topics/orders/year=2024/day=01/at=0100/orders+0+0000000000.parquet"
+    assert names[0] == "topics/orders/year=2024/day=01/at=0100/orders+0+0000000000.snappy.parquet"
     assert names[1].startswith("topics/orders/year=2024/day=01/at=0130/orders+0+")
     found = s3.download(tmp_path / "found")
     assert pq.ParquetFile(found / names[0]).metadata.row_group(0).column(0).compression == "SNAPPY"

@@ -71,13 +71,13 @@ class FileNaming:
 OWN_NAMES = FileNaming(
     "{topic}-{partition}-{start:020d}-{end:020d}-{tag}.{extension}",
     re.compile(
-        r"(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}-(?P<tag>\w{8})\.[a-z.]+"
+        r"(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-\d{20}-(?P<tag>\w{8})\.[a-z0-9.]+"
     ),
 )
 #: As Confluent's connectors call them.
 CONFLUENT_NAMES = FileNaming(
     "{topic}+{partition}+{start:010d}.{extension}",
-    re.compile(r"(?P<topic>.+)\+(?P<partition>\d+)\+(?P<start>\d{10,})\.[a-z.]+"),
+    re.compile(r"(?P<topic>.+)\+(?P<partition>\d+)\+(?P<start>\d{10,})\.[a-z0-9.]+"),
 )
 
 

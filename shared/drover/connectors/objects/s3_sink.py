@@ -61,7 +61,14 @@ _PARTITIONERS = "io.confluent.connect.storage.partitioner."
 _DAILY = "'year'=YYYY/'month'=MM/'day'=dd"
 _HOURLY = f"{_DAILY}/'hour'=HH"
 _RECORD, _FIELD, _WALLCLOCK = "Record", "RecordField", "Wallclock"
-_GZIP_EXTENSION = "json.gz"
+#: Before the end of a file's name, as Confluent's sink has it there.
+_EXTENSIONS = {
+    "gzip": "gz.",
+    "snappy": "snappy.",
+    "lz4": "lz4.",
+    "zstd": "zstd.",
+    "brotli": "br.",
+}
 #: How long a file waits for flush.size records when no interval is set.
 _WAIT_MS = 60_000
 #: Settings of Confluent's that would change the data and are not here, and what goes without them.
@@ -154,14 +161,19 @@ def _url(config: Mapping[str, Any]) -> str:
 
 
 def _directory(config: Mapping[str, Any], connector: str, claim: Term) -> ObjectDirectory:
-    kind = _kind(config)
     return ObjectDirectory(
         place_of(_url(config), config),
         connector=connector,
         claim=claim,
-        extension=_GZIP_EXTENSION if kind == JSON and config[COMPRESSION] == GZIP else kind,
+        extension=_extension(config),
         naming=CONFLUENT_NAMES,
     )
+
+
+def _extension(config: Mapping[str, Any]) -> str:
+    if _kind(config) == JSON:
+        return "json.gz" if config[COMPRESSION] == GZIP else JSON
+    return f"{_EXTENSIONS.get(config[PARQUET_CODEC], '')}{PARQUET}"
 
 
 def _kind(config: Mapping[str, Any]) -> str:
