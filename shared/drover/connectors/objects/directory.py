@@ -254,10 +254,10 @@ class ObjectDirectory:
             ObjectStoreError: something is refused, or the store does not hold on to the rule that
                 an object may be created only once.
         """
+        store, path = self._place.store(), f"{self._own}/probe-{uuid.uuid4().hex}"
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        store, path = self._place.store(), f"{self._own}/probe-{uuid.uuid4().hex}"
         with telling(self._place, "trying whether files can be written"):
             obstore.put(store, path, b"", mode="create")
             try:
