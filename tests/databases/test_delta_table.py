@@ -18,7 +18,7 @@ from drover.connectors.lakehouse import delta_table
 from drover.connectors.lakehouse.delta_sink import DeltaSink
 from drover.connectors.lakehouse.delta_table import DeltaSettings, DeltaWriter
 from drover.connectors.lakehouse.rows import RECORD_KEY, RowSettings, TableError
-from tests.support.lake_records import orders, records
+from tests.support.lake_records import KEYS, orders, records
 from tests.support.s3 import S3
 
 UPSERT = RowSettings(keyed=True, key_source=RECORD_KEY, key_fields=("id",), deletes=True)
@@ -145,6 +145,32 @@ def test_columns_are_added_where_that_is_set(tmp_path: Path) -> None:
         {"id": 0, "city": "city 0", "new": None, "newer": None},
         {"id": 1, "city": None, "new": None, "newer": "y"},
     ]
+
+
+def test_fields_of_structs_are_added_where_that_is_set(tmp_path: Path) -> None:
+    own = settings(tmp_path)
+    write(own, records([{"id": 1, "at": {"x": 1}}]))
+    more = records([{"id": 2, "at": {"x": 2, "y": "b"}}], first=1)
+    with pytest.raises(TableError, match=r"has no column 'at\.y'"):
+        write(own, more)
+    write(replace(own, evolves=True), more)
+    keyed = replace(own, evolves=True, rows=UPSERT)
+    newer = {"id": 1, "at": {"z": 5, "x": 3}}
+    write(keyed, records([newer], first=2, keys=[{"id": 1}]))
+    found = DeltaTable(f"{tmp_path}/orders").to_pyarrow_table().sort_by("id").to_pylist()
+    assert found == [
+        {"id": 1, "at": {"x": 3, "y": None, "z": 5}},
+        {"id": 2, "at": {"x": 2, "y": "b", "z": None}},
+    ]
+
+
+@KEYS
+def test_keys_may_be_of_many_types(tmp_path: Path, one: Any, other: Any) -> None:
+    own = settings(tmp_path, rows=UPSERT)
+    keys = [{"id": one}, {"id": other}]
+    write(own, records([{"x": 1}, {"x": 2}], keys=keys))
+    write(own, records([{"x": 3}, None], first=2, keys=keys))
+    assert [each["x"] for each in rows(tmp_path)] == [3]
 
 
 def test_another_type_is_told(tmp_path: Path) -> None:

@@ -1,11 +1,30 @@
 """Records for writers of tables, as a sink gets them."""
 
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from drover.record.batch import make_batch
+
+#: Two keys of each type.
+KEYS = pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a'b", 'a"b'),
+        (b"\x00", b"\xff"),
+        (True, False),
+        (1.5, -0.5),
+        (Decimal("1.50"), Decimal("2.50")),
+        (date(2026, 1, 2), date(2026, 1, 3)),
+        (datetime(2026, 1, 2, 3, 4, 5, 6), datetime(2026, 1, 2, 3, 4, 5, 7)),
+        (datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC)),
+    ],
+    ids=["text", "bytes", "bool", "float", "decimal", "date", "timestamp", "timestamptz"],
+)
 
 
 def records(

@@ -205,7 +205,7 @@ class IcebergWriter:
         schema = table.schema().as_arrow()
         rows = aligned(changes.rows, schema, evolves=evolves, evolve_setting=EVOLVE_SETTING)
         transaction = _exact(table).transaction()
-        if evolves and len(rows.schema) > len(schema):
+        if evolves and not rows.schema.equals(schema):
             with transaction.update_schema() as update:
                 update.union_by_name(rows.schema)
         told = {"drover.connector": self.connector, "drover.topic": topic}

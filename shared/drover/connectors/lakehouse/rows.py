@@ -112,28 +112,32 @@ def changes_of(
 def aligned(rows: pa.Table, schema: pa.Schema, *, evolves: bool, evolve_setting: str) -> pa.Table:
     """Rows with the columns of a table, in its types; new columns behind them where it ``evolves``.
 
+    A value that the table's type would change is refused, but for the rounding of floating point.
+
     Raises:
-        TableError: the table lacks a column and does not evolve, or has another type for it.
+        TableError: the table lacks a column or a field of one and does not evolve, or has a type
+            that does not hold a value.
     """
-    columns = []
-    for field in schema:
-        if field.name in rows.column_names:
-            columns.append(_cast(rows.column(field.name), field))
+    columns, fields = [], []
+    for each in schema:
+        if each.name not in rows.column_names:
+            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, each.type)]))
+            fields.append(each)
         else:
-            columns.append(pa.chunked_array([pa.nulls(rows.num_rows, field.type)]))
-        if not field.nullable and columns[-1].null_count:
+            column = rows.column(each.name)
+            field = each.with_type(_evolved(each.type, column.type)) if evolves else each
+            columns.append(_cast(column, field, evolve_setting))
+            fields.append(field)
+        if not each.nullable and columns[-1].null_count:
             raise TableError(
-                f"column {field.name!r} of the table must not be null, and a record has no value "
+                f"column {each.name!r} of the table must not be null, and a record has no value "
                 "for it: leave such records out with Filter, or change the table"
             )
     more = [name for name in without_unknown(rows).column_names if name not in schema.names]
     if more and not evolves:
-        raise TableError(
-            f"the table has no column {more[0]!r}: add it, set {evolve_setting}, or drop the field "
-            "with ReplaceField"
-        )
+        raise TableError(_lacking(more[0], evolve_setting))
     columns += [rows.column(name) for name in more]
-    fields = [*schema, *(pa.field(name, rows.column(name).type) for name in more)]
+    fields += [pa.field(name, rows.column(name).type) for name in more]
     return pa.table(columns, schema=pa.schema(fields))
 
 
@@ -186,17 +190,90 @@ def without_unknown(rows: pa.Table) -> pa.Table:
     return rows.select(known)
 
 
-def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray, field: pa.Field, evolve_setting: str) -> pa.ChunkedArray:
     if column.type == field.type:
         return column
+    lacking = _first_lacking(field.name, column.type, field.type)
+    if lacking:
+        raise TableError(_lacking(lacking, evolve_setting))
+    why = "it would change values"
     try:
-        return column.cast(field.type)
+        found = column.cast(field.type)
+        if _same_values(column.combine_chunks(), found.combine_chunks()):
+            return found
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise TableError(
-            f"column {field.name!r} of the table is {field.type}, and the records have "
-            f"{column.type} that does not fit ({str(error)[:200]}): convert it with Cast, or "
-            "change the table"
-        ) from error
+        why = str(error)[:200]
+    raise TableError(
+        f"column {field.name!r} of the table is {field.type}, and the records have "
+        f"{column.type} that does not fit ({why}): convert it with Cast, or change the table"
+    )
+
+
+def _lacking(name: str, evolve_setting: str) -> str:
+    return (
+        f"the table has no column {name!r}: add it, set {evolve_setting}, or drop the field with "
+        "ReplaceField"
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _evolved(kind: pa.DataType, new: pa.DataType) -> pa.DataType:
+    """A table's type with the fields of structs that ``new`` has besides."""
+    if pa.types.is_struct(kind) and pa.types.is_struct(new):
+        known = {each.name: each for each in kind}
+        added = [each for each in new if each.name not in known]
+        both = {each.name: each.type for each in new if each.name in known}
+        kept = [
+            each.with_type(_evolved(each.type, both.get(each.name, each.type)))
+            for each in known.values()
+        ]
+        return pa.struct([*kept, *(each for each in added if not pa.types.is_null(each.type))])
+    if _is_list(kind) and _is_list(new):
+        item = kind.value_field
+        return pa.list_(item.with_type(_evolved(item.type, new.value_type)))
+    if pa.types.is_map(kind) and pa.types.is_map(new):
+        item = kind.item_field
+        return pa.map_(kind.key_field, item.with_type(_evolved(item.type, new.item_type)))
+    return kind
+
+
+def _first_lacking(name: str, kind: pa.DataType, table: pa.DataType) -> str | None:
+    """The field of ``kind`` that a table's type has not: a cast would drop it without a word."""
+    inner: list[tuple[str, pa.DataType, pa.DataType]] = []
+    if pa.types.is_struct(kind) and pa.types.is_struct(table):
+        known = {each.name: each.type for each in table}
+        for each in kind:
+            if each.name in known:
+                inner.append((f"{name}.{each.name}", each.type, known[each.name]))
+            elif not pa.types.is_null(each.type):
+                return f"{name}.{each.name}"
+    elif _is_list(kind) and _is_list(table):
+        inner.append((f"{name}.element", kind.value_type, table.value_type))
+    elif pa.types.is_map(kind) and pa.types.is_map(table):
+        inner.append((f"{name}.value", kind.item_type, table.item_type))
+    return next((found for each in inner if (found := _first_lacking(*each))), None)
+
+
+def _same_values(before: pa.Array, after: pa.Array) -> bool:
+    """Whether a cast has changed no value, but for the rounding of floating point."""
+    if before.type == after.type or pa.types.is_floating(after.type):
+        return True
+    if pa.types.is_struct(before.type):
+        return all(
+            _same_values(before.field(each.name), after.field(each.name))
+            for each in before.type
+            if after.type.get_field_index(each.name) >= 0
+        )
+    if _is_list(before.type):
+        return _same_values(before.flatten(), after.flatten())
+    if pa.types.is_map(before.type):
+        return _same_values(before.keys, after.keys) and _same_values(before.items, after.items)
+    if pa.types.is_string(after.type) or pa.types.is_null(before.type):
+        return True
+    return bool(after.cast(before.type).equals(before))
 
 
 def _new(batch: pa.RecordBatch, written: Mapping[int, int]) -> pa.RecordBatch:
@@ -231,7 +308,7 @@ def _parsed(batch: pa.RecordBatch) -> pa.Table:
             raise TableError(f"{_place(batch, index)} is no JSON object: its table needs columns")
     try:
         return pa.Table.from_pylist(rows, schema=_names_of(rows))
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
         raise TableError(
             f"records from {_place(batch, 0)} on have values of different types in one field "
             f"({str(error)[:200]}): use a converter with schemas"
@@ -288,7 +365,14 @@ def _key_columns(
 
 def _joined(tables: list[pa.Table], topic: str) -> pa.Table:
     try:
-        return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+        joined = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+        for name in joined.column_names:
+            own = {each.schema.field(name).type for each in tables if name in each.column_names}
+            if pa.types.is_floating(joined.schema.field(name).type) and any(
+                pa.types.is_decimal(kind) for kind in own
+            ):
+                raise pa.ArrowTypeError(f"{name!r} is a decimal here, and floating point there")
+        return joined
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise TableError(
             f"topic {topic}: records have schemas that do not fit together ({str(error)[:200]}): "

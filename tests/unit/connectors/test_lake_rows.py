@@ -1,0 +1,90 @@
+"""Rows take the types of a table, and no value is changed by that."""
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from drover.connectors.lakehouse.rows import RowSettings, TableError, aligned, changes_of
+from tests.support.lake_records import records
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+POINT = pa.struct([("x", pa.int64())])
+
+
+def aligned_values(values: pa.Array, kind: pa.DataType, *, evolves: bool = False) -> list[Any]:
+    found = aligned(
+        pa.table({"c": values}), pa.schema([("c", kind)]), evolves=evolves, evolve_setting="evolve"
+    )
+    return list(found.column("c").to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "stored"),
+    [
+        ("17", pa.int64(), 17),
+        (17, pa.string(), "17"),
+        (17, pa.float64(), 17.0),
+        (1.1, pa.float32(), pytest.approx(1.1)),
+        (1.5, pa.decimal128(10, 2), Decimal("1.50")),
+        (1, pa.bool_(), True),
+        (NOON.replace(hour=0), pa.date32(), date(2026, 1, 2)),
+        ({"x": 1.0}, POINT, {"x": 1}),
+        ([1], pa.list_(pa.string()), ["1"]),
+        ([{"x": 1}], pa.list_(pa.struct([("x", pa.int32()), ("y", pa.int32())])), None),
+    ],
+)
+def test_values_that_fit_are_cast(value: Any, kind: pa.DataType, stored: Any) -> None:
+    expected = [{"x": 1, "y": None}] if stored is None else stored
+    assert aligned_values(pa.array([value, None]), kind) == [expected, None]
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        ("017", pa.int64()),
+        (2**53 + 1, pa.float64()),
+        (1.5, pa.int64()),
+        (1.239, pa.decimal128(10, 2)),
+        (5, pa.bool_()),
+        (NOON, pa.date32()),
+        ({"x": 1.5}, POINT),
+        ({"x": "01"}, POINT),
+        (["01"], pa.list_(pa.int64())),
+        ([("a", "01")], pa.map_(pa.string(), pa.int64())),
+    ],
+)
+def test_a_value_that_a_type_would_change_is_refused(value: Any, kind: pa.DataType) -> None:
+    of_map = pa.map_(pa.string(), pa.string()) if pa.types.is_map(kind) else None
+    with pytest.raises(TableError, match="column 'c' of the table is"):
+        aligned_values(pa.array([None, value], of_map), kind)
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "named"),
+    [
+        ({"x": 1, "y": 2}, POINT, "c.y"),
+        ([{"x": 1, "y": 2}], pa.list_(POINT), "c.element.y"),
+        ({"p": {"x": 1, "y": 2}}, pa.struct([("p", POINT)]), "c.p.y"),
+    ],
+)
+def test_a_field_that_a_struct_lacks_is_not_dropped(
+    value: Any, kind: pa.DataType, named: str
+) -> None:
+    with pytest.raises(TableError, match=f"has no column '{named}': add it, set evolve"):
+        aligned_values(pa.array([value]), kind)
+    assert aligned_values(pa.array([value]), kind, evolves=True) == [value]
+
+
+def test_a_field_of_a_struct_that_is_always_null_is_left_out() -> None:
+    value = {"x": 1, "y": None}
+    assert aligned_values(pa.array([value]), POINT) == [{"x": 1}]
+    assert aligned_values(pa.array([value]), POINT, evolves=True) == [{"x": 1}]
+
+
+def test_decimals_do_not_become_floating_point() -> None:
+    exact, rounded = records([{"n": Decimal("0.1")}]), records([{"n": 0.1}], first=1)
+    with pytest.raises(TableError, match=r"topic orders: .*'n' is a decimal here"):
+        changes_of([exact, rounded], {}, RowSettings(), lambda column: column)
