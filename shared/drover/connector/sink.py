@@ -85,6 +85,9 @@ class SinkBatch:
         """The records as a frame with the columns topic, partition, offset, key, value, headers and
         timestamp, in the order of topic, partition and offset (Spark partition, then row).
 
+        With transforms, which may rename topics, there is a column original_topic as well: the one
+        that the record is from, whose partition and offset it has (KIP-793).
+
         Keys and values are bytes; in a structured sink they are what the converters make of them,
         and finding their columns runs the batch once.
 

@@ -36,5 +36,21 @@ def refuse_misshapen(
         raise ValueError("; ".join(faults))
 
 
+def refuse_renamed(config: Mapping[str, Any], tables: Iterable[str]) -> None:
+    """Refuse to look for what was written of a topic in tables named by what transforms call it.
+
+    Raises:
+        ValueError: a transform renames topics, and a table's name has ``${topic}``.
+    """
+    types = (config.get(f"transforms.{each}.type") for each in config.get("transforms") or ())
+    routers = [str(each) for each in types if str(each).endswith(("Router", "Router'>"))]
+    if routers and any("${topic}" in each for each in tables):
+        raise ValueError(
+            f"the transform {routers[0]} renames topics, so nobody knows which tables have these "
+            "offsets: name each table instead of ${topic}, or give the connector another name, "
+            "under which it writes all records again"
+        )
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0

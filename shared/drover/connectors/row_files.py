@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from drover.connector import current_spark_partition
 from drover.connectors.json_lines import base64_texts, iso_texts, json_texts, object_texts
-from drover.record.batch import OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE
+from drover.record.batch import OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE, original_topics
 from drover.record.schema import is_schemaless
 
 PARQUET, JSON, CSV = "parquet", "json", "csv"
@@ -174,7 +174,8 @@ class RowFileWriter:
     def _new(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for topic, partition, offset in self.written:
             own = pc.and_(
-                pc.equal(batch.column(TOPIC), topic), pc.equal(batch.column(PARTITION), partition)
+                pc.equal(original_topics(batch), topic),
+                pc.equal(batch.column(PARTITION), partition),
             )
             old = pc.and_(own, pc.less(batch.column(OFFSET), offset))
             batch = batch.filter(pc.invert(old))
@@ -193,9 +194,8 @@ class _Files:
         present = pc.is_valid(batch.column(VALUE))
         if self._writer.layout.null_fails and not pc.all(present).as_py():
             row = present.index(False).as_py()
-            topic, partition, offset = (
-                batch.column(each)[row] for each in (TOPIC, PARTITION, OFFSET)
-            )
+            places = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
+            topic, partition, offset = (each[row] for each in places)
             raise ValueError(
                 f"record {topic}-{partition}@{offset} has no value: to leave such records out, set "
                 "behavior.on.null.values=ignore"
@@ -278,7 +278,7 @@ class _Files:
 
 def _runs(batch: pa.RecordBatch, directories: Any) -> Iterator[tuple[int, int, Any, str, str, int]]:
     """The records of each topic partition and directory: a slice, or the numbers of the rows."""
-    topics, partitions = batch.column(TOPIC), batch.column(PARTITION)
+    topics, partitions = original_topics(batch), batch.column(PARTITION)
     keys = pc.binary_join_element_wise(topics, partitions.cast(pa.string()), "/")
     if directories is not None:
         keys = pc.binary_join_element_wise(keys, directories, "/")

@@ -15,6 +15,7 @@ from drover.record.batch import (
     OFFSET,
     ORIGIN,
     ORIGIN_COLUMN,
+    ORIGINAL_TOPIC,
     PARTITION,
     RAW,
     RAW_COLUMN,
@@ -115,6 +116,13 @@ def topic_records(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
         value=(batch.schema.field(VALUE), batch.column(VALUE)),
         headers=with_header_types(batch.column(HEADERS)),
     )
+
+
+def renamable_records(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    """``topic_records`` for transforms that may rename topics: which one they are from is kept."""
+    for records in topic_records(batch):
+        topics = records.column(TOPIC)
+        yield records.append_column(pa.field(ORIGINAL_TOPIC, topics.type), topics)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,9 @@ KEY, VALUE, HEADERS = "key", "value", "headers"
 #: Columns that may be missing: where a source has a record from, for people ("/data/a.csv:17"); why
 #: it could not be read, null for one that could; and the bytes of one that could not.
 ORIGIN, ERROR, RAW = "origin", "error", "raw"
+#: In sinks whose transforms may rename topics: the one that a record is from, whose partition and
+#: offset it has (KIP-793).
+ORIGINAL_TOPIC = "original_topic"
 
 #: Columns of a table's rows that are no fields of the value: each says what its name says.
 ORIGIN_COLUMN = "__drover_origin"
@@ -57,6 +60,11 @@ def make_batch(row_count: int, **columns: tuple[pa.Field, Any] | Any) -> pa.Reco
             fields.append(pa.field(name, kind))
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def original_topics(batch: pa.RecordBatch) -> Any:
+    """The topics that a sink's records are from, whatever transforms call them."""
+    return batch.column(ORIGINAL_TOPIC if ORIGINAL_TOPIC in batch.schema.names else TOPIC)
 
 
 def with_column(batch: pa.RecordBatch, field: pa.Field, array: Any) -> pa.RecordBatch:

@@ -45,7 +45,13 @@ from drover.pipeline import (
     sink_pipeline,
     source_pipeline,
 )
-from drover.pipeline.layouts import RecordRows, SizeLimit, TopicRows, topic_records
+from drover.pipeline.layouts import (
+    RecordRows,
+    SizeLimit,
+    TopicRows,
+    renamable_records,
+    topic_records,
+)
 from drover.pipeline.report import total
 from drover.pipeline.schema_change import SchemaChange
 from drover.pipeline.tracked import TrackedPipeline, TrackedRead
@@ -125,7 +131,7 @@ class RecordPath:
         text = with_defaults(PrintingConverter)
         to_bytes = (EncodeRecords(text, text, converters[2]), TopicRows(READ_SCHEMA))
         return Route(
-            prepare=topic_records,
+            prepare=renamable_records if self._transforms else topic_records,
             # headers stay raw: no transform looks at their values
             before=(DecodeRecords(converters[0], converters[1]),),
             shown=(*self._schemas.steps(None), *self._transforms),

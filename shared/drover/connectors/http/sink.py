@@ -33,7 +33,7 @@ from drover.connectors.http.settings import (
     shown,
 )
 from drover.connectors.json_lines import json_texts
-from drover.record.batch import KEY, OFFSET, PARTITION, TOPIC, VALUE
+from drover.record.batch import KEY, OFFSET, PARTITION, VALUE, original_topics
 from drover.record.schema import is_schemaless
 
 METHOD = "http.request.method"
@@ -197,7 +197,8 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[Message]:
     """The records of a batch: bytes and texts as they are, all else as JSON."""
     keys = _texts(batch, KEY)
     values = _texts(batch, VALUE)
-    places = (batch.column(name).to_pylist() for name in (TOPIC, PARTITION, OFFSET))
+    columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
+    places = (each.to_pylist() for each in columns)
     for topic, partition, offset, key, value in zip(*places, keys, values, strict=True):
         shown_key = "" if key is None else key.decode(errors="replace")
         yield Message(topic, partition, offset, shown_key, value)

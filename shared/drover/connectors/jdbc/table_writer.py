@@ -16,7 +16,7 @@ from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError, telling
 from drover.model.ids import Term
-from drover.record.batch import KEY, OFFSET, PARTITION, TOPIC, VALUE
+from drover.record.batch import KEY, OFFSET, PARTITION, TOPIC, VALUE, original_topics
 from drover.record.schema import is_schemaless
 
 INSERT, UPSERT, UPDATE = "insert", "upsert", "update"
@@ -100,20 +100,20 @@ class TableWriter:
     ) -> Iterator[tuple[str, list[_Change]]]:
         """What new records do, in order, by runs of a topic."""
         places = zip(
-            batch.column(TOPIC).to_pylist(),
+            original_topics(batch).to_pylist(),
             batch.column(PARTITION).to_pylist(),
             batch.column(OFFSET).to_pylist(),
             strict=True,
         )
         keys = _values(batch, KEY)
         values = _values(batch, VALUE)
-        rows = zip(places, keys, values, strict=True)
-        for topic, run in groupby(rows, key=lambda each: each[0][0]):
+        rows = zip(batch.column(TOPIC).to_pylist(), places, keys, values, strict=True)
+        for topic, run in groupby(rows, key=lambda each: each[0]):
             changes = []
-            for (_, partition, offset), key, value in run:
-                if ledger is not None and not ledger.is_new(topic, partition, offset):
+            for _, place, key, value in run:
+                if ledger is not None and not ledger.is_new(*place):
                     continue
-                change = self._change((topic, partition, offset), key, value)
+                change = self._change(place, key, value)
                 if change is not None:
                     changes.append(change)
             if changes:

@@ -25,6 +25,7 @@ from drover.connector import (
 )
 from drover.connectors.lakehouse.rows import RECORD_KEY, RECORD_VALUE, RowSettings, TableError
 from drover.connectors.objects.store import STORE_SETTINGS, is_object_url, place_of, url_fault
+from drover.connectors.offset_changes import refuse_renamed
 from drover.connectors.paths import check_root, directory_fault
 
 URI = "table.uri"
@@ -90,6 +91,7 @@ class DeltaSink(SinkConnector):
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
         """Set the tables' offsets back as well, so that records are written again."""
+        refuse_renamed(config, [config[URI]])
         from drover.connectors.lakehouse.delta_table import app_id, opened, set_back
 
         settings, connector = settings_of(config), config["name"]

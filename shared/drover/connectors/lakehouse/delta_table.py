@@ -69,18 +69,18 @@ class DeltaWriter:
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Yields one row, with how many were written; they are durable then."""
         written = 0
-        for topic, own in by_topic(each for each in batches if each.num_rows).items():
+        for (topic, origin), own in by_topic(each for each in batches if each.num_rows).items():
             with telling(self.settings.uri_of(topic)):
-                written += self._write(topic, own)
+                written += self._write(topic, origin, own)
         yield pa.RecordBatch.from_pylist([{"rows": written}], schema=_WRITTEN)
 
-    def _write(self, topic: str, batches: list[pa.RecordBatch]) -> int:
+    def _write(self, topic: str, origin: str, batches: list[pa.RecordBatch]) -> int:
         from deltalake.exceptions import CommitFailedError
 
         partitions = {each for batch in batches for each in batch.column("partition").to_pylist()}
         for _ in range(_ATTEMPTS):
             table = opened(self.settings, topic)
-            found = {} if table is None else self._written(table, topic, partitions)
+            found = {} if table is None else self._written(table, origin, partitions)
             changes = changes_of(batches, found, self.settings.rows, storable)
             if changes is None or not (changes.rows.num_rows or changes.deleted.num_rows):
                 return 0
@@ -88,7 +88,7 @@ class DeltaWriter:
                 self._create(topic, changes)
                 continue  # others may have written to it by now
             try:
-                self._commit(table, topic, changes)
+                self._commit(table, origin, changes)
             except CommitFailedError as error:
                 _log.info("%s: another writer was first: %s", self.settings.uri_of(topic), error)
                 continue

@@ -24,6 +24,7 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.lakehouse.rows import RECORD_KEY, RECORD_VALUE, RowSettings, TableError
+from drover.connectors.offset_changes import refuse_renamed
 from drover.connectors.paths import ForbiddenPathError, root_fault
 
 CATALOG = "iceberg.catalog"
@@ -109,6 +110,7 @@ class IcebergSink(SinkConnector):
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
         """Set the tables' offsets back as well, so that records are written again."""
+        refuse_renamed(config, config[TABLES])
         from drover.connectors.lakehouse.iceberg_table import set_back
 
         settings, connector = settings_of(config), config["name"]

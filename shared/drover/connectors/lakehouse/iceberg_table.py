@@ -138,11 +138,11 @@ class IcebergWriter:
         """Yields one row, with how many were written; they are durable then."""
         catalog = self.settings.opened()
         written = 0
-        for topic, own in by_topic(each for each in batches if each.num_rows).items():
+        for (topic, origin), own in by_topic(each for each in batches if each.num_rows).items():
             for each in self.settings.tables:
                 identifier = each.identifier.replace("${topic}", topic)
                 with telling(f"table {identifier}"):
-                    written += self._write(catalog, each, identifier, topic, own)
+                    written += self._write(catalog, each, identifier, origin, own)
         yield pa.RecordBatch.from_pylist([{"rows": written}], schema=_WRITTEN)
 
     def _write(

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.record.batch import KEY, OFFSET, PARTITION, TOPIC, VALUE
+from drover.record.batch import KEY, OFFSET, PARTITION, TOPIC, VALUE, original_topics
 from drover.record.schema import is_schemaless
 
 EXTRA = (
@@ -53,13 +53,18 @@ class Changes:
     next_offsets: Mapping[int, int]
 
 
-def by_topic(batches: Iterable[pa.RecordBatch]) -> dict[str, list[pa.RecordBatch]]:
-    """The records of each topic."""
-    found: dict[str, list[pa.RecordBatch]] = {}
+def by_topic(
+    batches: Iterable[pa.RecordBatch],
+) -> dict[tuple[str, str], list[pa.RecordBatch]]:
+    """The records by topic as transforms call it, and the topic that they are from."""
+    found: dict[tuple[str, str], list[pa.RecordBatch]] = {}
     for batch in batches:
-        for topic in batch.column(TOPIC).unique().to_pylist():
-            own = batch.filter(pc.equal(batch.column(TOPIC), topic))
-            found.setdefault(topic, []).append(own)
+        names, origins = batch.column(TOPIC), original_topics(batch)
+        pairs = pa.table({"name": names, "origin": origins})
+        for each in pairs.group_by(["name", "origin"], use_threads=False).aggregate([]).to_pylist():
+            name, origin = each["name"], each["origin"]
+            own = batch.filter(pc.and_(pc.equal(names, name), pc.equal(origins, origin)))
+            found.setdefault((name, origin), []).append(own)
     return found
 
 
@@ -390,5 +395,6 @@ def _last_of_each_key(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 def _place(batch: pa.RecordBatch, row: int) -> str:
     if not batch.num_rows:
         return "a record"
-    topic, partition, offset = (batch.column(name)[row] for name in (TOPIC, PARTITION, OFFSET))
+    columns = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
+    topic, partition, offset = (each[row] for each in columns)
     return f"record {topic}-{partition}@{offset}"
