@@ -1,14 +1,15 @@
-"""A topic of another cluster is copied while workers and its broker are killed."""
+"""A topic is copied out of another cluster and back while workers and its broker are killed."""
 
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
 import pyarrow.dataset as ds
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from drover.cli.process import descendants
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
@@ -43,9 +44,45 @@ async def test_each_record_is_copied_once_whatever_is_killed(
             await _kill_something(cluster, mortal_broker, rng, turn)
         await cluster.wait_until_members()
         await _wait_until_copied(tmp_path, ROUNDS * ROWS_A_ROUND)
-    counts = _rows(tmp_path)
-    assert sorted(counts) == list(range(ROUNDS * ROWS_A_ROUND))
-    assert set(counts.values()) == {1}
+        back = partial(asyncio.to_thread, _rows_back, mortal_broker, topic)
+        await wait_until_async(
+            lambda: _is_all(back), timeout_s=300, describe=lambda: "not all rows came back"
+        )
+        for counts in (_rows(tmp_path), await back()):
+            assert sorted(counts) == list(range(ROUNDS * ROWS_A_ROUND))
+            assert set(counts.values()) == {1}
+
+
+async def _is_all(rows: Callable[[], Awaitable[Counter[int]]]) -> bool:
+    return (await rows()).total() >= ROUNDS * ROWS_A_ROUND
+
+
+def _rows_back(broker: KafkaBroker, topic: str) -> Counter[int]:
+    """How often each row is in the copy that went back to the broker."""
+    settings = {
+        "bootstrap.servers": broker.bootstrap,
+        "group.id": "reader",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        **QUIET,
+    }
+    consumer = Consumer(settings)
+    try:
+        name = f"back.east.{topic}"
+        found = consumer.list_topics(name, timeout=30).topics[name]
+        consumer.assign([TopicPartition(name, each, 0) for each in found.partitions])
+        counts: Counter[int] = Counter()
+        ended: set[int] = set()
+        while len(ended) < len(found.partitions):
+            message = consumer.poll(30)
+            assert message is not None
+            if message.error() is None:
+                counts[int(message.value() or b"")] += 1
+            else:
+                ended.add(message.partition() or 0)
+        return counts
+    finally:
+        consumer.close()
 
 
 def _send(broker: KafkaBroker, topic: str, turn: int) -> None:
@@ -80,6 +117,17 @@ async def _create_connectors(
                 "topics": f"east.{topic}",
                 "value.converter": "StringConverter",
                 "path": str(path / "files"),
+            },
+        )
+        await client.create_connector(
+            "back",
+            {
+                "connector.class": "KafkaSink",
+                "tasks.max": "2",
+                "topics": f"east.{topic}",
+                "target.cluster.bootstrap.servers": broker.bootstrap,
+                "topic.format": "back.${topic}",
+                "errors.retry.timeout": "60000",
             },
         )
 

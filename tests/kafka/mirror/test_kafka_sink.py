@@ -1,0 +1,218 @@
+"""Topics into a real Kafka cluster: each record once, with all that it has."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from drover.connector.settings import parse_config
+from drover.connectors.datagen_source import DatagenSource
+from drover.connectors.mirror import writer
+from drover.connectors.mirror.cluster import ClusterError
+from drover.connectors.mirror.sink import KafkaSink, target_of
+from drover.connectors.mirror.writer import ClusterWriter, Target, set_back
+from drover.record.batch import HEADERS_TYPE, make_batch
+from tests.spark.pipeline import Pipeline
+from tests.support.kafka.choice import Kafka
+from tests.support.kafka.clients import QUIET, create_topic
+from tests.support.waiting import wait_until
+
+#: Not now, and not so long ago that the broker removes it.
+SOME_TIME_MS = int(time.time() * 1_000) - 3_600_000
+
+
+def raw(kafka: Kafka, topic: str, **changed: str) -> dict[str, str]:
+    return {
+        "name": f"sink-{topic}",
+        "connector.class": "KafkaSink",
+        "topics": topic,
+        "target.cluster.bootstrap.servers": kafka.bootstrap,
+        "topic.format": "west.${topic}",
+        "target.producer.linger.ms": "5",
+        **changed,
+    }
+
+
+def target(kafka: Kafka, topic: str, **changed: str) -> Target:
+    config = parse_config(KafkaSink, raw(kafka, topic, **changed)).require_valid()
+    return target_of(config, f"sink-{topic}")
+
+
+def records(
+    topic: str, first: int, count: int, *, partition: int = 0, headers: Any = None
+) -> pa.RecordBatch:
+    values = pa.array([b"%d" % n for n in range(first, first + count)], pa.binary())
+    keys = pa.array([b"k", *[None] * (count - 1)], pa.binary())
+    moments = pa.array([SOME_TIME_MS] * count).cast(pa.timestamp("ms", tz="UTC"))
+    return make_batch(
+        count,
+        topic=pa.array([topic] * count),
+        partition=pa.array([partition] * count, pa.int32()),
+        offset=pa.array(range(first, first + count), pa.int64()),
+        timestamp=moments.cast(pa.timestamp("us", tz="UTC")),
+        key=(pa.field("key", pa.binary()), keys),
+        value=(pa.field("value", pa.binary()), values),
+        **({} if headers is None else {"headers": pa.array([headers] * count, HEADERS_TYPE)}),
+    )
+
+
+def write(found: Target, *batches: pa.RecordBatch, anew: bool = False) -> int:
+    """``anew`` as another process does."""
+    with patch.object(writer, "_lanes", {} if anew else writer._lanes):
+        (answer,) = ClusterWriter(found)(batches)
+    return int(answer.column("rows")[0].as_py())
+
+
+def copied(kafka: Kafka, topic: str, partitions: Sequence[int] = (0,)) -> list[Any]:
+    """All committed records of the copy."""
+    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": "reader", **QUIET}
+    places = [TopicPartition(f"west.{topic}", each, 0) for each in partitions]
+    whole = Consumer({**settings, "isolation.level": "read_uncommitted"})
+    consumer = Consumer(
+        {**settings, "isolation.level": "read_committed", "enable.partition.eof": True}
+    )
+
+    def ended() -> bool:  # brokers end transactions after the client was told
+        return all(
+            consumer.get_watermark_offsets(each, 30) == whole.get_watermark_offsets(each, 30)
+            for each in places
+        )
+
+    wait_until(ended)
+    whole.close()
+    consumer.assign(places)
+    found: list[Any] = []
+    finished = 0
+    while finished < len(places):
+        message = consumer.poll(30)
+        assert message is not None
+        error = message.error()
+        if error is not None:
+            assert error.name() == "_PARTITION_EOF", error
+            finished += 1
+        else:
+            found.append(message)
+    consumer.close()
+    return found
+
+
+def values(kafka: Kafka, topic: str, partitions: Sequence[int] = (0,)) -> list[int]:
+    return [int(each.value()) for each in copied(kafka, topic, partitions)]
+
+
+def test_records_keep_all_that_they_have(kafka: Kafka, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}kept"
+    headers = [("a", b"1", None), ("a", b"\xff", None), ("none", None, None)]
+    items = [dict(zip(("key", "value", "type"), each, strict=True)) for each in headers]
+    assert write(target(kafka, topic), records(topic, 0, 2, partition=2, headers=items)) == 2
+    first, second = copied(kafka, topic, (0, 1, 2))
+    assert (first.partition(), first.key(), first.value()) == (2, b"k", b"0")
+    assert first.headers() == [(key, value) for key, value, _ in headers]
+    assert first.timestamp()[1] == SOME_TIME_MS
+    assert second.key() is None
+
+
+def test_records_that_come_again_are_left_out(kafka: Kafka, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}again"
+    own = target(kafka, topic)
+    assert write(own, records(topic, 0, 10)) == 10
+    assert write(own, records(topic, 5, 10)) == 5
+    assert write(own, records(topic, 5, 15), anew=True) == 5
+    assert write(own, records(topic, 0, 20), records(topic, 0, 5, partition=1)) == 5
+    assert values(kafka, topic) == list(range(20))
+    assert values(kafka, topic, (1,)) == list(range(5))
+
+
+def test_of_two_writers_of_one_partition_each_goes_on_behind_the_other(
+    kafka: Kafka, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}two"
+    own = target(kafka, topic)
+    write(own, records(topic, 0, 10))
+    write(own, records(topic, 10, 10), anew=True)  # another task took over
+    assert write(own, records(topic, 10, 15)) == 5  # the old one goes on
+    assert write(own, records(topic, 15, 20), anew=True) == 10
+    assert values(kafka, topic) == list(range(35))
+
+
+def test_a_transaction_that_was_left_open_does_not_count(kafka: Kafka, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}open"
+    own = target(kafka, topic)
+    lane = writer._Lane(own, (topic, 0))
+    with (
+        patch.object(lane, "_producer", _Killed(lane._producer)),
+        pytest.raises(KeyboardInterrupt),
+    ):
+        lane.write(records(topic, 0, 10))
+    lane._producer.flush(30)
+    assert write(own, records(topic, 0, 12), anew=True) == 12
+    assert values(kafka, topic) == list(range(12))
+
+
+class _Killed:
+    """A producer whose process ends before the commit."""
+
+    def __init__(self, producer: Any) -> None:
+        self._producer = producer
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "commit_transaction":
+            raise KeyboardInterrupt
+        return getattr(self._producer, name)
+
+
+def test_a_topic_of_the_target_that_is_not_to_be_made_is_told(
+    kafka: Kafka, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}made"
+    own = replace(target(kafka, topic), creates=False)
+    with pytest.raises(ClusterError, match=r"has no partition 0 of .* or set topics\.create"):
+        write(own, records(topic, 0, 1))
+    create_topic(kafka.bootstrap, f"west.{topic}")
+    assert write(own, records(topic, 0, 1)) == 1
+
+
+def test_offsets_that_are_set_back_are_written_again(kafka: Kafka, topic_prefix: str) -> None:
+    topic = f"{topic_prefix}back"
+    own = target(kafka, topic)
+    write(own, records(topic, 0, 10), records(topic, 0, 10, partition=1))
+    set_back(own, {(topic, 0): 7})
+    assert write(own, records(topic, 0, 10), anew=True) == 3
+    set_back(own, None)
+    assert write(own, records(topic, 0, 10, partition=1), anew=True) == 10
+    assert values(kafka, topic) == [*range(10), 7, 8, 9]
+
+
+def test_rows_arrive_once_however_often_a_task_is_killed(
+    kafka: Kafka, topic_prefix: str, pipeline: Pipeline
+) -> None:
+    topic = f"{topic_prefix}orders"
+    source = {"name": "orders", "quickstart": "orders", "topic": topic, "max.records": "900"}
+    pipeline.start_source(DatagenSource, source).run_until_idle()
+    for count in (300, 500):  # killed after the write and before the commit
+        running = pipeline.start_sink(KafkaSink, raw(kafka, topic))
+        running.write(running.plan(max_records=count))
+    pipeline.start_sink(KafkaSink, raw(kafka, topic)).run_until_idle(max_records=350)
+    assert len(copied(kafka, topic)) == 900
+
+
+def faults(config: dict[str, str]) -> dict[str, str]:
+    return {each.field: each.description for each in parse_config(KafkaSink, config).violations}
+
+
+def test_a_config_is_tried_at_the_cluster(kafka: Kafka, topic_prefix: str) -> None:
+    config = raw(kafka, f"{topic_prefix}a")
+    servers = "target.cluster.bootstrap.servers"
+    assert faults(config) == {}
+    assert "cannot be used" in faults({**config, servers: "127.0.0.1:1"})[servers]
+    assert "no.such" in faults({**config, "target.producer.no.such": "x"})[servers]
+    assert "set by the connector" in faults({**config, "target.cluster.group.id": "x"})[servers]
+    json = {"value.converter": "JsonConverter", "transforms": "x"}
+    assert "copied as bytes" in faults({**config, **json})["value.converter"]
+    assert "copies bytes" in faults({**config, **json})["transforms"]
+    assert "must have ${topic}" in faults({**config, "topic.format": "all"})["topic.format"]
