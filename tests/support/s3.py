@@ -123,7 +123,7 @@ def running_s3() -> Iterator[S3]:
         "-s3.port.lance=0",
         "-master.volumeSizeLimitMB=64",
         "-master.telemetry=false",
-        "-volume.max=100",
+        "-volume.max=2000",
         *(f"{name}={port}" for name, port in ports.items()),
     ]
     process = _started(command, data)

@@ -1,6 +1,5 @@
 """Pieces of files that executors read as rows; each tells of rows that it cannot read."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,11 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from drover.connector import RetriableError
 from drover.connectors.avro_types import arrow_schema, plain_records
 from drover.connectors.ddl import parse_ddl
-from drover.connectors.line_files import ByteRange, FileError, open_file
-from drover.connectors.line_reader import read_bytes
-from drover.connectors.paths import check_opened
+from drover.connectors.line_files import FileError
+from drover.connectors.objects.store import ObjectStoreError
+from drover.connectors.readable_files import FileReference
 from drover.connectors.text_rows import TextOptions, parse_text
 from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
 
@@ -60,23 +60,31 @@ class FileFault:
 
 @dataclass(frozen=True, slots=True)
 class TextRange:
-    """Whole lines of a file, the first of which is ``first_line`` (from 1)."""
+    """Bytes ``start`` to ``end`` - 1 of a file, whole lines from ``first_line`` (from 1) on."""
 
-    range: ByteRange
+    file: FileReference
+    start: int
+    end: int
     first_line: int
     options: TextOptions
 
     @property
     def size_bytes(self) -> int:
         """See Unit."""
-        return self.range.size_bytes
+        return self.end - self.start
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """See Unit."""
-        path = self.range.path
+        path = self.file.path
         try:
-            data = read_bytes(self.range)
-        except FileError as error:
+            with self.file.open() as file:
+                data = file.pread(self.size_bytes, self.start)
+            if len(data) < self.size_bytes:
+                raise FileError(
+                    f"was truncated to {self.start + len(data)} bytes while bytes up to "
+                    f"{self.end} were read"
+                )
+        except OSError as error:
             yield _bad_rows([(f"{path}:{self.first_line}", b"", f"cannot be read: {error}")])
             return
         yield from parsed_lines(data, path, self.first_line, self.options)
@@ -84,10 +92,9 @@ class TextRange:
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """Row groups ``start`` to ``end`` - 1 of a Parquet file of ``file_bytes``."""
+    """Row groups ``start`` to ``end`` - 1 of a Parquet file."""
 
-    path: str
-    file_bytes: int
+    file: FileReference
     start: int
     end: int
     first_row: int
@@ -96,46 +103,47 @@ class RowGroups:
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """See Unit; the origin's number is that of the row, from 1."""
-        row = self.first_row
+        row, path = self.first_row, self.file.path
         try:
-            with open_checked(self.path) as file:
-                if os.fstat(file.fileno()).st_size != self.file_bytes:
-                    raise FileError("was replaced while it was read")
+            with self.file.open() as file:
                 groups = list(range(self.start, self.end))
-                batches = pq.ParquetFile(file).iter_batches(_ARROW_ROWS, groups, use_threads=False)
-                for batch in batches:
+                rows = pq.ParquetFile(file.stream())
+                for batch in rows.iter_batches(_ARROW_ROWS, groups, use_threads=False):
                     shaped = _shaped(batch, self.ddl)
-                    yield _with_origin(shaped, self.path, _numbers(row, batch.num_rows))
+                    yield _with_origin(shaped, path, _numbers(row, batch.num_rows))
                     row += batch.num_rows
         except (OSError, pa.ArrowException) as error:
-            yield _bad_rows([(f"{self.path}:{row}", b"", _cannot_be_read(error))])
+            yield _bad_rows([(f"{path}:{row}", b"", _cannot_be_read(error))])
 
 
 @dataclass(frozen=True, slots=True)
 class AvroBlocks:
-    """Whole blocks of an Avro file: bytes ``range.start`` to ``range.end`` - 1."""
+    """Whole blocks of an Avro file: bytes ``start`` to ``end`` - 1."""
 
-    range: ByteRange
+    file: FileReference
+    start: int
+    end: int
     first_row: int
     ddl: str | None
 
     @property
     def size_bytes(self) -> int:
         """See Unit."""
-        return self.range.size_bytes
+        return self.end - self.start
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """See Unit; the origin's number is that of the record, from 1."""
-        path, row = self.range.path, self.first_row
+        path, row = self.file.path, self.first_row
         try:
-            with os.fdopen(open_file(path, self.range.identity), "rb") as file:
-                blocks = fastavro.block_reader(file)
+            with self.file.open() as file:
+                stream = file.stream()
+                blocks = fastavro.block_reader(stream)
                 schema = arrow_schema(blocks.writer_schema)
-                file.seek(self.range.start)
+                stream.seek(self.start)
                 rows: list[Any] = []
                 for block in blocks:
                     rows += block
-                    done = block.offset + block.size >= self.range.end
+                    done = block.offset + block.size >= self.end
                     if rows and (done or len(rows) >= _AVRO_ROWS):
                         batch = pa.RecordBatch.from_pylist(plain_records(rows), schema=schema)
                         shaped = _shaped(batch, self.ddl)
@@ -144,6 +152,8 @@ class AvroBlocks:
                         rows = []
                     if done:
                         break
+        except (RetriableError, ObjectStoreError):
+            raise
         except Exception as error:  # noqa: BLE001 - what the decoder raises on damaged data
             yield _bad_rows([(f"{path}:{row}", b"", _cannot_be_read(error))])
 
@@ -159,24 +169,6 @@ def parsed_lines(
         yield _bad_rows(
             [(f"{origin}:{each.line + first_line}", each.raw, each.error) for each in parsed.bad]
         )
-
-
-def open_checked(path: str) -> Any:
-    """Open a file for reading, inside of the worker's roots.
-
-    Raises:
-        FileError: it cannot be; the message says why.
-    """
-    try:
-        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error}") from error
-    try:
-        check_opened(file.fileno(), path)
-    except OSError as error:
-        file.close()
-        raise FileError(f"{path} cannot be read: {error}") from error
-    return file
 
 
 def _shaped(batch: pa.RecordBatch, ddl: str | None) -> pa.RecordBatch:

@@ -1,8 +1,6 @@
 """FilesSource: files of rows, as they come and grow, into a topic."""
 
-import glob
 import logging
-import os
 import time
 import zlib
 from collections.abc import Mapping, Sequence
@@ -24,6 +22,7 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    RetriableError,
     SourceBatch,
     SourceConnector,
     SourceTask,
@@ -35,8 +34,17 @@ from drover.connectors.datagen_source import key_columns
 from drover.connectors.ddl import ddl_fault
 from drover.connectors.file_units import Unit, UnitReader
 from drover.connectors.line_files import FileError
+from drover.connectors.objects.reading import ObjectFiles
+from drover.connectors.objects.store import (
+    STORE_SETTINGS,
+    ObjectStoreError,
+    is_object_url,
+    place_of,
+    url_fault,
+)
 from drover.connectors.offset_changes import refuse_misshapen
 from drover.connectors.paths import directory_fault
+from drover.connectors.readable_files import Files, LocalFiles
 from drover.connectors.source_files import AvroFile, ParquetFile, SourceFile, TextFile
 from drover.connectors.text_rows import CSV, JSON, TEXT, CsvOptions, TextOptions
 
@@ -90,6 +98,7 @@ class FilesSourceTask(SourceTask):
             for partition, offset in context.offsets()
             if "path" in partition
         }
+        self._store = files_of(context.config)
         self._files: dict[str, SourceFile] = {}
         self._pending: list[SourceFile] = []
         self._faults: dict[str, str] = {}
@@ -155,7 +164,7 @@ class FilesSourceTask(SourceTask):
         config = self._context.config
         found = [
             path
-            for path in ordered(matching_paths(config[PATH]), by_time=config[ORDER] == "time")
+            for path in self._store.find(by_time=config[ORDER] == "time")
             if zlib.crc32(path.encode(errors="surrogateescape")) % self._count == self._index
         ]
         files = {}
@@ -178,10 +187,10 @@ class FilesSourceTask(SourceTask):
             self._ignore(path, "its name has characters that cannot be shown: rename it")
             return None
         if kind == PARQUET:
-            return ParquetFile(path, config[SCHEMA], offset)
+            return ParquetFile(self._store, path, config[SCHEMA], offset)
         if kind == AVRO:
-            return AvroFile(path, config[SCHEMA], offset)
-        return TextFile(path, text_options(config, kind, path), offset)
+            return AvroFile(self._store, path, config[SCHEMA], offset)
+        return TextFile(self._store, path, text_options(config, kind, path), offset)
 
     def _ignore(self, path: str, why: str) -> None:
         if path not in self._ignored:
@@ -192,10 +201,11 @@ class FilesSourceTask(SourceTask):
 class FilesSource(SourceConnector):
     """Reads files of csv, JSON lines, Parquet, Avro or plain text: each row a record.
 
-    ``path`` is a file, a directory or a glob; new files are found as they come. Text files are read
-    as they grow, up to the last whole line. A file that was replaced is read from its start; one
-    that was renamed is a new one. A line that is no row becomes an error of its own, as errors.*
-    say; so does a file that cannot be read.
+    ``path`` is a file, a directory or a glob, on a disk or in S3, Google Cloud Storage or Azure;
+    new files are found as they come. Text files on a disk are read as they grow, up to the last
+    whole line. A file that was replaced is read from its start; one that was renamed is a new one.
+    A line that is no row becomes an error of its own, as errors.* say; so does a file that cannot
+    be read.
 
     Each file is a source partition ``{"path": path}``.
     """
@@ -209,15 +219,16 @@ class FilesSource(SourceConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """See the documentation of each key."""
-        return ConfigDef(
+        return STORE_SETTINGS | ConfigDef(
             ConfigKey(
                 PATH,
                 ConfigType.STRING,
                 importance=Importance.HIGH,
                 group="Files",
-                documentation="The file, directory or glob to read, as an absolute path; in globs "
+                documentation="The file, directory or glob to read, as an absolute path or as "
+                "s3://bucket/directory, gs://bucket/directory, az://container/directory; in globs "
                 "** crosses directories. Of a directory names that begin with . or _ are left out.",
-                validator=All(NonEmpty(), Check(directory_fault)),
+                validator=All(NonEmpty(), Check(_path_fault)),
             ),
             ConfigKey(
                 FORMAT,
@@ -306,11 +317,17 @@ class FilesSource(SourceConnector):
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
-        """Delimiter and quote differ."""
+        """Delimiter and quote differ, and an object store lets itself be listed."""
+        faults = []
         delimiter, quote = config.get(DELIMITER), config.get(QUOTE)
         if delimiter is not None and delimiter == quote:
-            return [Violation(QUOTE, f"must not be the same as {DELIMITER}")]
-        return ()
+            faults.append(Violation(QUOTE, f"must not be the same as {DELIMITER}"))
+        if is_object_url(config.get(PATH, "")):
+            try:
+                files_of(config).find(by_time=False)
+            except (ObjectStoreError, RetriableError) as error:
+                faults.append(Violation(PATH, f"cannot be read: {error}"))
+        return faults
 
 
 def _character_fault(text: str) -> str | None:
@@ -377,33 +394,13 @@ def text_options(config: Mapping[str, Any], kind: str, path: str) -> TextOptions
     return TextOptions(kind, ddl=ddl, exact=ddl is not None, csv=csv)
 
 
-def matching_paths(pattern: str) -> list[str]:
-    """The files that a path, directory or glob names; directories in them are left out."""
-    if glob.has_magic(pattern):
-        found = glob.glob(pattern, recursive=True)  # noqa: PTH207 (Path.glob takes no absolute pattern)
-        return [path for path in found if not Path(path).is_dir()]
-    try:
-        with os.scandir(pattern) as entries:
-            return [
-                entry.path
-                for entry in entries
-                if not entry.name.startswith((".", "_")) and not entry.is_dir()
-            ]
-    except NotADirectoryError:
-        return [pattern]
-    except FileNotFoundError:
-        return []
+def files_of(config: Mapping[str, Any]) -> Files:
+    """The files that a parsed config names."""
+    path = config[PATH]
+    if is_object_url(path):
+        return ObjectFiles(path, place_of(path, config).options)
+    return LocalFiles(path)
 
 
-def ordered(paths: Sequence[str], *, by_time: bool) -> list[str]:
-    """By name, or by time of change and then by name; a file that is gone comes first."""
-    if not by_time:
-        return sorted(paths)
-    return sorted(paths, key=lambda path: (_changed_ns(path), path))
-
-
-def _changed_ns(path: str) -> int:
-    try:
-        return Path(path).stat().st_mtime_ns
-    except OSError:
-        return 0
+def _path_fault(path: str) -> str | None:
+    return url_fault(path) if is_object_url(path) else directory_fault(path)

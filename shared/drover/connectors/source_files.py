@@ -1,17 +1,13 @@
 """Files that are read as rows: how far each was read, and what of it comes next; on the driver.
 
 The pieces are read on executors (``file_units``). A file is known again by its inode and a checksum
-of its head (Parquet: by its size and a checksum of its end), so a file that was replaced is read
-from its start.
+of its head (Parquet: by its size and a checksum of its end; an object by its entity tag), so a file
+that was replaced is read from its start.
 """
 
-import os
-import stat
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import fastavro
@@ -19,6 +15,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from drover.connector import RetriableError
 from drover.connectors.avro_types import arrow_schema
 from drover.connectors.ddl import parse_ddl, to_ddl
 from drover.connectors.file_units import (
@@ -27,15 +24,10 @@ from drover.connectors.file_units import (
     RowGroups,
     TextRange,
     Unit,
-    open_checked,
 )
-from drover.connectors.line_files import (
-    HEAD_BYTES,
-    LINE_MAX_BYTES,
-    ByteRange,
-    FileError,
-    FileIdentity,
-)
+from drover.connectors.line_files import HEAD_BYTES, LINE_MAX_BYTES, FileError
+from drover.connectors.objects.store import ObjectStoreError
+from drover.connectors.readable_files import Files, OpenFile
 from drover.connectors.text_ranges import Cut, cut_records, estimated_bytes, last_end
 from drover.connectors.text_rows import CSV, TEXT, TextOptions, csv_parse_options, inferred_types
 
@@ -44,7 +36,6 @@ RANGE_BYTES = 4 * 1024 * 1024
 #: From so much of a file its types are found.
 _SAMPLE_BYTES = 1024 * 1024
 _HEADER_MAX_BYTES = 16 * 1024 * 1024
-_TAIL_BYTES = 1024
 #: What the offset of a file that cannot be read says: its size and time of change, and why.
 _FAILED, _ERROR = "failed", "error"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -53,10 +44,11 @@ _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 class SourceFile(ABC):
     """One file, and how far it was read."""
 
-    def __init__(self, path: str, offset: Mapping[str, Any] | None) -> None:
+    def __init__(self, files: Files, path: str, offset: Mapping[str, Any] | None) -> None:
         self.path = path
         self.offset: dict[str, Any] = dict(offset or {})
-        self._looked: tuple[int, int] | None = None
+        self._files = files
+        self._looked: tuple[int | str, ...] | None = None
 
     def plan(self, *, max_bytes: int, max_rows: int, settled_ns: int) -> list[Unit]:
         """What comes next, and ``offset`` advanced behind it; empty when there is nothing now.
@@ -67,38 +59,35 @@ class SourceFile(ABC):
         Raises:
             FileError: it cannot be read.
         """
-        try:
-            status = Path(self.path).stat()
-        except FileNotFoundError:
+        look = self._files.look(self.path)
+        if look is None:
             return []
-        except OSError as error:
-            raise FileError(f"cannot be read: {error}") from error
-        changed = (status.st_size, status.st_ctime_ns)
-        settled = status.st_mtime_ns <= settled_ns
-        if self.offset.get(_FAILED) == list(changed) or (settled and self._looked == changed):
+        settled = look.modified_ns <= settled_ns
+        known = self.offset.get(_FAILED) == list(look.changed)
+        if known or (settled and self._looked == look.changed):
             return []
         for name in (_FAILED, _ERROR):
             self.offset.pop(name, None)
-        if not stat.S_ISREG(status.st_mode):
-            raise FileError("is not a regular file")
-        with open_checked(self.path) as file:
+        if look.fault is not None:
+            raise FileError(look.fault)
+        with self._files.open(self.path) as file:
             planned = self._plan(file, max_bytes, max_rows, complete=settled)
         if not planned:
-            self._looked = changed if settled else None
+            self._looked = look.changed if settled else None
         return planned
 
     def fail(self, error: str) -> Unit:
         """Give the file up until it is changed."""
         try:
-            status = Path(self.path).stat()
-            self.offset[_FAILED] = [status.st_size, status.st_ctime_ns]
-        except OSError:
-            self.offset[_FAILED] = [0, 0]
+            look = self._files.look(self.path)
+        except FileError:
+            look = None
+        self.offset[_FAILED] = list(look.changed) if look is not None else [0, 0]
         self.offset[_ERROR] = error[:500]
         return FileFault(self.path, error)
 
     @abstractmethod
-    def _plan(self, file: Any, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
+    def _plan(self, file: OpenFile, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
         """See ``plan``."""
 
 
@@ -106,84 +95,79 @@ class TextFile(SourceFile):
     """Lines; the offset has the byte ``position``, the number of ``lines`` before it and types."""
 
     def __init__(
-        self, path: str, options: TextOptions, offset: Mapping[str, Any] | None = None
+        self,
+        files: Files,
+        path: str,
+        options: TextOptions,
+        offset: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(path, offset)
+        super().__init__(files, path, offset)
         self._given = options
         self._options: TextOptions | None = None
 
-    def _plan(self, file: Any, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
-        descriptor = file.fileno()
-        if not self._is_same(descriptor):
+    def _plan(self, file: OpenFile, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
+        size = file.size_bytes
+        if not file.matches(self.offset) or size < self.offset["position"]:
             self.offset = {}
             self._options = None
+        elif size == self.offset["position"]:
+            return []
         if self._options is None:
-            self._options = self._opened(descriptor, complete=complete)
+            self._options = self._opened(file, complete=complete)
             if self._options is None:
                 return []
-        size = os.fstat(descriptor).st_size
         start, lines = self.offset["position"], self.offset["lines"]
         if start >= size:
             return []
         csv = self._options.csv
         quote = csv.quote.encode() if self._options.format == CSV and csv.multiline else b""
         cuts = cut_records(
-            descriptor,
+            file,
             self.path,
             start=start,
             first_line=lines + 1,
-            max_bytes=min(max_bytes, estimated_bytes(descriptor, start, max_rows)),
+            max_bytes=min(max_bytes, estimated_bytes(file, start, max_rows)),
             range_bytes=RANGE_BYTES,
             quote=quote or None,
         )
         if not cuts and complete:
-            tail = os.pread(descriptor, size - start, start)
+            tail = file.pread(size - start, start)
             cuts = [Cut(start, size, lines + 1, tail.count(b"\n") + 1)]
         if not cuts:
             return []
         end = cuts[-1].end
-        identity = FileIdentity.of(descriptor, min(end, HEAD_BYTES))
+        identity = file.identity(min(end, HEAD_BYTES))
         self.offset |= {
             "position": end,
             "lines": cuts[-1].first_line + cuts[-1].line_count - 1,
-            **asdict(identity),
+            **identity,
         }
+        reference = self._files.reference(self.path, identity)
         return [
-            TextRange(
-                ByteRange(self.path, identity, each.start, each.end), each.first_line, self._options
-            )
+            TextRange(reference, each.start, each.end, each.first_line, self._options)
             for each in cuts
         ]
 
-    def _is_same(self, descriptor: int) -> bool:
-        if "inode" not in self.offset:
-            return False
-        identity = FileIdentity(
-            self.offset["inode"], self.offset["head_bytes"], self.offset["head_crc32"]
-        )
-        size: int = os.fstat(descriptor).st_size
-        return size >= self.offset["position"] and identity.matches(descriptor)
-
-    def _opened(self, descriptor: int, *, complete: bool) -> TextOptions | None:
+    def _opened(self, file: OpenFile, *, complete: bool) -> TextOptions | None:
         """How to read the file; sets the offset to the first line of data. None: not yet known."""
-        head = os.pread(descriptor, _SAMPLE_BYTES, 0)
+        head = file.pread(_SAMPLE_BYTES, 0)
         if head.startswith(_UTF16_MARKS):
             raise FileError("is UTF-16: convert it to UTF-8")
         options = self._given
         begin = 0
         if options.format == CSV:
-            first = _first_line(descriptor, head, complete=complete)
+            first = _first_line(file, head, complete=complete)
             if first is None:
                 return None
             options = replace(options, names=_column_names(first, options))
             begin = len(first) if options.csv.header else 0
         if "position" not in self.offset:
-            identity = FileIdentity.of(descriptor, min(begin, HEAD_BYTES))
-            self.offset = {"position": begin, "lines": 1 if begin else 0, **asdict(identity)}
+            identity = file.identity(min(begin, HEAD_BYTES))
+            self.offset = {"position": begin, "lines": 1 if begin else 0, **identity}
         if options.ddl is None and options.format != TEXT:
             ddl = self.offset.get("schema")
             if ddl is None:
-                sample = _sample(descriptor, begin, options, complete=complete)
+                sample = _sample(file, begin, options, complete=complete)
                 if not sample:
                     return None
                 ddl = self.offset["schema"] = to_ddl(inferred_types(sample, options))
@@ -194,18 +178,18 @@ class TextFile(SourceFile):
 class ParquetFile(SourceFile):
     """Row groups; the offset has the number of the next one as ``position``, and ``rows``."""
 
-    def __init__(self, path: str, ddl: str | None, offset: Mapping[str, Any] | None = None) -> None:
-        super().__init__(path, offset)
+    def __init__(
+        self, files: Files, path: str, ddl: str | None, offset: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(files, path, offset)
         self._ddl = ddl
 
-    def _plan(self, file: Any, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
-        size = os.fstat(file.fileno()).st_size
-        tail = zlib.crc32(os.pread(file.fileno(), _TAIL_BYTES, max(0, size - _TAIL_BYTES)))
-        known = {"size": size, "tail_crc32": tail}
+    def _plan(self, file: OpenFile, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
+        known = file.fingerprint()
         if known.items() <= self.offset.items() and self.offset["done"]:
             return []
         try:
-            metadata = pq.ParquetFile(file).metadata
+            metadata = pq.ParquetFile(file.stream()).metadata
         except (OSError, pa.ArrowException) as error:
             if not complete:
                 return []  # it is being written
@@ -213,14 +197,13 @@ class ParquetFile(SourceFile):
         if not known.items() <= self.offset.items():
             self.offset = {"position": 0, "rows": 0, "done": False, **known}
         units: list[Unit] = []
+        reference = self._files.reference(self.path, known)
         group, row = self.offset["position"], self.offset["rows"]
         bytes_left, rows_left = max_bytes, max_rows
         while group < metadata.num_row_groups and bytes_left > 0 and rows_left > 0:
             each = metadata.row_group(group)
             units.append(
-                RowGroups(
-                    self.path, size, group, group + 1, row + 1, each.total_byte_size, self._ddl
-                )
+                RowGroups(reference, group, group + 1, row + 1, each.total_byte_size, self._ddl)
             )
             group, row = group + 1, row + each.num_rows
             bytes_left, rows_left = bytes_left - each.total_byte_size, rows_left - each.num_rows
@@ -232,60 +215,53 @@ class ParquetFile(SourceFile):
 class AvroFile(SourceFile):
     """Blocks; the offset has the byte ``position`` of the next one, and ``rows``."""
 
-    def __init__(self, path: str, ddl: str | None, offset: Mapping[str, Any] | None = None) -> None:
-        super().__init__(path, offset)
+    def __init__(
+        self, files: Files, path: str, ddl: str | None, offset: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(files, path, offset)
         self._ddl = ddl
 
-    def _plan(self, file: Any, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
-        descriptor = file.fileno()
-        size = os.fstat(descriptor).st_size
-        if not self._is_same(descriptor, size):
+    def _plan(self, file: OpenFile, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
+        size = file.size_bytes
+        if not file.matches(self.offset) or size < self.offset["position"]:
+            stream = file.stream()
             try:
-                arrow_schema(fastavro.block_reader(file).writer_schema)
+                arrow_schema(fastavro.block_reader(stream).writer_schema)
+            except (RetriableError, ObjectStoreError):
+                raise
             except Exception as error:
                 if not complete:
                     return []
                 raise FileError(f"cannot be read as Avro: {error}") from error
-            identity = FileIdentity.of(descriptor, min(file.tell(), HEAD_BYTES))
-            self.offset = {"position": file.tell(), "rows": 0, **asdict(identity)}
+            begin = stream.tell()
+            identity = file.identity(min(begin, HEAD_BYTES))
+            self.offset = {"position": begin, "rows": 0, **identity}
         units: list[Unit] = []
-        identity = self._identity()
+        reference = self._files.reference(self.path, self.offset)
         start = position = self.offset["position"]
         row = first_row = self.offset["rows"]
         while (
             position - self.offset["position"] < max_bytes and row - self.offset["rows"] < max_rows
         ):
-            block = _avro_block(descriptor, position, size)
+            block = _avro_block(file, position, size)
             if block is not None:
                 row, position = row + block[0], block[1]
             if position > start and (block is None or position - start >= RANGE_BYTES):
-                piece = ByteRange(self.path, identity, start, position)
-                units.append(AvroBlocks(piece, first_row + 1, self._ddl))
+                units.append(AvroBlocks(reference, start, position, first_row + 1, self._ddl))
                 start, first_row = position, row
             if block is None:
                 break
         if position > start:
-            piece = ByteRange(self.path, identity, start, position)
-            units.append(AvroBlocks(piece, first_row + 1, self._ddl))
+            units.append(AvroBlocks(reference, start, position, first_row + 1, self._ddl))
         if not units and position < size and complete:
             raise FileError(f"is cut off behind record {row} (byte {position} of {size})")
         self.offset |= {"position": position, "rows": row}
         return units
 
-    def _identity(self) -> FileIdentity:
-        return FileIdentity(
-            self.offset["inode"], self.offset["head_bytes"], self.offset["head_crc32"]
-        )
 
-    def _is_same(self, descriptor: int, size: int) -> bool:
-        if "inode" not in self.offset or size < self.offset["position"]:
-            return False
-        return self._identity().matches(descriptor)
-
-
-def _avro_block(descriptor: int, position: int, size: int) -> tuple[int, int] | None:
+def _avro_block(file: OpenFile, position: int, size: int) -> tuple[int, int] | None:
     """How many records the block at ``position`` has, and where it ends; None: not all is there."""
-    head = os.pread(descriptor, 20, position)
+    head = file.pread(20, position)
     count, at = _zigzag(head, 0)
     length, at = _zigzag(head, at)
     end = position + at + length + 16
@@ -305,14 +281,14 @@ def _zigzag(data: bytes, at: int) -> tuple[int, int]:
     return -1, 0
 
 
-def _first_line(descriptor: int, head: bytes, *, complete: bool) -> bytes | None:
+def _first_line(file: OpenFile, head: bytes, *, complete: bool) -> bytes | None:
     """The first line with its end; None when it is not there yet."""
     end = head.find(b"\n") + 1
     if end:
         return head[:end]
-    size = os.fstat(descriptor).st_size
+    size = file.size_bytes
     if size > len(head):
-        head = os.pread(descriptor, _HEADER_MAX_BYTES, 0)
+        head = file.pread(_HEADER_MAX_BYTES, 0)
         end = head.find(b"\n") + 1
         if end:
             return head[:end]
@@ -321,13 +297,13 @@ def _first_line(descriptor: int, head: bytes, *, complete: bool) -> bytes | None
     return head if complete and head else None
 
 
-def _sample(descriptor: int, begin: int, options: TextOptions, *, complete: bool) -> bytes:
+def _sample(file: OpenFile, begin: int, options: TextOptions, *, complete: bool) -> bytes:
     """Whole records from ``begin`` on, to find types from; empty when there are none yet."""
-    size = os.fstat(descriptor).st_size
+    size = file.size_bytes
     csv = options.csv
     quote = csv.quote.encode() if options.format == CSV and csv.multiline else b""
     for wanted in (_SAMPLE_BYTES, LINE_MAX_BYTES):
-        data = os.pread(descriptor, wanted, begin)
+        data = file.pread(wanted, begin)
         end, _ = last_end(data, quote or None, inside=False)
         if end:
             return data[:end]

@@ -1,11 +1,11 @@
 """Cutting growing text files into ranges of whole records, and counting their lines."""
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
 
 from drover.connectors.line_files import LINE_MAX_BYTES, FileError
+from drover.connectors.readable_files import OpenFile
 
 _BLOCK_BYTES = 256 * 1024
 _SAMPLE_BYTES = 64 * 1024
@@ -23,7 +23,7 @@ class Cut:
 
 
 def cut_records(
-    descriptor: int,
+    file: OpenFile,
     path: str,
     *,
     start: int,
@@ -39,7 +39,7 @@ def cut_records(
     Raises:
         FileError: a record is too long.
     """
-    size = os.fstat(descriptor).st_size
+    size = file.size_bytes
     limit = min(size, start + max_bytes)
     cuts: list[Cut] = []
     position = cut_start = start
@@ -52,7 +52,7 @@ def cut_records(
                 "read"
             )
         wanted = min(_BLOCK_BYTES, limit - position) if position < limit else _BLOCK_BYTES
-        block = os.pread(descriptor, wanted, position)
+        block = file.pread(wanted, position)
         if not block:
             break
         end, inside = last_end(block, quote, inside)
@@ -75,9 +75,9 @@ def cut_records(
     return cuts
 
 
-def estimated_bytes(descriptor: int, start: int, max_lines: int) -> int:
+def estimated_bytes(file: OpenFile, start: int, max_lines: int) -> int:
     """About how many bytes ``max_lines`` lines have."""
-    sample = os.pread(descriptor, _SAMPLE_BYTES, start)
+    sample = file.pread(_SAMPLE_BYTES, start)
     lines = sample.count(b"\n")
     return max(1, len(sample) * max_lines // lines) if lines else _SAMPLE_BYTES
 

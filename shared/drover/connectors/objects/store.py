@@ -34,6 +34,7 @@ EXTRA = (
 )
 #: What the libraries' messages have of answers that no repetition changes.
 _FINAL_STATUS = re.compile(r"status code: (400|401|403|404|405|411|416|501)\b")
+_REFUSED_STATUS = re.compile(r"status code: (401|403)\b")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 
@@ -157,14 +158,15 @@ def telling(place: ObjectPlace, doing: str) -> Iterator[None]:
 
     try:
         yield
-    except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise ObjectStoreError(
-            f"{place.url}, {doing}: the store refuses it ({_code(error)}): check the credentials, "
-            "and that they may read, write, list and delete there"
-        ) from error
     except (BaseError, FileNotFoundError) as error:
         text = f"{place.url}, {doing}: {_first_line(error)}"
-        if any(each in str(error) for each in _NO_BUCKET):
+        refused = (PermissionDeniedError, UnauthenticatedError)
+        if isinstance(error, refused) or _REFUSED_STATUS.search(text):
+            text = (
+                f"{place.url}, {doing}: the store refuses it ({_code(error)}): check the "
+                "credentials, and that they may read, write, list and delete there"
+            )
+        elif any(each in str(error) for each in _NO_BUCKET):
             text = f"{place.url}, {doing}: there is no such bucket: create it, or mend the URL"
         elif isinstance(error, GenericError) and not _FINAL_STATUS.search(text):
             raise RetriableError(text) from error
