@@ -5,7 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from drover.connector import ConfigKey, ConfigType, Importance, NonEmpty, Password, RetriableError
+from drover.connector import (
+    REQUIRED,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    NonEmpty,
+    Password,
+    RetriableError,
+)
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -31,12 +39,13 @@ class ClusterError(Exception):
     """What another cluster refuses; the message says what to do."""
 
 
-def cluster_keys(prefix: str, which: str) -> list[ConfigKey]:
+def cluster_keys(prefix: str, which: str, *, required: bool = True) -> list[ConfigKey]:
     """The settings by which a cluster is reached; all else below ``prefix`` goes to the client."""
     return [
         ConfigKey(
             f"{prefix}bootstrap.servers",
             ConfigType.STRING,
+            default=REQUIRED if required else None,
             importance=Importance.HIGH,
             group="Cluster",
             documentation=f"Brokers of {which} cluster, as host:port, with commas between.",

@@ -1,7 +1,6 @@
 """KafkaSource: topics of another Kafka cluster, as MirrorMaker copies them."""
 
 import logging
-import re
 import threading
 import time
 import zlib
@@ -12,16 +11,9 @@ import pyarrow as pa
 
 from drover.connector import (
     REPLAYED,
-    Check,
     ConfigDef,
-    ConfigKey,
-    ConfigType,
     ConnectorContext,
-    Importance,
-    InRange,
-    NonEmpty,
     OffsetChange,
-    OneOf,
     RetriableError,
     SourceBatch,
     SourceConnector,
@@ -33,32 +25,37 @@ from drover.connectors.mirror.cluster import (
     TIMEOUT_S,
     ClusterError,
     client_settings,
-    cluster_keys,
     fault_of,
     telling,
+)
+from drover.connectors.mirror.settings import (
+    ALIAS,
+    CONSUMER_PREFIX,
+    EARLIEST,
+    FAIL,
+    KEEP_PARTITIONS,
+    LOST,
+    PREFIX,
+    REFRESH_S,
+    REFUSED,
+    RESET,
+    SERVERS,
+    SETTINGS,
+    SYNC,
+    SYNC_S,
+    TASK_SHARE,
+    TOPIC_PARTITIONS,
+    TOPICS,
+    group_sync_of,
+    is_wanted,
+    sync_faults,
+    target_of,
 )
 from drover.connectors.offset_changes import refuse_misshapen
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
 
-PREFIX, CONSUMER_PREFIX = "source.cluster.", "source.consumer."
-SERVERS = f"{PREFIX}bootstrap.servers"
-ALIAS = "source.cluster.alias"
-TOPICS, EXCLUDE = "topics", "topics.exclude"
-POLICY, SEPARATOR = "replication.policy.class", "replication.policy.separator"
-REFRESH_S = "refresh.topics.interval.seconds"
-RESET = "consumer.auto.offset.reset"
-LOST = "lost.records"
-KEEP_PARTITIONS = "partitions.keep"
-TOPIC_PARTITIONS = "topic.partitions"
-#: Which partitions a task has, as "index/count".
-TASK_SHARE = "task.share"
-
-DEFAULT_POLICY, IDENTITY_POLICY = "DefaultReplicationPolicy", "IdentityReplicationPolicy"
-EARLIEST, LATEST, FAIL = "earliest", "latest", "fail"
-_EXCLUDED = [r".*[\-\.]internal", r".*\.replica", "__.*"]
-_REFUSED = ("topic.filter.class", "config.property.filter.class")
 #: A batch goes through the driver, so it is not larger than this.
 _BATCH_BYTES_MAX = 16 * 1024 * 1024
 _BATCH_RECORDS_MAX = 200_000
@@ -227,13 +224,14 @@ class KafkaSource(SourceConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """See the documentation of each key."""
-        return ConfigDef(*cluster_keys(PREFIX, "the source"), *_KEYS)
+        return SETTINGS
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """Whether the cluster can be reached, and has such topics."""
         text = "is not known here: remove it"
-        faults = [Violation(name, text) for name in _REFUSED if config.get(name) is not None]
+        faults = [Violation(name, text) for name in REFUSED if config.get(name) is not None]
+        faults += sync_faults(config)
         if faults or not all(key.name in config for key in cls.config_def()):
             return faults
         told: list[KafkaError] = []
@@ -266,6 +264,8 @@ class KafkaSource(SourceConnector):
         threading.Thread(
             target=self._watch, args=(context,), name="kafka-topics", daemon=True
         ).start()
+        if config[SYNC]:
+            threading.Thread(target=self._sync, name="kafka-groups", daemon=True).start()
 
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """The partitions dealt out by name; topics that are made get enough of them."""
@@ -299,6 +299,17 @@ class KafkaSource(SourceConnector):
             if found != self._found:
                 self._found = found
                 context.request_reconfiguration()
+
+    def _sync(self) -> None:
+        """Take groups' offsets over, now and then."""
+        sync = group_sync_of(self._config)
+        while not self._stopping.wait(self._config[SYNC_S]):
+            try:
+                changed = sync.run(self._found)
+            except Exception as error:  # noqa: BLE001 - copying goes on, and the next turn tries again
+                _log.warning("groups' offsets cannot be taken over: %s", error)
+            else:
+                _log.debug("%d offsets of groups were taken over", changed)
 
 
 def consumer_of(config: Mapping[str, Any], told: "list[KafkaError]") -> "Consumer":
@@ -349,27 +360,9 @@ def partitions_of(consumer: "Consumer", config: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def is_wanted(topic: str, config: Mapping[str, Any]) -> bool:
-    """Whether a topic is copied: neither an internal one nor what came from here before."""
-    if any(re.fullmatch(each, topic) for each in config[EXCLUDE] or ()):
-        return False
-    if _is_default(config) and topic.startswith(f"{config[ALIAS]}{config[SEPARATOR]}"):
-        return False  # a cycle
-    return any(re.fullmatch(each, topic) for each in config[TOPICS])
-
-
-def target_of(topic: str, config: Mapping[str, Any]) -> str:
-    """What a topic is called here."""
-    return f"{config[ALIAS]}{config[SEPARATOR]}{topic}" if _is_default(config) else topic
-
-
 def share_of(topic: str, partition: int, count: int) -> int:
     """Which of ``count`` tasks has a partition: those of a topic are spread evenly."""
     return (zlib.crc32(topic.encode()) + partition) % count
-
-
-def _is_default(config: Mapping[str, Any]) -> bool:
-    return bool(config[POLICY].endswith(DEFAULT_POLICY))
 
 
 def _place(message: "Message") -> Place:
@@ -390,97 +383,3 @@ def _headers(messages: Sequence["Message"]) -> pa.Array:
 
 
 _BYTES_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-
-
-def _patterns_fault(patterns: Sequence[str]) -> str | None:
-    for each in patterns:
-        try:
-            re.compile(each)
-        except re.error as error:
-            return f"{each!r} is no regular expression: {error}"
-    return None
-
-
-def _policy_fault(name: str) -> str | None:
-    if name.rpartition(".")[2] in (DEFAULT_POLICY, IDENTITY_POLICY):
-        return None
-    return f"must be {DEFAULT_POLICY} or {IDENTITY_POLICY}, not {name[:80]!r}"
-
-
-def _key(
-    name: str, documentation: str, kind: ConfigType = ConfigType.STRING, **more: Any
-) -> ConfigKey:
-    return ConfigKey(
-        name,
-        kind,
-        documentation=documentation,
-        group="Topics",
-        **{"importance": Importance.MEDIUM, **more},
-    )
-
-
-_KEYS = (
-    _key(
-        ALIAS,
-        "What the cluster is called here, before the names of its topics and in offsets.",
-        default="source",
-        importance=Importance.HIGH,
-        validator=NonEmpty(),
-    ),
-    _key(
-        TOPICS,
-        "The topics to copy, as names or regular expressions.",
-        ConfigType.LIST,
-        default=[".*"],
-        importance=Importance.HIGH,
-        validator=Check(_patterns_fault),
-    ),
-    _key(
-        EXCLUDE,
-        "Topics that are not copied, as names or regular expressions.",
-        ConfigType.LIST,
-        default=_EXCLUDED,
-        validator=Check(_patterns_fault),
-    ),
-    _key(
-        POLICY,
-        "What copies are called: alias.topic (DefaultReplicationPolicy), or like the original "
-        "(IdentityReplicationPolicy).",
-        default=f"org.apache.kafka.connect.mirror.{DEFAULT_POLICY}",
-        validator=Check(_policy_fault),
-    ),
-    _key(SEPARATOR, "What is between alias and topic.", default="."),
-    _key(
-        KEEP_PARTITIONS,
-        "Whether records stay in their partitions; else their keys decide.",
-        ConfigType.BOOLEAN,
-        default=True,
-    ),
-    _key(
-        TOPIC_PARTITIONS,
-        "How many partitions a topic gets that the connector creates; by default as many as the "
-        "largest that it copies.",
-        ConfigType.INT,
-        default=None,
-        validator=InRange(1),
-    ),
-    _key(
-        REFRESH_S,
-        "How often new topics and partitions are looked for.",
-        ConfigType.INT,
-        default=600,
-        validator=InRange(1),
-    ),
-    _key(
-        RESET,
-        "Where a partition is begun: at its earliest record, or at what comes next (latest).",
-        default=EARLIEST,
-        validator=OneOf(EARLIEST, LATEST),
-    ),
-    _key(
-        LOST,
-        "When retention has removed records before they were read: fail, or go on at the earliest.",
-        default=FAIL,
-        validator=OneOf(FAIL, EARLIEST),
-    ),
-)
