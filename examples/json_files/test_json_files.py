@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from drover.connector import OffsetRange, SinkBatch, SinkTaskContext, SourceTaskContext
-from drover.model.ids import TaskId, Term
+from drover.connector import (
+    OffsetRange,
+    SinkBatch,
+    SinkTaskContext,
+    SourceTaskContext,
+    TaskId,
+    Term,
+)
 from json_files import JsonFilesTask, JsonFolderTask
 
 TASK = TaskId("example", 0)

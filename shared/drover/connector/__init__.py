@@ -1,4 +1,7 @@
-"""The API for authors of connectors: start with ``source`` or ``sink``, then ``config_def``."""
+"""The API for authors of connectors: start with ``source`` or ``sink``, then ``config_def``.
+
+``drover.connector.records`` has the columns of records as Arrow batches.
+"""
 
 from drover.config.config_def import (
     REQUIRED,
@@ -30,9 +33,10 @@ from drover.connector.sink import (
     SinkTaskContext,
 )
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
-from drover.connector.task import RetriableError, TaskContext
+from drover.connector.task import RetriableError, StaleClaimError, TaskContext
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
 from drover.errors import Violation
+from drover.model.ids import TaskId, Term
 
 __all__ = [
     "ONCE",
@@ -70,7 +74,10 @@ __all__ = [
     "SourceConnector",
     "SourceTask",
     "SourceTaskContext",
+    "StaleClaimError",
     "TaskContext",
+    "TaskId",
+    "Term",
     "TopicPartition",
     "Validator",
     "Violation",

@@ -120,8 +120,8 @@ class SinkBatch:
         """What ``frame.mapInArrow(function, ddl)`` gives, but faster when the records come straight
         from their topic: they do not pass through the JVM.
 
-        In a structured sink each Arrow batch has its own schema (see drover.record), so records of
-        several topics and schemas may come in one call.
+        In a structured sink each Arrow batch has its own schema (see drover.connector.records), so
+        records of several topics and schemas may come in one call.
         """
         if isinstance(self.records, ArrowRows):
             return self.records.map_in_arrow(function, ddl)

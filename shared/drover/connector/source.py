@@ -113,7 +113,7 @@ class SourceBatch:
 
         Args:
             rows: a frame, rows that executors make, or some that are at hand. Columns of
-                ``drover.record.batch`` (TOPIC_COLUMN, TIMESTAMP_COLUMN, ORIGIN_COLUMN,
+                ``drover.connector.records`` (TOPIC_COLUMN, TIMESTAMP_COLUMN, ORIGIN_COLUMN,
                 ERROR_COLUMN, RAW_COLUMN) say what they say of the record and are no fields.
             offsets: see the class.
             topic: where the records go that do not say it themselves.

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
 
 if TYPE_CHECKING:
@@ -18,6 +19,15 @@ class RetriableError(Exception):
     """Raise it from ``poll`` or ``write`` when the same call may succeed later: within
     ``errors.retry.timeout`` it is called again, for the same batch, instead of failing the task.
     """
+
+
+class StaleClaimError(FailedPreconditionError):
+    """Raise it when what a task writes to was taken over under another claim than the task's: the
+    task ends, and is no failure, for it has a successor.
+    """
+
+    def __init__(self, message: str, claim: Term | str) -> None:
+        super().__init__(Reason.STALE_CLAIM, message, metadata={"claim": str(claim)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from drover.connector import RetriableError
+from drover.connector.records import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
 from drover.connectors.avro_types import arrow_schema, plain_records
 from drover.connectors.ddl import parse_ddl
 from drover.connectors.line_files import FileError
 from drover.connectors.objects.store import ObjectStoreError
 from drover.connectors.readable_files import FileReference
 from drover.connectors.text_rows import TextOptions, parse_text
-from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
 
 _ARROW_ROWS = 65_536
 _AVRO_ROWS = 8192

@@ -22,6 +22,7 @@ from drover.connector import (
     SinkConnector,
     SinkTask,
     SinkTaskContext,
+    Term,
     TopicPartition,
     Violation,
 )
@@ -44,7 +45,6 @@ from drover.connectors.row_files import (
     RowFileWriter,
     Staging,
 )
-from drover.model.ids import Term
 
 PATH = "path"
 FORMAT = "format"

@@ -19,9 +19,8 @@ from drover.connector import (
     SinkTask,
     SinkTaskContext,
 )
+from drover.connector.records import KEY, OFFSET, PARTITION, TOPIC, VALUE, is_schemaless
 from drover.connectors.json_lines import json_texts
-from drover.record.batch import KEY, OFFSET, PARTITION, TOPIC, VALUE
-from drover.record.schema import is_schemaless
 
 ROWS_MAX = "rows.max"
 RECORD_MAX_CHARS = "record.max.chars"

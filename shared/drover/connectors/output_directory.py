@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from drover.connector import StaleClaimError, TaskId, Term
 from drover.connectors.paths import check_root
-from drover.errors import FailedPreconditionError, Reason
-from drover.model.ids import TaskId, Term
 
 _SIDE = ".drover"
 _NAME = re.compile(
@@ -107,7 +106,7 @@ class OutputDirectory:
         nothing is written now.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM, an owner with a later claim has it.
+            StaleClaimError: an owner with a later claim has it.
         """
         side = self._side(topic, partition)
         own = side / self.owner
@@ -135,7 +134,7 @@ class OutputDirectory:
         """Refuse to go on when somebody else has taken the topic partition over.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM.
+            StaleClaimError: an owner with another claim has it.
         """
         if not (self._side(topic, partition) / self.owner).is_dir():
             raise self._stale(topic, partition)
@@ -144,7 +143,7 @@ class OutputDirectory:
         """Put files in place; durable when it returns.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM.
+            StaleClaimError: an owner with another claim has it.
             OSError: a place is outside of the worker's roots, or cannot be written.
         """
         made: set[Path] = set()
@@ -225,12 +224,11 @@ class OutputDirectory:
     def _side(self, topic: str, partition: int) -> Path:
         return self.staging / f"{topic}-{partition}"
 
-    def _stale(self, topic: str, partition: int) -> FailedPreconditionError:
-        return FailedPreconditionError(
-            Reason.STALE_CLAIM,
+    def _stale(self, topic: str, partition: int) -> StaleClaimError:
+        return StaleClaimError(
             f"{topic}-{partition} in {self.path} was taken over under a later claim than "
             f"{self._owner.term}",
-            metadata={"claim": str(self._owner.term)},
+            self._owner.term,
         )
 
 

@@ -24,9 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from drover.connector import StaleClaimError, Term
 from drover.connectors.paths import check_opened, check_root
-from drover.errors import FailedPreconditionError, Reason
-from drover.model.ids import Term
 
 LOCK_TIMEOUT_S = 10.0
 _LOCK_POLL_S = 0.02
@@ -67,7 +66,7 @@ class OutputFile:
         """Take the file over and cut it to what is committed.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM, an owner with a higher term has it.
+            StaleClaimError: an owner with a higher term has it.
             OutputFileError: it is shorter than its committed length, or is not this connector's.
         """
         self._open(lambda: committed_length, committed=None)
@@ -82,7 +81,7 @@ class OutputFile:
             The length from which to write on.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM, an owner with a higher term has it.
+            StaleClaimError: an owner with a higher term has it.
             OutputFileError: it is another connector's, or shorter than it was.
         """
         return self._open(lambda: self._find_end(committed), committed)
@@ -93,7 +92,7 @@ class OutputFile:
         Returns the position after them.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM, an owner with a higher term has the file; nothing
+            StaleClaimError: an owner with a higher term has the file; nothing
                 was written.
             OutputFileError: the file was removed or replaced by somebody else.
         """
@@ -333,12 +332,11 @@ class OutputFile:
                 "the connector's offsets to write it anew"
             )
 
-    def _stale(self, later: Term | None) -> FailedPreconditionError:
+    def _stale(self, later: Term | None) -> StaleClaimError:
         by = f" ({later})" if later is not None else ""
-        return FailedPreconditionError(
-            Reason.STALE_CLAIM,
+        return StaleClaimError(
             f"{self.path} was taken over under a later claim{by} than {self._term}",
-            metadata={"claim": str(self._term)},
+            self._term,
         )
 
     def _remove_parts_of_others(self) -> None:

@@ -18,9 +18,16 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from drover.connector import current_spark_partition
+from drover.connector.records import (
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TOPIC,
+    VALUE,
+    is_schemaless,
+    original_topics,
+)
 from drover.connectors.json_lines import base64_texts, iso_texts, json_texts, object_texts
-from drover.record.batch import OFFSET, PARTITION, TIMESTAMP, TOPIC, VALUE, original_topics
-from drover.record.schema import is_schemaless
 
 PARQUET, JSON, CSV = "parquet", "json", "csv"
 GZIP = "gzip"

@@ -24,6 +24,7 @@ from drover.connector import (
     SinkTaskContext,
     Violation,
 )
+from drover.connector.records import KEY, OFFSET, PARTITION, VALUE, is_schemaless, original_topics
 from drover.connectors.http.allowed_hosts import AllowedHosts
 from drover.connectors.http.settings import (
     HTTP_SETTINGS,
@@ -33,8 +34,6 @@ from drover.connectors.http.settings import (
     shown,
 )
 from drover.connectors.json_lines import json_texts
-from drover.record.batch import KEY, OFFSET, PARTITION, VALUE, original_topics
-from drover.record.schema import is_schemaless
 
 METHOD = "http.request.method"
 CONTENT_TYPE = "http.headers.content.type"

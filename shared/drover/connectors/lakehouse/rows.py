@@ -9,8 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.record.batch import KEY, OFFSET, PARTITION, TOPIC, VALUE, original_topics
-from drover.record.schema import is_schemaless
+from drover.connector.records import (
+    KEY,
+    OFFSET,
+    PARTITION,
+    TOPIC,
+    VALUE,
+    is_schemaless,
+    original_topics,
+)
 
 EXTRA = (
     "tables of Delta Lake and Iceberg need more libraries on the workers: pip install "

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.connector import RetriableError
-from drover.connectors.mirror.cluster import TIMEOUT_S, ClusterError, telling
-from drover.record.batch import (
+from drover.connector.records import (
     HEADERS,
     KEY,
     OFFSET,
@@ -20,6 +19,7 @@ from drover.record.batch import (
     TOPIC,
     VALUE,
 )
+from drover.connectors.mirror.cluster import TIMEOUT_S, ClusterError, telling
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

@@ -23,11 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Any
 
-from drover.connector import RetriableError
+from drover.connector import RetriableError, StaleClaimError, Term
 from drover.connectors.objects.store import ObjectPlace, ObjectStoreError, telling
 from drover.connectors.output_directory import StagedFile
-from drover.errors import FailedPreconditionError, Reason
-from drover.model.ids import Term
 
 _SIDE = ".drover"
 _ATTEMPTS = 10
@@ -170,7 +168,7 @@ class ObjectDirectory:
         That is ``start_offset``, or behind it when files were written and not committed.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM, others take it over again and again.
+            StaleClaimError: others take it over again and again.
         """
         side = self._side(topic, partition)
         with telling(self._place, f"taking {topic}-{partition} over"):
@@ -201,7 +199,7 @@ class ObjectDirectory:
         """Put files in place; durable when it returns.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM.
+            StaleClaimError: an owner with another claim has it.
         """
         by_partition: dict[tuple[str, int], list[StagedFile]] = {}
         for each in files:
@@ -220,7 +218,7 @@ class ObjectDirectory:
         Only while no task runs.
 
         Raises:
-            FailedPreconditionError: STALE_CLAIM, a task runs.
+            StaleClaimError: a task runs.
         """
         side = self._side(topic, partition)
         with telling(self._place, f"setting {topic}-{partition} back"):
@@ -370,12 +368,11 @@ class ObjectDirectory:
     def _side(self, topic: str, partition: int) -> str:
         return f"{self._own}/{topic}-{partition}"
 
-    def _stale(self, topic: str, partition: int) -> FailedPreconditionError:
-        return FailedPreconditionError(
-            Reason.STALE_CLAIM,
+    def _stale(self, topic: str, partition: int) -> StaleClaimError:
+        return StaleClaimError(
             f"{topic}-{partition} in {self._place.url} was taken over by another task than that "
             f"with the claim {self._owner}",
-            metadata={"claim": self._owner},
+            self._owner,
         )
 
 

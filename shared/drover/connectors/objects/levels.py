@@ -9,8 +9,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.connector.records import PARTITION, TIMESTAMP, TOPIC
 from drover.connectors.row_files import NULL_DIRECTORY, Level, column_of
-from drover.record.batch import PARTITION, TIMESTAMP, TOPIC
 
 #: What the letters of a path.format stand for, as strftime says it.
 _LETTERS = {

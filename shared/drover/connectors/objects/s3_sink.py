@@ -19,6 +19,7 @@ from drover.connector import (
     OneOf,
     SinkConnector,
     SinkTaskContext,
+    Term,
     Violation,
 )
 from drover.connectors.files_sink import (
@@ -39,7 +40,6 @@ from drover.connectors.objects.levels import (
 )
 from drover.connectors.objects.store import STORE_SETTINGS, place_of
 from drover.connectors.row_files import GZIP, JSON, PARQUET, FileLayout
-from drover.model.ids import Term
 
 BUCKET = "s3.bucket.name"
 TOPICS_DIR = "topics.dir"

@@ -1,0 +1,49 @@
+"""Connectors are built on the authors' API alone: the built-in ones can do what others can."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.repository import python_files, text_of
+
+#: What authors may import of Drover, besides modules of their own package.
+PUBLIC = ("drover.connector", "drover.connector.records")
+#: Their imports are moved in a change of their own.
+WAITING = ("shared/drover/connectors/jdbc", "shared/drover/connectors/postgres")
+CONNECTORS = [
+    path
+    for path in python_files("shared", "examples")
+    if path.as_posix().startswith(("shared/drover/connectors/", "examples/"))
+    and not path.as_posix().startswith(WAITING)
+]
+
+
+def private_imports(program: str) -> Iterator[str]:
+    """The modules of Drover that a program imports and that are not for authors."""
+    for node in ast.walk(ast.parse(program)):
+        if isinstance(node, ast.Import):
+            found = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name their package"
+            found = [node.module or ""]
+        else:
+            continue
+        for name in found:
+            if name in PUBLIC or name.split(".")[0] not in ("drover", "drover_worker"):
+                continue
+            if not name.startswith("drover.connectors"):
+                yield name
+
+
+@pytest.mark.parametrize("path", CONNECTORS, ids=str)
+def test_a_connector_imports_the_api_and_nothing_else_of_drover(path: Path) -> None:
+    assert list(private_imports(text_of(path) or "")) == []
+
+
+def test_all_connectors_are_looked_at() -> None:
+    assert len(CONNECTORS) > 40
+    assert list(private_imports("def f():\n    from drover.record.batch import KEY")) == [
+        "drover.record.batch"
+    ]
