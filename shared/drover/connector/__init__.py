@@ -24,6 +24,7 @@ from drover.connector.connector import (
     Guarantees,
 )
 from drover.connector.offsets import OffsetChange, SinkOffset, TopicPartition
+from drover.connector.other_settings import OtherSettings
 from drover.connector.settings import TOPIC_NAME
 from drover.connector.sink import (
     OffsetRange,
@@ -62,6 +63,7 @@ __all__ = [
     "OffsetChange",
     "OffsetRange",
     "OneOf",
+    "OtherSettings",
     "ParsedConfig",
     "Password",
     "RetriableError",

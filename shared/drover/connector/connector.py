@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from drover.config.config_def import ConfigDef
 from drover.connector.offsets import OffsetChange
+from drover.connector.other_settings import OtherSettings
 from drover.errors import Violation
 
 
@@ -72,6 +73,8 @@ class Connector(ABC):
     version: ClassVar[str] = "unknown"
     #: Short names that ``connector.class`` may use as well as the full one.
     aliases: ClassVar[Sequence[str]] = ()
+    #: What it makes of settings that it does not have, of connectors whose names are its aliases.
+    other_settings: ClassVar[OtherSettings] = OtherSettings()
     #: What it guarantees under its default settings, shown to operators; None for nothing said.
     guarantees: ClassVar[Guarantees | None] = None
     #: Whether records are rows with columns. Then JsonConverter with schemas is the converter where

@@ -1,6 +1,6 @@
 """The settings that every connector has, and the whole check of a config."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from drover.config.config_def import (
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf
 from drover.connector.connector import Connector
 from drover.connector.error_settings import DEAD_LETTER_TOPIC, ERROR_SETTINGS, error_faults
+from drover.connector.other_settings import OtherSettings, RawConfig, Translation
 from drover.connector.record_settings import record_config_def
 from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.connector.sink import SinkConnector
@@ -191,6 +192,21 @@ _SINK = ConfigDef(
     ),
 )
 
+_ON_KAFKA = "say it to the worker (DROVER_KAFKA_CONFIG)"
+#: Settings of every connector of Kafka Connect that Drover does not have.
+_OTHERS = OtherSettings(
+    without_effect={
+        "producer.override.*": _ON_KAFKA,
+        "consumer.override.*": _ON_KAFKA,
+        "admin.override.*": _ON_KAFKA,
+        "tasks.max.enforce": "",
+        "exactly.once.support": "the connector's guarantee says what holds",
+        "transaction.boundary": "",
+        "transaction.boundary.interval.ms": "",
+        "offsets.storage.topic": "",
+    },
+)
+
 
 def _which_topics(connector_class: type[Connector], config: Mapping[str, Any]) -> list[Violation]:
     """A sink reads topics by name or by pattern."""
@@ -211,9 +227,7 @@ def _which_topics(connector_class: type[Connector], config: Mapping[str, Any]) -
     return []
 
 
-def full_config_def(
-    connector_class: type[Connector], raw: Mapping[str, str | None] | None = None
-) -> ConfigDef:
+def full_config_def(connector_class: type[Connector], raw: RawConfig | None = None) -> ConfigDef:
     """A connector's own settings, those that every connector of its kind has, and those of the
     converters and transforms that the config ``raw`` names.
 
@@ -227,41 +241,93 @@ def full_config_def(
     return common | kind | connector_class.config_def()
 
 
+def _translated(connector_class: type[Connector], raw: RawConfig) -> Translation:
+    """A config under the connector's own names of settings."""
+    own = {key.name for key in full_config_def(connector_class, raw)}
+    return connector_class.other_settings.translated(raw, own)
+
+
 def _faults_together(
-    connector_class: type[Connector], config: Mapping[str, Any]
-) -> tuple[Violation, ...]:
-    """Faults that several settings of a parsed config show together."""
-    return (
+    connector_class: type[Connector],
+    raw: RawConfig,
+    own: Collection[str],
+    config: Mapping[str, Any],
+) -> list[Violation]:
+    """Faults that several settings of a parsed config show together, and those of settings that the
+    connector does not have. What the connector itself says of such a setting wins.
+    """
+    faults = [
         *error_faults(config),
         *_which_topics(connector_class, config),
         *connector_class.validate(config),
-    )
+    ]
+    told = {each.field for each in faults}
+    others = (_OTHERS.faults_of(raw, own), connector_class.other_settings.faults_of(raw, own))
+    return [*faults, *(each for found in others for each in found if each.field not in told)]
 
 
-def parse_config(connector_class: type[Connector], raw: Mapping[str, str | None]) -> ParsedConfig:
+def parse_config(connector_class: type[Connector], raw: RawConfig) -> ParsedConfig:
     """The values and every fault, those across settings included."""
-    parsed = full_config_def(connector_class, raw).parse(raw)
-    faults = _faults_together(connector_class, parsed.values)
-    return ParsedConfig(parsed.values, parsed.violations + faults)
+    translation = _translated(connector_class, raw)
+    definition = full_config_def(connector_class, translation.config)
+    parsed = definition.parse(translation.config)
+    own = {key.name for key in definition}
+    together = _faults_together(connector_class, raw, own, parsed.values)
+    faults = tuple(
+        replace(each, field=translation.name_of(each.field))
+        for each in (*parsed.violations, *together)
+    )
+    return ParsedConfig(parsed.values, faults)
 
 
-def validate_config(
-    connector_class: type[Connector], raw: Mapping[str, str | None]
-) -> list[ConfigValue]:
+def validate_config(connector_class: type[Connector], raw: RawConfig) -> list[ConfigValue]:
     """Every setting with its faults, those across settings included; unknown settings last."""
-    definition = full_config_def(connector_class, raw)
+    translation = _translated(connector_class, raw)
+    definition = full_config_def(connector_class, translation.config)
+    own = {key.name for key in definition}
+    parsed = definition.parse(translation.config).values
     faults: dict[str, list[str]] = {}
-    parsed = definition.parse(raw).values
-    for violation in _faults_together(connector_class, parsed):
+    for violation in _faults_together(connector_class, raw, own, parsed):
         faults.setdefault(violation.field, []).append(violation.description)
     values = [
         replace(each, errors=each.errors + tuple(faults.pop(each.key.name, ())))
-        for each in definition.validate(raw)
+        for each in definition.validate(translation.config)
     ]
     for name, errors in faults.items():
         key = ConfigKey(name, ConfigType.STRING, default=None, group="Unknown")
         values.append(ConfigValue(key, raw.get(name), tuple(errors)))
-    return values
+    values = _as_named(values, translation, raw)
+    return [_with_warning(each, connector_class) if each.warnings else each for each in values]
+
+
+def _as_named(
+    values: Sequence[ConfigValue], translation: Translation, raw: RawConfig
+) -> list[ConfigValue]:
+    """What was given by another name under that name."""
+    others: dict[str, ConfigValue] = {}
+    for value in values:
+        name = translation.given.get(value.key.name)
+        if name is not None:
+            before = others[name].errors if name in others else ()
+            key = replace(value.key, name=name)
+            others[name] = ConfigValue(key, raw[name], (*before, *value.errors))
+    named = []
+    for value in values:
+        name = value.key.name
+        if name in others:
+            others[name] = replace(others[name], errors=(*others[name].errors, *value.errors))
+        elif name not in translation.given:
+            named.append(value)
+    return [*named, *others.values()]
+
+
+def _with_warning(value: ConfigValue, connector_class: type[Connector]) -> ConfigValue:
+    """What is said of a setting that the connector does not have."""
+    for others in (connector_class.other_settings, _OTHERS):
+        warning = others.warning_of(value.key.name)
+        if warning is not None:
+            return replace(value, warnings=(warning,) if warning else ())
+    return value
 
 
 def task_config(
@@ -274,9 +340,9 @@ def task_config(
     Raises:
         InvalidArgumentError: INVALID_CONFIG with every fault.
     """
-    merged = dict(connector_config) | dict(own_config)
+    merged = _translated(connector_class, {**connector_config, **own_config}).config
     definition = full_config_def(connector_class, merged)
-    return definition.parse(merged).require_valid(merged.get(NAME, ""))
+    return definition.parse(merged).require_valid(merged.get(NAME) or "")
 
 
 __all__ = [

@@ -34,6 +34,7 @@ from drover.connectors.http.settings import (
     shown,
 )
 from drover.connectors.json_lines import json_texts
+from drover.connectors.stand_ins import HTTP_SINK
 
 METHOD = "http.request.method"
 CONTENT_TYPE = "http.headers.content.type"
@@ -255,6 +256,7 @@ class HttpSink(SinkConnector):
 
     version = "0.1.0"
     aliases = ("HttpSink", "io.aiven.kafka.connect.http.HttpSinkConnector")
+    other_settings = HTTP_SINK
     guarantees = REPEATED
     structured: ClassVar[bool] = True
     task_class = HttpSinkTask

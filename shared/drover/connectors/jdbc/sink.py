@@ -27,6 +27,7 @@ from drover.connectors.jdbc.database import (
     looking_at,
     telling,
 )
+from drover.connectors.stand_ins import JDBC_SINK
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -82,7 +83,12 @@ class JdbcSink(SinkConnector):
     """
 
     version = "0.1.0"
-    aliases = ("JdbcSink", "io.confluent.connect.jdbc.JdbcSinkConnector")
+    aliases = (
+        "JdbcSink",
+        "io.confluent.connect.jdbc.JdbcSinkConnector",
+        "io.debezium.connector.jdbc.JdbcSinkConnector",
+    )
+    other_settings = JDBC_SINK
     guarantees = ONCE
     structured: ClassVar[bool] = True
     task_class = JdbcSinkTask

@@ -39,6 +39,7 @@ from drover.connectors.jdbc.database import (
     telling,
 )
 from drover.connectors.offset_changes import refuse_misshapen
+from drover.connectors.stand_ins import JDBC_SOURCE
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -172,6 +173,7 @@ class JdbcSource(SourceConnector):
 
     version = "0.1.0"
     aliases = ("JdbcSource", "io.confluent.connect.jdbc.JdbcSourceConnector")
+    other_settings = JDBC_SOURCE
     guarantees = REPLAYED
     structured: ClassVar[bool] = True
     task_class = JdbcSourceTask

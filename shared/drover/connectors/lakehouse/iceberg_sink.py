@@ -26,6 +26,7 @@ from drover.connector import (
 from drover.connectors.lakehouse.rows import RECORD_KEY, RECORD_VALUE, RowSettings, TableError
 from drover.connectors.offset_changes import refuse_renamed
 from drover.connectors.paths import ForbiddenPathError, root_fault
+from drover.connectors.stand_ins import ICEBERG_SINK
 
 CATALOG = "iceberg.catalog"
 TYPE, URI = "iceberg.catalog.type", "iceberg.catalog.uri"
@@ -45,16 +46,6 @@ BATCH_WAIT_MS = "batch.wait.ms"
 _SECRETS = ("credential", "token", "s3.secret-access-key", "s3.session-token")
 _OWN = (TYPE, URI, USER, PASSWORD)
 _REST, _SQL = "rest", "sql"
-#: Settings of Iceberg's sink that would change the data and are not here, and what goes.
-_REFUSED: Mapping[str, frozenset[str]] = {
-    "iceberg.tables.route-field": frozenset({""}),
-    "iceberg.tables.dynamic-enabled": frozenset({"false"}),
-    "iceberg.tables.cdc-field": frozenset({""}),
-    "iceberg.tables.default-commit-branch": frozenset({"", "main"}),
-    "iceberg.tables.schema-case-insensitive": frozenset({"false"}),
-    "iceberg.catalog.catalog-impl": frozenset({""}),
-}
-_REFUSED_OF_TABLES = ("route-regex", "commit-branch")
 
 
 class IcebergSinkTask(SinkTask):
@@ -87,6 +78,7 @@ class IcebergSink(SinkConnector):
         "org.apache.iceberg.connect.IcebergSinkConnector",
         "io.tabular.iceberg.connect.IcebergSinkConnector",
     )
+    other_settings = ICEBERG_SINK
     guarantees = ONCE
     structured: ClassVar[bool] = True
     task_class = IcebergSinkTask
@@ -102,7 +94,7 @@ class IcebergSink(SinkConnector):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """Whether the settings fit together, and what catalogue and tables say."""
-        faults = [*_refused(config), *_contradictions(config)]
+        faults = _contradictions(config)
         if not faults and all(key.name in config for key in _SETTINGS):
             faults += _catalog_faults(config)
         return faults
@@ -210,21 +202,6 @@ def _rejoined(items: Sequence[str]) -> list[str]:
         else:
             found.append(each)
     return found
-
-
-def _refused(config: Mapping[str, Any]) -> list[Violation]:
-    text = "changes the data and is not known here: remove it"
-    faults = [
-        Violation(name, text)
-        for name, accepted in _REFUSED.items()
-        if config.get(name) is not None and str(config[name]).strip().lower() not in accepted
-    ]
-    faults += [
-        Violation(name, text)
-        for name in config
-        if name.startswith("iceberg.table.") and name.endswith(_REFUSED_OF_TABLES)
-    ]
-    return faults
 
 
 def _contradictions(config: Mapping[str, Any]) -> list[Violation]:

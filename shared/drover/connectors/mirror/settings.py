@@ -38,7 +38,6 @@ DEFAULT_POLICY, IDENTITY_POLICY = "DefaultReplicationPolicy", "IdentityReplicati
 EARLIEST, LATEST, FAIL = "earliest", "latest", "fail"
 _EXCLUDED = [r".*[\-\.]internal", r".*\.replica", "__.*"]
 _GROUPS_EXCLUDED = ["console-consumer-.*", "connect-.*", "__.*", "drover.*"]
-REFUSED = ("topic.filter.class", "config.property.filter.class")
 
 
 def group_sync_of(config: Mapping[str, Any]) -> GroupSync:

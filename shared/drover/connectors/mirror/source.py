@@ -37,7 +37,6 @@ from drover.connectors.mirror.settings import (
     LOST,
     PREFIX,
     REFRESH_S,
-    REFUSED,
     RESET,
     SERVERS,
     SETTINGS,
@@ -52,6 +51,7 @@ from drover.connectors.mirror.settings import (
     target_of,
 )
 from drover.connectors.offset_changes import refuse_misshapen
+from drover.connectors.stand_ins import KAFKA_SOURCE
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message
@@ -213,6 +213,7 @@ class KafkaSource(SourceConnector):
 
     version = "0.1.0"
     aliases = ("KafkaSource", "org.apache.kafka.connect.mirror.MirrorSourceConnector")
+    other_settings = KAFKA_SOURCE
     guarantees = REPLAYED
     task_class = KafkaSourceTask
 
@@ -229,9 +230,7 @@ class KafkaSource(SourceConnector):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """Whether the cluster can be reached, and has such topics."""
-        text = "is not known here: remove it"
-        faults = [Violation(name, text) for name in REFUSED if config.get(name) is not None]
-        faults += sync_faults(config)
+        faults = list(sync_faults(config))
         if faults or not all(key.name in config for key in cls.config_def()):
             return faults
         told: list[KafkaError] = []

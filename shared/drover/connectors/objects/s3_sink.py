@@ -40,6 +40,7 @@ from drover.connectors.objects.levels import (
 )
 from drover.connectors.objects.store import STORE_SETTINGS, place_of
 from drover.connectors.row_files import GZIP, JSON, PARQUET, FileLayout
+from drover.connectors.stand_ins import S3_SINK
 
 BUCKET = "s3.bucket.name"
 TOPICS_DIR = "topics.dir"
@@ -71,19 +72,6 @@ _EXTENSIONS = {
 }
 #: How long a file waits for flush.size records when no interval is set.
 _WAIT_MS = 60_000
-#: Settings of Confluent's that would change the data and are not here, and what goes without them.
-_REFUSED: Mapping[str, frozenset[str]] = {
-    "store.kafka.keys": frozenset({"false"}),
-    "store.kafka.headers": frozenset({"false"}),
-    "file.delim": frozenset({"+"}),
-    "directory.delim": frozenset({"/"}),
-    "filename.offset.zero.pad.width": frozenset({"10"}),
-    "s3.ssea.name": frozenset({"", "AES256"}),
-    "s3.sse.customer.key": frozenset({""}),
-    "s3.sse.kms.key.id": frozenset({""}),
-    "s3.acl.canned": frozenset({""}),
-    "storage.class": frozenset({"io.confluent.connect.s3.storage.S3Storage"}),
-}
 
 
 class S3SinkTask(FilesSinkTask):
@@ -116,6 +104,7 @@ class S3Sink(SinkConnector):
 
     version = "0.1.0"
     aliases = ("S3Sink", "io.confluent.connect.s3.S3SinkConnector")
+    other_settings = S3_SINK
     guarantees = ONCE
     structured: ClassVar[bool] = True
     task_class = S3SinkTask
@@ -131,7 +120,7 @@ class S3Sink(SinkConnector):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """Whether the settings fit together, and what the store says when a file is written."""
-        faults = [*long_topics(config), *_refused(config), *_contradictions(config)]
+        faults = [*long_topics(config), *_contradictions(config)]
         if not faults and BUCKET in config and TOPICS_DIR in config:
             faults += store_faults(config, BUCKET, _url(config))
         return faults
@@ -202,18 +191,6 @@ def _levels(config: Mapping[str, Any]) -> tuple[Level, ...]:
             wallclock=extractor == _WALLCLOCK,
         ),
     )
-
-
-def _refused(config: Mapping[str, Any]) -> list[Violation]:
-    return [
-        Violation(
-            name,
-            "changes the data and is not known here: remove it"
-            + (f", or set it to {min(accepted)}" if min(accepted) else ""),
-        )
-        for name, accepted in _REFUSED.items()
-        if config.get(name) is not None and str(config[name]).strip() not in accepted
-    ]
 
 
 def _contradictions(config: Mapping[str, Any]) -> list[Violation]:

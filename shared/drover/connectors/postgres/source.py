@@ -14,6 +14,7 @@ from drover.connector import (
 from drover.connectors.postgres import settings
 from drover.connectors.postgres.checks import faults_of
 from drover.connectors.postgres.task import POSITION, POSITION_KEYS, PostgresCdcSourceTask
+from drover.connectors.stand_ins import POSTGRES_CDC
 
 
 class PostgresCdcSource(SourceConnector):
@@ -34,6 +35,7 @@ class PostgresCdcSource(SourceConnector):
 
     version = settings.VERSION
     aliases = ("PostgresCdcSource", "io.debezium.connector.postgresql.PostgresConnector")
+    other_settings = POSTGRES_CDC
     guarantees = REPLAYED
     structured: ClassVar[bool] = True
     # a slot has one reader, and its position is the connector's
