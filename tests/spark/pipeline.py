@@ -17,6 +17,7 @@ from drover.connector import (
     SourceTaskContext,
     TopicPartition,
 )
+from drover.connector.offset_forms import refuse_foreign
 from drover.connector.offsets import parse_sink_offsets, sink_offset, source_offsets
 from drover.connector.settings import parse_config, task_config
 from drover.dataplane.embedded import EmbeddedPlane
@@ -153,12 +154,16 @@ class Pipeline:
         task = TaskId(raw["name"], index)
         claim = self.claim(task)
         source = connector_class.task_class()
+        committed = self.store.fetch_offsets(task.connector)
+        refuse_foreign(
+            task.connector, connector_class.__name__, connector_class.offset_forms, committed
+        )
         context = SourceTaskContext(
             task=task,
             claim=claim,
             config=task_config(connector_class, config, own),
             spark=self.spark,
-            committed=self.store.fetch_offsets(task.connector),
+            committed=committed,
         )
         source.start(context)
         self._stops.append(source)

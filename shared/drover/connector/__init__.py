@@ -23,6 +23,7 @@ from drover.connector.connector import (
     Guarantee,
     Guarantees,
 )
+from drover.connector.offset_forms import ForeignOffsetsError, OffsetForm
 from drover.connector.offsets import OffsetChange, SinkOffset, TopicPartition
 from drover.connector.other_settings import OtherSettings
 from drover.connector.settings import TOPIC_NAME
@@ -54,6 +55,7 @@ __all__ = [
     "ConfigValue",
     "Connector",
     "ConnectorContext",
+    "ForeignOffsetsError",
     "Guarantee",
     "Guarantees",
     "Importance",
@@ -61,6 +63,7 @@ __all__ = [
     "Matches",
     "NonEmpty",
     "OffsetChange",
+    "OffsetForm",
     "OffsetRange",
     "OneOf",
     "OtherSettings",

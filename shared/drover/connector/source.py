@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pyarrow as pa
 
 from drover.connector.connector import Connector
+from drover.connector.offset_forms import OffsetForm
 from drover.connector.offsets import offset_key, parse_offsets
 from drover.connector.task import TaskContext
 from drover.dataplane.arrow_rows import ArrowRows
@@ -154,3 +155,6 @@ class SourceConnector(Connector):
     #: Whether a poll changes the source, as one that takes messages off a queue does: then it is
     #: not polled for previews.
     poll_has_effects: ClassVar[bool] = False
+    #: How its partitions and offsets look. A task whose connector has committed offsets of another
+    #: form, which another connector wrote, does not start. Empty: all are given to the task.
+    offset_forms: ClassVar[Sequence[OffsetForm]] = ()

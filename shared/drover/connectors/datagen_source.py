@@ -20,6 +20,7 @@ from drover.connector import (
     InRange,
     NonEmpty,
     OffsetChange,
+    OffsetForm,
     OneOf,
     SourceBatch,
     SourceConnector,
@@ -117,6 +118,7 @@ class DatagenSource(SourceConnector):
     version = "0.1.0"
     aliases = ("DatagenSource",)
     guarantees = REPLAYED
+    offset_forms = (OffsetForm({"lane": int}, {"next": int}),)
     structured: ClassVar[bool] = True
     task_class = DatagenSourceTask
 

@@ -23,6 +23,7 @@ from drover.connector import (
     InRange,
     NonEmpty,
     OffsetChange,
+    OffsetForm,
     SourceBatch,
     SourceConnector,
     SourceTask,
@@ -137,6 +138,7 @@ class FileStreamSource(SourceConnector):
         kafka_connect.FILE_STREAM_SOURCE,
     )
     guarantees = REPLAYED
+    offset_forms = (OffsetForm({"filename": str}, {"position": int}),)
     text = True
     task_class = FileStreamSourceTask
 

@@ -21,6 +21,7 @@ from drover.connector import (
     InRange,
     NonEmpty,
     OffsetChange,
+    OffsetForm,
     OneOf,
     RetriableError,
     SourceBatch,
@@ -213,6 +214,10 @@ class FilesSource(SourceConnector):
     version = "0.1.0"
     aliases = ("FilesSource",)
     guarantees = REPLAYED
+    offset_forms = (
+        OffsetForm({"path": str}, {"position": int}),
+        OffsetForm({"path": str}, {"failed": list, "error": str}),
+    )
     structured: ClassVar[bool] = True
     task_class = FilesSourceTask
 

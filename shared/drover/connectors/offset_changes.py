@@ -9,7 +9,8 @@ from drover.connector import OffsetChange
 def refuse_misshapen(
     changes: Iterable[OffsetChange], *, partition: Mapping[str, type], counts: Collection[str]
 ) -> None:
-    """Refuse changes whose tasks would not know where to go on.
+    """Refuse changes whose tasks would not know where to go on. Any offset may be removed: those of
+    another connector have to be.
 
     Args:
         changes: As ``Connector.alter_offsets`` has them.
@@ -21,17 +22,18 @@ def refuse_misshapen(
     """
     faults = []
     for place, offset in changes:
+        if offset is None:
+            continue
         if place.keys() != partition.keys() or not all(
             type(place[name]) is kind for name, kind in partition.items()
         ):
             wanted = ", ".join(f'"{name}": {kind.__name__}' for name, kind in partition.items())
             faults.append(f"the partition {place} has to be {{{wanted}}}")
-        if offset is not None:
-            faults += (
-                f"{name} of {place} has to be a whole number from 0, not {offset.get(name)!r}"
-                for name in counts
-                if not _is_count(offset.get(name))
-            )
+        faults += (
+            f"{name} of {place} has to be a whole number from 0, not {offset.get(name)!r}"
+            for name in counts
+            if not _is_count(offset.get(name))
+        )
     if faults:
         raise ValueError("; ".join(faults))
 

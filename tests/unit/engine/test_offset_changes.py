@@ -33,7 +33,7 @@ def test_a_plugin_that_says_nothing_may_have_more_to_change() -> None:
     ("config", "partition", "offset", "told"),
     [
         (LINES, {"file": "/f"}, {"position": 1}, "filename"),
-        (LINES, {"filename": 7}, None, "filename"),
+        (LINES, {"filename": 7}, {"position": 1}, "filename"),
         (LINES, FILE, {"position": -1}, "position"),
         (LINES, FILE, {"position": "7"}, "position"),
         (LINES, FILE, {"position": True}, "position"),
@@ -48,6 +48,11 @@ def test_offsets_that_no_task_could_go_on_from_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=told):
         alter(config, (partition, offset))
+
+
+def test_offsets_of_another_connector_may_be_removed() -> None:
+    assert alter(LINES, ({"protocol": "1", "table": "shop.public.orders"}, None))
+    assert alter(FILES, ({"server": "shop"}, None))
 
 
 def test_every_fault_is_told_at_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from drover.codec.failures import decode_cause
-from drover.connector import RetriableError, SourceBatch
+from drover.connector import ForeignOffsetsError, OffsetForm, RetriableError, SourceBatch
 from drover.connector.error_settings import ErrorSettings
 from drover.dataplane import embedded
 from drover.dataplane.answers import PassLostError
@@ -190,6 +190,17 @@ def test_a_source_that_was_taken_over_is_fenced_and_its_task_stopped(world: Worl
     assert (runner.over, world.record_count) == (True, 1)
     assert world.scheduler.removed == [runner]
     assert runner.run_once() is None
+
+
+def test_a_source_does_not_start_on_offsets_that_another_connector_wrote(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.source().run_once()
+    made = len(Lines.made)
+    monkeypatch.setattr(LinesSource, "offset_forms", (OffsetForm({"table": str}),))
+    with pytest.raises(ForeignOffsetsError, match="offsets LinesSource --reset"):
+        world.source()
+    assert len(Lines.made) == made
 
 
 def test_a_plugin_that_exits_fails_its_task_only(world: World) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from drover.backoff import Backoff
-from drover.connector import SourceBatch, SourceTask, SourceTaskContext
+from drover.connector import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
+from drover.connector.offset_forms import refuse_foreign
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import PARTITIONER_KEYLESS, POLL_INTERVAL_MS
 from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch, TopicWriter
@@ -45,6 +46,9 @@ class SourceRunner(TaskRunner):
         self._idle = Backoff(first_s, longest_s)
 
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
+        kind = self.spec.connector_class
+        assert issubclass(kind, SourceConnector)
+        refuse_foreign(self.spec.task.connector, kind.__name__, kind.offset_forms, committed)
         self._polled = None
         self._writer = self._tools.plane.writer(
             self.spec.task, self.spec.claim, abandoned=lambda: self.over

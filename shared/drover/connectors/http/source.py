@@ -20,6 +20,7 @@ from drover.connector import (
     InRange,
     NonEmpty,
     OffsetChange,
+    OffsetForm,
     OneOf,
     SourceBatch,
     SourceConnector,
@@ -206,6 +207,7 @@ class HttpSource(SourceConnector):
     version = "0.1.0"
     aliases = ("HttpSource",)
     guarantees = REPLAYED
+    offset_forms = (OffsetForm({"url": str}, optional=("incremental", "next", "greatest")),)
     structured: ClassVar[bool] = True
     task_class = HttpSourceTask
 

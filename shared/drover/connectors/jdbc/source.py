@@ -23,6 +23,7 @@ from drover.connector import (
     InRange,
     NonEmpty,
     OffsetChange,
+    OffsetForm,
     OneOf,
     SourceBatch,
     SourceConnector,
@@ -175,6 +176,7 @@ class JdbcSource(SourceConnector):
     aliases = ("JdbcSource", "io.confluent.connect.jdbc.JdbcSourceConnector")
     other_settings = JDBC_SOURCE
     guarantees = REPLAYED
+    offset_forms = (OffsetForm({"table": str}), OffsetForm({"query": str}))
     structured: ClassVar[bool] = True
     task_class = JdbcSourceTask
 

@@ -14,6 +14,7 @@ from drover.connector import (
     ConfigDef,
     ConnectorContext,
     OffsetChange,
+    OffsetForm,
     RetriableError,
     SourceBatch,
     SourceConnector,
@@ -215,6 +216,7 @@ class KafkaSource(SourceConnector):
     aliases = ("KafkaSource", "org.apache.kafka.connect.mirror.MirrorSourceConnector")
     other_settings = KAFKA_SOURCE
     guarantees = REPLAYED
+    offset_forms = (OffsetForm({"cluster": str, "partition": int, "topic": str}, {"offset": int}),)
     task_class = KafkaSourceTask
 
     def __init__(self) -> None:

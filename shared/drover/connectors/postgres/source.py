@@ -8,6 +8,7 @@ from drover.connector import (
     ConfigDef,
     ConnectorContext,
     OffsetChange,
+    OffsetForm,
     SourceConnector,
     Violation,
 )
@@ -37,6 +38,10 @@ class PostgresCdcSource(SourceConnector):
     aliases = ("PostgresCdcSource", "io.debezium.connector.postgresql.PostgresConnector")
     other_settings = POSTGRES_CDC
     guarantees = REPLAYED
+    offset_forms = (
+        OffsetForm({POSITION: str}, optional=POSITION_KEYS),
+        OffsetForm({POSITION: str, "table": str}),
+    )
     structured: ClassVar[bool] = True
     # a slot has one reader, and its position is the connector's
     poll_has_effects: ClassVar[bool] = True
@@ -57,14 +62,14 @@ class PostgresCdcSource(SourceConnector):
         """The slot stays where it is; the tables are read again when their offsets are removed."""
         del config
         for place, offset in changes:
+            if offset is None:
+                continue
             keys = place.keys()
             if keys not in ({POSITION}, {POSITION, "table"}):
                 raise ValueError(
                     f'the partition {place} has to be {{"server": prefix}}, and may '
                     'have "table": "schema.name"'
                 )
-            if offset is None:
-                continue
             if "table" in place:
                 raise ValueError(f"{place} can only be removed: then the table is read again")
             lsn = offset.get("lsn")
