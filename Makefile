@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup proto wheels run up down kafka test test-fast test-faults lint fmt bench simulate check-python check-java clean
+.PHONY: help setup proto wheels run up down kafka test test-fast test-faults lint fmt docs bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -77,6 +77,9 @@ lint: setup ## ruff, mypy, layers
 fmt: setup ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs: setup ## write the tables of docs/*.md that are made of the code
+	@$(BIN)/python -m tests.support.docs_tables
 
 bench: setup check-java ## the figures, one JSON object a line; ONLY=coordinator for a part
 	@$(BIN)/python -m tests.bench $(addprefix --only ,$(ONLY))

@@ -74,7 +74,8 @@ ERROR_SETTINGS = ConfigDef(
         ConfigType.STRING,
         default="",
         group=_GROUP,
-        documentation="The topic for records that are left out, as they came; empty for none.",
+        documentation="The topic for records that are left out, as they came, of sources too; "
+        "empty for none.",
         validator=Check(_topic_fault),
     ),
     ConfigKey(

@@ -132,7 +132,7 @@ class DatagenSource(SourceConnector):
                 default=None,
                 importance=Importance.HIGH,
                 group="Rows",
-                documentation="Rows of a kind that is ready made; or name their columns in schema.",
+                documentation="Rows of a kind that is ready made; else schema names their columns.",
                 validator=OneOf(*QUICKSTARTS),
             ),
             ConfigKey(
@@ -151,7 +151,8 @@ class DatagenSource(SourceConnector):
                 default=None,
                 importance=Importance.HIGH,
                 group="Topic",
-                documentation="The topic to write to; by default it is called as the quickstart.",
+                documentation="The topic to write to; by default it is called as the quickstart. "
+                "Required with schema.",
                 validator=TOPIC_NAME,
             ),
             ConfigKey(

@@ -215,7 +215,7 @@ class FilesSink(SinkConnector):
                 default=PARQUET,
                 importance=Importance.HIGH,
                 group="Files",
-                documentation="What the files are.",
+                documentation="What the files are: parquet, json (an object a line) or csv.",
                 validator=OneOf(PARQUET, JSON, CSV),
             ),
             ConfigKey(

@@ -241,8 +241,9 @@ class FilesSource(SourceConnector):
                 default=None,
                 importance=Importance.HIGH,
                 group="Files",
-                documentation="What the files are; by default as their names end: .csv, .tsv, "
-                ".json, .jsonl, .ndjson, .parquet, .avro, .txt, .log.",
+                documentation="What the files are: csv, json (an object a line), parquet, avro or "
+                "text (lines, as a field line); by default as their names end: .csv, .tsv, .json, "
+                ".jsonl, .ndjson, .parquet, .avro, .txt, .log.",
                 validator=OneOf(CSV, JSON, PARQUET, TEXT, AVRO),
             ),
             ConfigKey(
@@ -349,7 +350,8 @@ _CSV_KEYS = (
         ConfigType.STRING,
         default=None,
         group="csv",
-        documentation="What is between two fields; a comma, or a tab in files that end in .tsv.",
+        documentation="What is between two fields: one character, or \\t; by default a comma, or a "
+        "tab in files that end in .tsv.",
         validator=Check(_character_fault),
     ),
     ConfigKey(
@@ -365,7 +367,8 @@ _CSV_KEYS = (
         ConfigType.STRING,
         default='"',
         group="csv",
-        documentation="What is around fields that have delimiters in them; none for nothing.",
+        documentation="What is around fields that have delimiters in them, and is doubled inside; "
+        "none for nothing.",
         validator=Check(_character_fault),
     ),
     ConfigKey(
@@ -373,7 +376,7 @@ _CSV_KEYS = (
         ConfigType.STRING,
         default="",
         group="csv",
-        documentation="The text, outside of quotes, that stands for null.",
+        documentation="The text, outside of quotes, that stands for null; by default no text.",
     ),
     ConfigKey(
         MULTILINE,

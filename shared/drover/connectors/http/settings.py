@@ -154,7 +154,7 @@ HTTP_SETTINGS = ConfigDef(
         ConfigType.STRING,
         importance=Importance.HIGH,
         group=_GROUP,
-        documentation="The URL to call.",
+        documentation="The URL to call; of a sink ${topic} and ${key} in it are the record's.",
         validator=All(NonEmpty(), Check(url_fault)),
     ),
     _key(
@@ -167,9 +167,14 @@ HTTP_SETTINGS = ConfigDef(
     _key(STATIC, "The header Authorization, such as Bearer and a token.", ConfigType.PASSWORD),
     _key(USER, "Who logs in with basic."),
     _key(PASSWORD, "The password for basic.", ConfigType.PASSWORD),
-    _key(TOKEN_URL, "Where oauth2 gets tokens.", validator=Check(url_fault)),
+    _key(
+        TOKEN_URL,
+        "Where oauth2 gets tokens; one is kept until shortly before its end, and renewed once when "
+        "it is refused.",
+        validator=Check(url_fault),
+    ),
     _key(CLIENT_ID, "The client of oauth2."),
-    _key(CLIENT_SECRET, "The client's secret.", ConfigType.PASSWORD),
+    _key(CLIENT_SECRET, "The secret of that client.", ConfigType.PASSWORD),
     _key(SCOPE, "The scope that tokens are for."),
     _key(
         CLIENT_MODE,
@@ -201,8 +206,8 @@ HTTP_SETTINGS = ConfigDef(
     ),
     _key(
         BACKOFF_MS,
-        "The first pause before that; it doubles each time. The header Retry-After wins, up to "
-        "five minutes.",
+        "The first pause before a request is repeated, in milliseconds; it doubles each time. The "
+        "header Retry-After wins, up to five minutes.",
         ConfigType.INT,
         default=1_000,
         validator=InRange(0, 300_000),

@@ -328,7 +328,7 @@ def _key(
 _SETTINGS = ConfigDef(
     _key(
         METHOD,
-        "The method of requests. In http.url ${topic} and ${key} are the record's.",
+        "The method of requests.",
         default="POST",
         validator=OneOf("POST", "PUT", "PATCH"),
     ),
@@ -341,23 +341,23 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         BATCH_SIZE,
-        "How many at most.",
+        "How many records such a request has at most.",
         ConfigType.INT,
         default=500,
         validator=InRange(1, 100_000),
     ),
-    _key(PREFIX, "What is before them, such as [.", default="", importance=Importance.LOW),
+    _key(PREFIX, "What is before these records, such as [.", default="", importance=Importance.LOW),
     _key(SUFFIX, "What is behind them, such as ].", default="", importance=Importance.LOW),
     _key(
         SEPARATOR,
-        r"What is between two, such as a comma; \n is the end of a line.",
+        r"What is between two of them, such as a comma; \n is the end of a line.",
         default=r"\n",
         importance=Importance.LOW,
     ),
     _key(
         NULLS,
         "What becomes of a record without a value: it is left out (ignore), a request DELETE is "
-        "sent (delete), or it is rejected (fail).",
+        "sent (delete; with ${key} in http.url), or it is an error of the record (fail).",
         default=IGNORE,
         validator=OneOf(IGNORE, DELETE, FAIL),
     ),

@@ -356,7 +356,7 @@ _SETTINGS = ConfigDef(
         validator=Check(ddl_fault),
     ),
     _key(METHOD, "The method of requests.", default="GET", validator=OneOf("GET", "POST")),
-    _key(BODY, "What a request has as its body."),
+    _key(BODY, "What a request has as its body, with POST."),
     _key(PARAMETERS, "What each request has in its query, as name=value.", ConfigType.LIST),
     _key(
         ITEMS,
@@ -376,7 +376,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         RUN_MS,
-        "The pause behind the last page.",
+        "The pause behind the last page, in milliseconds.",
         ConfigType.INT,
         default=60_000,
         validator=InRange(1, 86_400_000),
@@ -391,8 +391,18 @@ _SETTINGS = ConfigDef(
     ),
     _key(POINTER, "Where the answer has the cursor or link.", validator=_POINTER),
     _key(PARAMETER, "The parameter that has the cursor, the item's or the page's number."),
-    _key(SIZE_PARAMETER, "The parameter that says how many items a page has."),
-    _key(SIZE, "How many.", ConfigType.INT, default=100, validator=InRange(1)),
+    _key(
+        SIZE_PARAMETER,
+        "The parameter that says how many items a page has. With it a page of fewer is the last, "
+        "else an empty one.",
+    ),
+    _key(
+        SIZE,
+        "How many items to ask for with it.",
+        ConfigType.INT,
+        default=100,
+        validator=InRange(1),
+    ),
     _key(FIRST, "The number of the first page or item.", ConfigType.INT, default=0),
     _key(
         MAX_PAGES,
@@ -402,7 +412,11 @@ _SETTINGS = ConfigDef(
         importance=Importance.LOW,
         validator=InRange(1),
     ),
-    _key(INCREMENTAL, "The parameter that asks for what is newer than a value."),
+    _key(
+        INCREMENTAL,
+        "The parameter that asks for what is newer than a value. Without it everything comes again "
+        "in each run.",
+    ),
     _key(
         INCREMENTAL_POINTER,
         "Where an item has that value, such as /updated_at; the greatest of a run is asked for in "

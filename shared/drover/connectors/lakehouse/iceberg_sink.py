@@ -285,10 +285,16 @@ def _key(
 
 
 _SETTINGS = ConfigDef(
-    _key(CATALOG, "The catalogue's name.", group="Catalogue", default="iceberg"),
+    _key(
+        CATALOG,
+        "The catalogue's name; one in a database tells several apart by it.",
+        group="Catalogue",
+        default="iceberg",
+    ),
     _key(
         TYPE,
-        "Of which kind the catalogue is: rest, or sql (jdbc): in a database.",
+        "Of which kind the catalogue is: rest, or sql (jdbc): in a database, as Iceberg's JDBC "
+        "catalogue is.",
         group="Catalogue",
         default=_REST,
         importance=Importance.HIGH,
@@ -296,7 +302,8 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         URI,
-        "The address of the REST catalogue, or of the database: jdbc:postgresql://host/name.",
+        "The address of the REST catalogue, or of the database: https://host, "
+        "jdbc:postgresql://host/name, jdbc:sqlite:/path.",
         group="Catalogue",
         importance=Importance.HIGH,
         validator=NonEmpty(),
@@ -311,14 +318,15 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         WAREHOUSE,
-        "Where new tables are, such as s3://lake/warehouse, or the warehouse's name.",
+        "Where new tables are, such as s3://lake/warehouse or file:///data/warehouse, or a name "
+        "that the catalogue knows.",
         group="Catalogue",
         default=None,
     ),
     *(
         _key(
             f"{CATALOG}.{name}",
-            "As Iceberg's catalogues have it.",
+            "A secret of the catalogue or of its files, as pyiceberg has it.",
             ConfigType.PASSWORD,
             group="Catalogue",
             default=None,
@@ -335,7 +343,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         CREATE,
-        "Create tables that there are not, of the first records' schema.",
+        "Create tables (and namespaces) that there are not, of the first records' schema.",
         ConfigType.BOOLEAN,
         default=False,
     ),
@@ -361,7 +369,8 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         ID_COLUMNS,
-        "The columns of the key; by default all fields of the record's key.",
+        "The columns of the key; by default all fields of the record's key. Of one table: "
+        "iceberg.table.NAME.id-columns.",
         ConfigType.LIST,
         group="Keys",
         default=None,
@@ -376,7 +385,7 @@ _SETTINGS = ConfigDef(
     _key(
         PARTITION_BY,
         "What new tables are partitioned by: city, year(at), month(at), day(at), hour(at), "
-        "bucket(id, 16), truncate(name, 4).",
+        "bucket(id, 16), truncate(name, 4). Of one table: iceberg.table.NAME.partition-by.",
         ConfigType.LIST,
         default=None,
         validator=Check(_partition_fault),

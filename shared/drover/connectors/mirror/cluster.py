@@ -24,6 +24,7 @@ _RENAMED = {
     "ssl.truststore.location": "ssl.ca.location",
     "sasl.mechanism": "sasl.mechanisms",
 }
+_MORE = {"sasl.jaas.config": ": a username and a password are taken from it"}
 _SECRETS = ("sasl.jaas.config", "sasl.password", "ssl.key.password", "ssl.key.pem")
 _JAAS = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s;]+))")
 _REFUSED_CODES = (
@@ -58,7 +59,7 @@ def cluster_keys(prefix: str, which: str, *, required: bool = True) -> list[Conf
                 default=None,
                 importance=Importance.MEDIUM,
                 group="Cluster",
-                documentation="As Kafka's clients have it.",
+                documentation=f"A secret, as Kafka's clients have it{_MORE.get(name, '')}.",
             )
             for name in _SECRETS
         ),

@@ -133,7 +133,7 @@ SETTINGS = ConfigDef(
     ),
     _key(
         EXCLUDE,
-        "Topics that are not copied, as names or regular expressions.",
+        "Topics that are not copied, as names or regular expressions; by default internal ones.",
         ConfigType.LIST,
         default=_EXCLUDED,
         validator=Check(_patterns_fault),
@@ -162,7 +162,7 @@ SETTINGS = ConfigDef(
     ),
     _key(
         REFRESH_S,
-        "How often new topics and partitions are looked for.",
+        "How often new topics and partitions are looked for; they get tasks by themselves.",
         ConfigType.INT,
         default=600,
         validator=InRange(1),
@@ -175,7 +175,8 @@ SETTINGS = ConfigDef(
     ),
     _key(
         LOST,
-        "When retention has removed records before they were read: fail, or go on at the earliest.",
+        "When retention has removed records before they were read: fail, or go on at the earliest "
+        "and log how many there were.",
         default=FAIL,
         validator=OneOf(FAIL, EARLIEST),
     ),
@@ -186,7 +187,13 @@ SETTINGS = ConfigDef(
         ConfigType.BOOLEAN,
         default=False,
     ),
-    _key(SYNC_S, "How often.", ConfigType.INT, default=60, validator=InRange(1)),
+    _key(
+        SYNC_S,
+        "How often groups' offsets are taken over.",
+        ConfigType.INT,
+        default=60,
+        validator=InRange(1),
+    ),
     _key(
         GROUPS,
         "The groups whose offsets are taken over, as names or regular expressions.",

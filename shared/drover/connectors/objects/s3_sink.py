@@ -241,7 +241,7 @@ _SETTINGS = ConfigDef(
         importance=Importance.HIGH,
         validator=Matches(r"[a-zA-Z0-9._-]{3,63}", "the name of a bucket"),
     ),
-    _key(TOPICS_DIR, "The directory in it.", default="topics", validator=NonEmpty()),
+    _key(TOPICS_DIR, "The directory in the bucket.", default="topics", validator=NonEmpty()),
     _key(
         FORMAT,
         "What the files are: JsonFormat (an object a line) or ParquetFormat.",
@@ -257,14 +257,15 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         ROTATE_MS,
-        "How long a file waits for more records; -1 for 60 s.",
+        "How long a file waits for more records, in milliseconds from when the first was seen. The "
+        "shorter of both intervals counts; 60 s when neither is set (-1).",
         ConfigType.LONG,
         default=-1,
     ),
-    _key(ROTATE_SCHEDULE_MS, "The same.", ConfigType.LONG, default=-1),
+    _key(ROTATE_SCHEDULE_MS, "The other of these intervals.", ConfigType.LONG, default=-1),
     _key(
         BATCH_WAIT_MS,
-        "In place of rotate.interval.ms.",
+        "In place of both intervals.",
         ConfigType.INT,
         default=None,
         importance=Importance.LOW,
@@ -304,21 +305,22 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         PARTITION_FIELDS,
-        "The fields of FieldPartitioner.",
+        "The fields of FieldPartitioner, one directory below the other.",
         ConfigType.LIST,
         group="Directories",
         default=None,
     ),
     _key(
         PATH_FORMAT,
-        "The directories of TimeBasedPartitioner, such as 'year'=YYYY/'month'=MM/'day'=dd.",
+        "The directories of TimeBasedPartitioner, such as 'year'=YYYY/'month'=MM/'day'=dd: of "
+        "yyyy, MM, dd, HH, mm, ss, DDD, and texts in quotes.",
         group="Directories",
         default=None,
         validator=Check(_path_format_fault),
     ),
     _key(
         PARTITION_MS,
-        "Times are rounded down to so much.",
+        "Times are rounded down to so many milliseconds.",
         ConfigType.LONG,
         group="Directories",
         default=0,
@@ -326,7 +328,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         TIMEZONE,
-        "The time zone of directories; UTC by default.",
+        "The time zone of directories, whose days and hours they name; UTC by default.",
         group="Directories",
         default=None,
         validator=Check(_timezone_fault),
@@ -341,7 +343,7 @@ _SETTINGS = ConfigDef(
     ),
     _key(
         TIMESTAMP_FIELD,
-        "The field of RecordField.",
+        "The field of RecordField: a time, milliseconds, or a text in ISO 8601.",
         group="Directories",
         default="timestamp",
     ),

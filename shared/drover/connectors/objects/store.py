@@ -212,7 +212,7 @@ STORE_SETTINGS = ConfigDef(
     ),
     _key(
         PATH_STYLE,
-        "Whether an S3 bucket is in the path of requests, not in the host's name.",
+        "Whether an S3 bucket is in the path of requests (true), or in the host's name.",
         ConfigType.BOOLEAN,
         default=True,
         importance=Importance.LOW,

@@ -1,0 +1,60 @@
+"""The tables of docs/*.md that are made of the code are as the code is, and leave nothing out."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.docs_tables import (
+    connectors,
+    groups_of,
+    java_names,
+    marks,
+    pages,
+    shown_groups,
+    written,
+)
+from tests.support.repository import REPOSITORY
+
+#: Their pages are written in a change of their own.
+WAITING = {"JdbcSource", "JdbcSink", "PostgresCdcSource"}
+
+
+def text_of(page: Path) -> str:
+    return (REPOSITORY / page).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", pages(), ids=str)
+def test_a_pages_tables_are_as_the_code_is(page: Path) -> None:
+    text = text_of(page)
+    assert written(text) == text, "make docs"
+
+
+def test_every_setting_of_every_connector_is_in_a_table() -> None:
+    shown = {
+        pair for page in pages() for mark in marks(text_of(page)) for pair in shown_groups(mark)
+    }
+    missing = {
+        (name, group)
+        for name, kind in connectors().items()
+        for group in groups_of(kind)
+        if name not in WAITING
+    } - shown
+    assert missing == set()
+
+
+def test_what_all_connectors_have_and_what_they_lack_is_in_a_table() -> None:
+    shown = {mark for page in pages() for mark in marks(text_of(page))}
+    wanted = {f"settings of every {each}" for each in ("connector", "source", "sink")}
+    wanted |= {"classes of Kafka Connect"} | {
+        f"settings of Kafka Connect's that {name} lacks"
+        for name, kind in connectors().items()
+        if any("FileStream" not in java for java in java_names(kind))
+    }
+    assert wanted <= shown
+
+
+def test_a_mark_that_is_not_understood_is_told() -> None:
+    with pytest.raises(ValueError, match="no table"):
+        written("<!-- table of nothing -->\n<!-- end -->")
+    with pytest.raises(ValueError, match="not the same"):
+        written("<!-- settings of HttpSource and HttpSink: Requests -->\n<!-- end -->")

@@ -1,0 +1,251 @@
+"""Tables of the docs pages that are made of the code: ``make docs`` writes them, a test compares.
+
+A table stands between two marks, the first of which says what it shows::
+
+    <!-- settings of FilesSource -->
+    <!-- settings of HttpSource and HttpSink: HTTP -->        groups, of connectors that share them
+    <!-- settings of every connector -->                      or source, or sink
+    <!-- classes of Kafka Connect -->
+    <!-- settings of Kafka Connect's that JdbcSink lacks -->
+    <!-- end -->
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from drover.connector import (
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Connector,
+    SinkConnector,
+    SourceConnector,
+)
+from drover.connector.settings import full_config_def
+from drover_worker.engine.plugins import PluginRegistry
+from tests.support.repository import REPOSITORY, tracked_files
+
+_MARKED = re.compile(r"^<!-- (?P<what>[^\n]+) -->\n(?P<table>(?:.*\n)*?)<!-- end -->$", re.M)
+_HEAD = "| Setting | Type | Default | Meaning |\n|---|---|---|---|\n"
+#: A word with what is around it: an opening parenthesis, and signs of punctuation.
+_WORD = re.compile(r"(?P<open>\(?)(?P<word>[^\s]*?)(?P<end>[.,;:)]*)(?=\s|$)")
+
+
+class _AnySource(SourceConnector):
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        raise NotImplementedError
+
+
+class _AnySink(SinkConnector):
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef()
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        raise NotImplementedError
+
+
+@cache
+def connectors() -> Mapping[str, type[Connector]]:
+    """The built-in connectors by name, in order."""
+    plugins, problems = PluginRegistry().list()
+    assert not problems, problems
+    found = {each.connector_class.__name__: each.connector_class for each in plugins}
+    own = {name: each for name, each in found.items() if each.__module__.startswith("drover.")}
+    return dict(sorted(own.items()))
+
+
+def pages() -> list[Path]:
+    """The pages that may have tables, relative to the root."""
+    return [each for each in tracked_files() if each.suffix == ".md" and each.parts[0] == "docs"]
+
+
+def marks(text: str) -> list[str]:
+    """What the tables of a page show."""
+    return [found["what"] for found in _MARKED.finditer(text)]
+
+
+def written(text: str) -> str:
+    """A page with its tables as the code has them.
+
+    Raises:
+        ValueError: A mark is not understood.
+    """
+    return _MARKED.sub(
+        lambda found: f"<!-- {found['what']} -->\n{_table(found['what'])}<!-- end -->", text
+    )
+
+
+def shown_groups(what: str) -> Iterator[tuple[str, str]]:
+    """The (connector, group) pairs of which a table of settings shows every setting."""
+    for name, groups in _settings_of(what):
+        for group in groups:
+            yield name, group
+
+
+def groups_of(kind: type[Connector]) -> list[str]:
+    """The groups of a connector's own settings, in order."""
+    return list(dict.fromkeys(each.group for each in kind.config_def()))
+
+
+def _settings_of(what: str) -> list[tuple[str, list[str]]]:
+    found = re.fullmatch(r"settings of (\w+(?: and \w+)*)(?:: (.+))?", what)
+    if found is None:
+        return []
+    names = found[1].split(" and ")
+    listed = [each.strip() for each in found[2].split(",")] if found[2] else None
+    return [(name, listed or groups_of(connectors()[name])) for name in names]
+
+
+def _table(what: str) -> str:
+    if what in _FIXED:
+        return _FIXED[what]()
+    if what.startswith("settings of Kafka Connect's that ") and what.endswith(" lacks"):
+        return _lacking(what.split()[5])
+    shown = _settings_of(what)
+    if not shown:
+        raise ValueError(f"no table is called {what!r}")
+    tables = {_settings(connectors()[name].config_def(), groups) for name, groups in shown}
+    if len(tables) > 1:
+        raise ValueError(f"{what!r} are not the same in all of them")
+    return tables.pop()
+
+
+def _settings(keys: ConfigDef | Sequence[ConfigKey], groups: Sequence[str]) -> str:
+    keys = list(keys)
+    missing = set(groups) - {each.group for each in keys}
+    if missing:
+        raise ValueError(f"no setting is in the group {missing.pop()!r}")
+    rows = []
+    for group in groups:
+        if len(groups) > 1:
+            rows.append(f"| **{group}** | | | |\n")
+        rows += [_row(each) for each in keys if each.group == group]
+    return _HEAD + "".join(rows)
+
+
+def _row(key: ConfigKey) -> str:
+    if key.required:
+        default = "required"
+    else:
+        text = key.default_text
+        default = f"`{text}`" if text else ""
+    meaning = _as_code(key.documentation)
+    unsaid = [
+        each
+        for each in key.valid_values
+        if not re.search(rf"(?<!\w){re.escape(each)}(?!\w)", meaning)
+    ]
+    if unsaid and key.type is not ConfigType.BOOLEAN:
+        meaning += f" One of {', '.join(f'`{each}`' for each in key.valid_values)}."
+    return f"| `{key.name}` | {key.type.lower()} | {default} | {meaning} |\n"
+
+
+def _as_code(text: str) -> str:
+    """Names of settings, patterns, placeholders and URLs as code."""
+    return " ".join(_word_as_code(each) for each in text.split()).replace("|", r"\|")
+
+
+def _word_as_code(text: str) -> str:
+    found = _WORD.fullmatch(text)
+    assert found is not None
+    word = found["word"]
+    is_code = any(each in word for each in ("*", "${", "://", "__")) or (
+        "." in word and word in _known_names()
+    )
+    return f"{found['open']}`{word}`{found['end']}" if is_code else text
+
+
+@cache
+def _known_names() -> frozenset[str]:
+    kinds: list[type[Connector]] = [*connectors().values(), _AnySource, _AnySink]
+    return frozenset(key.name for kind in kinds for key in full_config_def(kind))
+
+
+def _common(of: Callable[[str], bool]) -> str:
+    keys = full_config_def(_AnySource) | full_config_def(_AnySink)
+    chosen = [each for each in keys if of(each.name)]
+    return _settings(chosen, list(dict.fromkeys(each.group for each in chosen)))
+
+
+def _of_source(name: str) -> bool:
+    return name in full_config_def(_AnySource)
+
+
+def _of_sink(name: str) -> bool:
+    return name in full_config_def(_AnySink)
+
+
+def java_names(kind: type[Connector]) -> list[str]:
+    """The class names of Kafka Connect's connectors that a connector stands in for."""
+    return [each for each in kind.aliases if each.startswith(("io.", "org."))]
+
+
+def _classes() -> str:
+    rows = [
+        f"| `{java}` | `{name}` |\n"
+        for name, kind in connectors().items()
+        for java in java_names(kind)
+    ]
+    return "| Class of Kafka Connect | Runs as |\n|---|---|\n" + "".join(sorted(rows))
+
+
+def _lacking(name: str) -> str:
+    others = connectors()[name].other_settings
+    told: dict[str, list[str]] = {}
+    for other, meant in others.renamed.items():
+        told.setdefault(_renamed(meant), []).append(other)
+    for other, accepted in others.refused.items():
+        values = ", ".join(f"`{each}`" for each in accepted if each)
+        text = f"a fault, unless it is {values}" if values else "a fault"
+        told.setdefault(text, []).append(other)
+    for other, instead in others.without_effect.items():
+        text = f"no effect{f': {_as_code(instead)}' if instead else ''}"
+        told.setdefault(text, []).append(other)
+    rows = [
+        f"| {', '.join(f'`{each}`' for each in names)} | {text} |\n" for text, names in told.items()
+    ]
+    return "| Setting | Here |\n|---|---|\n" + "".join(rows)
+
+
+def _renamed(meant: str | Mapping[str, Mapping[str, str]]) -> str:
+    if isinstance(meant, str):
+        return f"is `{meant}`"
+    means = (
+        f"`{value}`: {', '.join(f'`{own}={text}`' for own, text in settings.items())}"
+        for value, settings in meant.items()
+    )
+    return "; ".join(means)
+
+
+_FIXED: Mapping[str, Callable[[], str]] = {
+    "settings of every connector": lambda: _common(
+        lambda name: _of_source(name) and _of_sink(name)
+    ),
+    "settings of every source": lambda: _common(lambda name: not _of_sink(name)),
+    "settings of every sink": lambda: _common(lambda name: not _of_source(name)),
+    "classes of Kafka Connect": _classes,
+}
+
+
+def main() -> int:
+    """Write the tables into the pages; 0 when they are right then."""
+    for page in pages():
+        path = REPOSITORY / page
+        text = path.read_text(encoding="utf-8")
+        new = written(text)
+        if new != text:
+            path.write_text(new, encoding="utf-8")
+            print(page)  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
