@@ -1,13 +1,13 @@
 """Configs of the well-known connectors, under their own class names."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
-from drover.connector import Connector, Violation
+from drover.connector import Connector
 from drover.connector.settings import full_config_def, validate_config
 from drover_worker.engine.plugins import PluginRegistry
+from tests.support.offline import offline
 
 JDBC_SOURCE = {
     "connector.class": "io.confluent.connect.jdbc.JdbcSourceConnector",
@@ -216,13 +216,7 @@ TUNING = {
 
 def stand_in(java_class: str) -> type[Connector]:
     """The connector that goes by a name of Java, which does not look at servers."""
-    found = PluginRegistry().find(java_class)
-
-    def validate(cls: type[Connector], config: Mapping[str, Any]) -> Sequence[Violation]:
-        del cls, config
-        return ()
-
-    return type("Offline", (found,), {"validate": classmethod(validate)})
+    return offline(PluginRegistry().find(java_class))
 
 
 def faults(raw: Mapping[str, str], **more: str) -> set[str]:
