@@ -11,7 +11,7 @@ import structlog
 from drover.api.common.v1.preview_pb2 import Preview
 from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
-from drover.codec.common import decode_counts, encode_task_id, encode_term
+from drover.codec.common import decode_counts, decode_figures, encode_task_id, encode_term
 from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
 from drover.codec.failures import decode_cause
 from drover.errors import (
@@ -149,7 +149,8 @@ class EngineLink:
         if entry.topics:
             self._post(events.TopicsUsed(task, run_id, tuple(entry.topics)))
         if entry.HasField("counts"):
-            self._post(events.TaskCounted(task, run_id, decode_counts(entry.counts)))
+            counts, figures = decode_counts(entry.counts), decode_figures(entry.figures)
+            self._post(events.TaskCounted(task, run_id, counts, figures))
 
     def on_exit(self, ended: EngineExit) -> None:
         """The engine ended; the supervisor starts the next one."""

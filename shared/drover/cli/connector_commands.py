@@ -40,6 +40,7 @@ from drover.cli.views import (
     cause,
     connector_document,
     count_rows,
+    figure_rows,
     run_state,
     status_document,
     status_rows,
@@ -267,7 +268,7 @@ def preview(
 def describe(
     name: NameArgument, address: AddressOption = "", output: OutputOption = Output.TABLE
 ) -> None:
-    """Show what became of the records of each task since it was started, and the sums."""
+    """Show what became of each task's records since it was started, the sums, and figures."""
     found = call_worker(address, lambda c: c.get_connector_status(name))
     if output is not Output.TABLE:
         print_document(status_document(found), output)
@@ -275,6 +276,9 @@ def describe(
     kind = decode_connector_type(found.type) or "unknown type"
     say(plain(f"{found.name}: {kind}, {run_state(found.connector.state)}"))
     print_table(("TASK", "STATE", "WORKER", *COUNTS), count_rows(found))
+    figures = figure_rows(found)
+    if figures:
+        print_table(("FIGURES OF", "FIGURE", "VALUE"), figures)
     for task in found.tasks:
         if task.trace and not task.HasField("failures"):
             say(plain(f"task {task.task}: {cause(task.trace)}"))

@@ -5,7 +5,7 @@ from typing import Any
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.failure_views import failures_document
-from drover.codec.common import decode_counts
+from drover.codec.common import decode_counts, decode_figures
 from drover.codec.connect import decode_connector_type
 
 #: The columns of what became of records.
@@ -40,15 +40,20 @@ def connector_document(connector: pb.Connector) -> dict[str, Any]:
 
 
 def status_document(status: pb.ConnectorStatus) -> dict[str, Any]:
-    """A connector's status; "trace" only where something failed, "counts" only where a task has
-    told of records.
+    """A connector's status; "trace" only where something failed, "counts" and "figures" only where
+    a task has told of records, or of something of its connector's own.
     """
     return {
         "name": status.name,
         "type": decode_connector_type(status.type),
         "connector": _state_document(status.connector),
         "tasks": [
-            {"task": task.task, **_state_document(task), **_counts_document(task)}
+            {
+                "task": task.task,
+                **_state_document(task),
+                **_counts_document(task),
+                **({"figures": decode_figures(task.figures)} if task.figures else {}),
+            }
             for task in status.tasks
         ],
         **_counts_document(status),
@@ -97,6 +102,15 @@ def count_rows(status: pb.ConnectorStatus) -> list[tuple[str, ...]]:
         for task in status.tasks
     ]
     return [*rows, ("total", "", "", *count_cells(status))]
+
+
+def figure_rows(status: pb.ConnectorStatus) -> list[tuple[str, str, str]]:
+    """A row for each figure that a task's connector tells of itself: task, figure, value."""
+    return [
+        (f"task {task.task}", figure.name, str(figure.value))
+        for task in status.tasks
+        for figure in task.figures
+    ]
 
 
 def count_cells(counted: pb.TaskState | pb.ConnectorStatus) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What every codec uses: ids, terms, spans, times, enums."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 
@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from drover.api.common.v1 import ids_pb2, record_counts_pb2
+from drover.api.common.v1 import figures_pb2, ids_pb2, record_counts_pb2
 from drover.errors import InvalidArgumentError, Violation
 from drover.model.ids import TaskId, Term
 from drover.model.status import RecordCounts
@@ -154,6 +154,16 @@ def decode_counts(message: record_counts_pb2.RecordCounts) -> RecordCounts:
         dead_lettered_count=message.dead_lettered_count,
         skipped_count=message.skipped_count,
     )
+
+
+def encode_figures(figures: Mapping[str, int]) -> list[figures_pb2.Figure]:
+    """As proto, by name."""
+    return [figures_pb2.Figure(name=name, value=value) for name, value in sorted(figures.items())]
+
+
+def decode_figures(messages: Iterable[figures_pb2.Figure]) -> dict[str, int]:
+    """As model."""
+    return {each.name: each.value for each in messages}
 
 
 def encode_duration(span_ms: int) -> Duration:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.codec.common import EnumCodec, encode_counts
+from drover.codec.common import EnumCodec, encode_counts, encode_figures
 from drover.codec.failures import encode_failures
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
@@ -72,6 +72,7 @@ def encode_connector_status(
             entry.state = encode_run_state(task.state)
             entry.worker_id = task.worker_id
             entry.trace = task.trace
+            entry.figures.extend(encode_figures(task.figures))
             if task.failures is not None:
                 entry.failures.CopyFrom(encode_failures(task.failures))
             if task.counts is not None:

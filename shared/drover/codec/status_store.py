@@ -6,9 +6,11 @@ from drover.api.status_store.v1 import status_store_service_pb2 as pb
 from drover.codec.common import (
     EnumCodec,
     decode_counts,
+    decode_figures,
     decode_task_id,
     decode_timestamp,
     encode_counts,
+    encode_figures,
     encode_task_id,
     encode_timestamp,
     invalid_field,
@@ -61,6 +63,7 @@ def encode_status(status: Status) -> pb.StatusEntry:
         version=status.version,
         counts=None if status.counts is None else encode_counts(status.counts),
         failures=None if status.failures is None else encode_failures(status.failures),
+        figures=encode_figures(status.figures),
     )
 
 
@@ -80,6 +83,7 @@ def _status(message: pb.StatusEntry, key: StatusKey, state: RunState) -> Status:
         version=message.version,
         counts=decode_counts(message.counts) if message.HasField("counts") else None,
         failures=decode_failures(message.failures) if message.HasField("failures") else None,
+        figures=decode_figures(message.figures),
     )
 
 

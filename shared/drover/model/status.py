@@ -1,5 +1,6 @@
 """What is running, as the status store holds it."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -43,11 +44,31 @@ class RecordCounts:
         return RecordCounts(**{name: mine[name] + others[name] for name in mine})
 
 
+#: How many figures a task may have.
+FIGURES_MAX = 16
+_FIGURE_NAME = re.compile(r"(?=.{1,64}\Z)[a-z][a-z0-9_]*_(bytes|count|ms|percent)")
+#: Whole numbers that every reader of JSON gets right.
+_FIGURE_LIMIT = 2**53
+
+
+def figure_fault(name: object, value: object) -> str | None:
+    """Why this is no figure of a task; None when it is one."""
+    if not isinstance(name, str) or not _FIGURE_NAME.fullmatch(name):
+        return (
+            f"{str(name)[:80]!r} is no name of a figure: it has up to 64 lower-case letters, digits"
+            " and underscores, and ends in its unit: _bytes, _count, _ms or _percent"
+        )
+    if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= _FIGURE_LIMIT:
+        return f"the figure {name} has to be a whole number of at most 53 bits"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
     """One status: who says (``worker_id``, as host:port) under which ``generation``, and where they
-    are known the ``version`` of the plugin, the ``counts`` of a task's present run, and its
-    ``failures``.
+    are known the ``version`` of the plugin, the ``counts`` of a task's present run, its
+    ``failures``, and its connector's own ``figures``: the last value of each by its name, which
+    ends in its unit.
     """
 
     key: StatusKey
@@ -58,6 +79,7 @@ class Status:
     version: str = ""
     counts: RecordCounts | None = None
     failures: FailureHistory | None = None
+    figures: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, order=True)

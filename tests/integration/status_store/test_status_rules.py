@@ -131,6 +131,17 @@ async def test_counts_that_no_log_can_hold_are_refused(place: StatusPlace) -> No
     assert await get(place, TASK) is None
 
 
+async def test_the_figures_of_a_task_stay_and_wrong_ones_are_refused(place: StatusPlace) -> None:
+    told = replace(status(RunState.RUNNING, TASK), figures={"slot_lag_bytes": 7, "behind_ms": 0})
+    assert await put(place, told) == [True]
+    await place.restart()
+    assert await get(place, TASK) == told
+    for wrong in ({"lag": 1}, {"a_ms": 2**53}, {f"a{n}_ms": 1 for n in range(17)}):
+        with raises_reason(Reason.INVALID_REQUEST):
+            await put(place, replace(told, figures=wrong))
+    assert await get(place, TASK) == told
+
+
 async def test_a_status_is_seen_when_it_is_durable_and_not_before(place: StatusPlace) -> None:
     before = (await place.client.get_snapshot()).end_offset
     place.log.hold()

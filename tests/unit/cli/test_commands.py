@@ -11,6 +11,7 @@ from drover.api.common.v1.preview_pb2 import Preview, PreviewedRow
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2 as group_pb
 from drover.cli.state import ClusterState, ProcessState, write_state
+from drover.codec.common import encode_figures
 from drover.errors import (
     AlreadyExistsError,
     FailedPreconditionError,
@@ -190,6 +191,21 @@ def test_describe_shows_what_became_of_records(cluster: FakeCluster, drover: Run
     assert document["counts"] == document["tasks"][0]["counts"] == counts
     assert document["tasks"][1]["counts"]["read_count"] == 0
     assert "counts" not in document["tasks"][2]
+
+
+def test_describe_shows_what_a_connector_tells_of_itself(cluster: FakeCluster, drover: Run) -> None:
+    status = counted()
+    status.tasks[0].figures.extend(encode_figures({"slot_lag_bytes": 4096, "behind_ms": 12}))
+    cluster.answers["GetConnectorStatus"] = pb.GetConnectorStatusResponse(status=status)
+    lines = [line.split() for line in drover("connector", "describe", "flights")[1].splitlines()]
+    start = lines.index(["FIGURES", "OF", "FIGURE", "VALUE"])
+    assert lines[start + 1 : start + 3] == [
+        ["task", "0", "behind_ms", "12"],
+        ["task", "0", "slot_lag_bytes", "4096"],
+    ]
+    document = json.loads(drover("connector", "describe", "flights", "-o", "json")[1])
+    assert document["tasks"][0]["figures"] == {"behind_ms": 12, "slot_lag_bytes": 4096}
+    assert "figures" not in document["tasks"][1]
 
 
 def test_status_shows_records_where_tasks_told_of_them(cluster: FakeCluster, drover: Run) -> None:

@@ -5,7 +5,7 @@ import pytest
 from drover.api.common.v1 import record_counts_pb2
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.codec import connect as codec
-from drover.codec.common import decode_counts
+from drover.codec.common import decode_counts, decode_figures
 from drover.errors import InvalidArgumentError
 from drover.model.config import TargetState
 from drover.model.ids import TaskId
@@ -41,6 +41,16 @@ def test_a_status_has_the_counts_of_tasks_and_their_sums() -> None:
     del statuses[tasks[0]], statuses[tasks[2]]
     status = codec.encode_connector_status("flights", "source", range(3), statuses)
     assert not status.HasField("counts")
+
+
+def test_a_tasks_figures_are_told() -> None:
+    task = TaskId("flights", 0)
+    figures = {"slot_lag_bytes": 7}
+    statuses: dict[StatusKey, Status] = {
+        task: Status(task, RunState.RUNNING, "a:1", 4, figures=figures)
+    }
+    status = codec.encode_connector_status("flights", "source", range(2), statuses)
+    assert [decode_figures(each.figures) for each in status.tasks] == [figures, {}]
 
 
 def test_every_count_is_told() -> None:

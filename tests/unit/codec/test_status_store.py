@@ -43,6 +43,7 @@ statuses = st.builds(
     st.text(max_size=200),
     counts=st.none() | st.builds(RecordCounts, count, count, count, count, count),
     failures=st.none() | failures,
+    figures=st.dictionaries(text, st.integers(-(2**63), 2**63 - 1), max_size=3),
 )
 
 

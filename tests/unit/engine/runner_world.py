@@ -117,6 +117,7 @@ class Lines(SourceTask):
 
     def start(self, context: SourceTaskContext) -> None:
         self.made.append(self)
+        self.context = context
         self.stopped = False
         self.next = int((context.offset({"lines": 0}) or {"next": 0})["next"])
 

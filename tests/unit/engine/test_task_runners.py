@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from drover.codec.common import decode_figures
 from drover.codec.failures import decode_cause
 from drover.connector import ForeignOffsetsError, OffsetForm, RetriableError, SourceBatch
 from drover.connector.error_settings import ErrorSettings
@@ -345,6 +346,23 @@ def test_a_source_counts_what_its_transforms_drop(world: World) -> None:
     assert progress is not None
     assert (progress.counts.read_count, progress.counts.filtered_count) == (1, 1)
     assert world.record_count == 0
+
+
+def test_figures_of_a_plugin_are_reported_once_they_change(world: World) -> None:
+    runner = world.source()
+    while runner.run_once() == 0:
+        pass
+    runner.progress()
+    assert runner.progress() is None, "it is idle"
+    context = Lines.made[-1].context
+    context.report("lag_bytes", 5)
+    context.report("lag_bytes", 7)
+    progress = runner.progress()
+    assert progress is not None
+    assert decode_figures(progress.figures) == {"lag_bytes": 7}
+    assert progress.counts.read_count == 3
+    context.report("lag_bytes", 7)
+    assert runner.progress() is None
 
 
 def test_a_batch_that_waits_for_the_store_is_counted_once_it_is_there(

@@ -59,6 +59,18 @@ SAMPLES: dict[str, AnyRecord] = {
         ),
         MARK,
     ),
+    "task-with-figures": StatusRecord(
+        TaskId("flights", 0),
+        Status(
+            TaskId("flights", 0),
+            RunState.RUNNING,
+            "w:1",
+            3,
+            counts=RecordCounts(5, 5),
+            figures={"behind_ms": -1, "slot_lag_bytes": 2**53 - 1},
+        ),
+        MARK,
+    ),
     "task-with-failures": StatusRecord(
         TaskId("flights", 0),
         Status(

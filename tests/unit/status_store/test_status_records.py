@@ -80,6 +80,28 @@ def test_counts_that_are_none_leave_the_status_as_it_is(
     assert _decoded("status-task-c-0", value) == StatusRecord(task, status)
 
 
+@pytest.mark.parametrize(
+    ("told", "figures"),
+    [
+        ('{"a_ms":-7,"b_bytes":5}', {"a_ms": -7, "b_bytes": 5}),
+        ("null", {}),
+        ("[1]", {}),
+        ('{"a":1}', {}),
+        ('{"a_ms":true}', {}),
+        ('{"a_ms":1.5}', {}),
+        ('{"a_ms":9007199254740992}', {}),
+        ("{" + ",".join(f'"a{n}_ms":1' for n in range(17)) + "}", {}),
+    ],
+)
+def test_figures_that_are_none_leave_the_status_as_it_is(
+    told: str, figures: dict[str, int]
+) -> None:
+    value = f'{{"state":"RUNNING","worker_id":"w:1","generation":1,"figures":{told}}}'
+    task = TaskId("c", 0)
+    status = Status(task, RunState.RUNNING, "w:1", 1, figures=figures)
+    assert _decoded("status-task-c-0", value) == StatusRecord(task, status)
+
+
 def test_destroyed_as_a_value_removes() -> None:
     value = '{"state":"DESTROYED","trace":null,"worker_id":"w","generation":1}'
     assert _decoded("status-connector-c", value) == StatusRecord("c", None)

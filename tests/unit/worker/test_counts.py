@@ -39,6 +39,11 @@ def count(driver: HerderDriver, counts: RecordCounts, task: TaskId = C0) -> None
     driver.step(events.TaskCounted(task, driver.herder.work.tasks[task].run_id, counts))
 
 
+def tell(driver: HerderDriver, counts: RecordCounts, **figures: int) -> None:
+    run_id = driver.herder.work.tasks[C0].run_id
+    driver.step(events.TaskCounted(C0, run_id, counts, figures))
+
+
 def wait(driver: HerderDriver, *, intervals: int = 1) -> None:
     driver.advance(intervals * driver.herder.context.settings.counts_interval_ms)
 
@@ -69,6 +74,26 @@ def test_counts_are_written_once_in_an_interval_while_they_change(leader: Herder
     wait(leader)
     assert len(leader.status_log) == 2
     assert leader.statuses[C0].counts == MORE
+
+
+def test_figures_are_written_with_the_counts_and_when_they_alone_change(
+    leader: HerderDriver,
+) -> None:
+    tell(leader, FEW, lag_bytes=1)
+    tell(leader, FEW, lag_bytes=2, lag_ms=3)
+    wait(leader)
+    assert leader.status_log == [(C0, RunState.RUNNING)]
+    assert leader.statuses[C0].figures == {"lag_bytes": 2, "lag_ms": 3}
+    tell(leader, FEW, lag_bytes=0, lag_ms=3)
+    wait(leader)
+    assert len(leader.status_log) == 2
+    assert leader.statuses[C0].figures["lag_bytes"] == 0
+    tell(leader, FEW, lag_bytes=0, lag_ms=3)
+    wait(leader)
+    assert len(leader.status_log) == 2
+    leader.restart_requested("c", only_failed=False, include_tasks=True)
+    leader.run_engine()
+    assert leader.statuses[C0].figures == {}
 
 
 def test_one_timer_writes_the_counts_of_all_tasks(leader: HerderDriver) -> None:

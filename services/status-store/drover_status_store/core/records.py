@@ -1,7 +1,7 @@
 """The records of the status log: JSON as Kafka Connect writes it, keys and values alike.
 
 What is Drover's own, Kafka Connect does not look at: the mark of a status, which stands beside them
-as the record's request id, and a task's counts and failures, two more fields of its value.
+as the record's request id, and a task's counts, failures and figures, more fields of its value.
 """
 
 import dataclasses
@@ -21,12 +21,14 @@ from drover.log.connect_json import (
     parse_task_id,
 )
 from drover.model.status import (
+    FIGURES_MAX,
     RecordCounts,
     RunState,
     Status,
     StatusKey,
     TopicKey,
     TopicStatus,
+    figure_fault,
 )
 from drover_status_store.core.failure_fields import failure_fields, failures_of
 from drover_status_store.core.validate import COUNT_MAX, TIME_MAX_MS, with_capped_trace
@@ -142,6 +144,8 @@ def _status_value(status: Status) -> bytes:
         value["counts"] = dataclasses.asdict(status.counts)
     if status.failures is not None:
         value["failures"] = failure_fields(status.failures)
+    if status.figures:
+        value["figures"] = dict(sorted(status.figures.items()))
     return dump(value)
 
 
@@ -161,6 +165,7 @@ def _status(key: StatusKey, value: bytes) -> Status:
             version=_optional_text(fields, "version"),
             counts=_counts(fields.get("counts")),
             failures=failures_of(fields.get("failures")),
+            figures=_figures(fields.get("figures")),
         )
     )
 
@@ -171,6 +176,13 @@ def _counts(told: object) -> RecordCounts | None:
         return None
     counts = {each.name: told.get(each.name, 0) for each in dataclasses.fields(RecordCounts)}
     return RecordCounts(**counts) if all(map(_is_count, counts.values())) else None
+
+
+def _figures(told: object) -> dict[str, int]:
+    """A task's figures; none for anything else, as with counts."""
+    if not isinstance(told, dict) or len(told) > FIGURES_MAX:
+        return {}
+    return {} if any(figure_fault(*each) for each in told.items()) else told
 
 
 def _is_count(value: object) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import astuple, replace
 from drover.errors import InvalidArgumentError, Violation
 from drover.model.failures import FAILURES_KEPT, FailureHistory
 from drover.model.ids import TaskId
-from drover.model.status import RunState, Status
+from drover.model.status import FIGURES_MAX, RunState, Status, figure_fault
 from drover_status_store.core.events import DeleteTopicStatuses, PutStatuses, PutTopicStatuses
 
 TRACE_MAX_BYTES = 64 * 1024
@@ -101,6 +101,10 @@ def _violations(status: Status, field: str) -> Sequence[Violation]:
         violations.append(Violation(f"{field}.state", "a task is never STOPPED, only a connector"))
     if status.counts and not all(0 <= count <= COUNT_MAX for count in astuple(status.counts)):
         violations.append(Violation(f"{field}.counts", f"each must be from 0 to {COUNT_MAX}"))
+    faults = filter(None, (figure_fault(*each) for each in status.figures.items()))
+    violations += [Violation(f"{field}.figures", fault) for fault in faults]
+    if len(status.figures) > FIGURES_MAX:
+        violations.append(Violation(f"{field}.figures", f"must hold at most {FIGURES_MAX}"))
     violations += _failure_violations(status.failures, f"{field}.failures")
     if not status.worker_id and status.state is not RunState.DESTROYED:
         violations.append(Violation(f"{field}.worker_id", "must be set"))

@@ -1,5 +1,6 @@
 """What the parts of the herder share while they handle one event."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drover.machine import CancelTimer, SetTimer
@@ -109,6 +110,7 @@ class Context:
         *,
         trace: str = "",
         counts: RecordCounts | None = None,
+        figures: Mapping[str, int] | None = None,
         failures: FailureHistory | None = None,
         safe: bool = False,
     ) -> None:
@@ -121,6 +123,7 @@ class Context:
             trace,
             counts=counts,
             failures=failures,
+            figures=figures or {},
         )
         self.emit(WriteStatus(StatusWrite(status, safe=safe)))
 

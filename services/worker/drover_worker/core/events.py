@@ -4,8 +4,8 @@ An outcome has its instruction's ``cause_id`` (a call to another service) or ``r
 a connector or task), so a late one is recognised and ignored.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from drover.errors import DroverError, Violation
 from drover.model.config import ConfigEvent, ConfigMap, ConfigSnapshot, HistoryEntry
@@ -69,11 +69,12 @@ class TopicsUsed:
 
 @dataclass(frozen=True, slots=True)
 class TaskCounted:
-    """What became of a task's records since its run began."""
+    """What became of a task's records since its run began, and its connector's own figures."""
 
     task: TaskId
     run_id: int
     counts: RecordCounts
+    figures: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

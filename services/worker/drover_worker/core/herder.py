@@ -359,7 +359,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.StatusesLoaded: Herder._statuses_loaded,
     events.StatusesChanged: Herder._statuses_changed,
     events.TopicsUsed: Herder._topics_used,
-    events.TaskCounted: lambda h, e: h.status_counts.counted(e.task, e.run_id, e.counts),
+    events.TaskCounted: lambda h, e: h.status_counts.counted(e),
     events.TopicStatusesWritten: lambda h, e: h.topics.done(e.cause_id),
     events.TopicsDue: lambda h, e: h.topics.due(),
     events.JoinAnswered: lambda h, e: h.membership.join_answered(e.cause_id, e.outcome),

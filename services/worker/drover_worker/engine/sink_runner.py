@@ -72,6 +72,7 @@ class SinkRunner(TaskRunner):
             config=self._config,
             spark=self._tools.spark,
             stopping=lambda: self.stopping,
+            report=self._figures.report,
             committed=parsed,
         )
         instance.start(context)

@@ -59,6 +59,7 @@ class SourceRunner(TaskRunner):
             config=self._config,
             spark=self._tools.spark,
             stopping=lambda: self.stopping,
+            report=self._figures.report,
             committed=tuple(committed),
         )
         instance.start(context)

@@ -14,11 +14,12 @@ from pyspark.sql import SparkSession
 
 from drover.api.engine.v1 import engine_pb2
 from drover.backoff import Backoff
-from drover.codec.common import encode_task_id
+from drover.codec.common import encode_figures, encode_task_id
 from drover.codec.failures import encode_cause
 from drover.connector import RetriableError, SinkTask, SourceTask
 from drover.connector.connector import Connector
 from drover.connector.settings import BATCH_MAX_RECORDS, RATE_MAX_RECORDS, task_config
+from drover.connector.task import TaskFigures
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.config import CONSUMER_GROUP_SETTING
@@ -113,6 +114,9 @@ class TaskRunner(ABC):
         self._moved_topics: dict[str, None] = {}
         self._last_batch_ms = 0
         self._reported_batch_count = 0
+        #: What the plugin tells of itself.
+        self._figures = TaskFigures()
+        self._reported_figures: Mapping[str, int] = {}
         merged = task_config(spec.connector_class, spec.connector_config, spec.own_config)
         self._commits = TaskCommits(
             spec.task,
@@ -235,10 +239,12 @@ class TaskRunner(ABC):
 
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
         """How far it is, when that changed since the last time."""
+        figures = self._figures.values()
         with self._lock:
-            if self._batch_count == self._reported_batch_count and not self._moved_topics:
+            moved = self._batch_count != self._reported_batch_count or self._moved_topics
+            if not moved and figures == self._reported_figures:
                 return None
-            self._reported_batch_count = self._batch_count
+            self._reported_batch_count, self._reported_figures = self._batch_count, figures
             topics = list(islice(self._moved_topics, _REPORT_TOPICS_MAX))
             for topic in topics:
                 del self._moved_topics[topic]
@@ -250,6 +256,7 @@ class TaskRunner(ABC):
                 batch_count=self._batch_count,
                 last_batch_ms=self._last_batch_ms,
                 topics=sorted(topics),
+                figures=encode_figures(figures),
             )
 
     @abstractmethod

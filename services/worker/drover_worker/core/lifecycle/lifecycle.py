@@ -5,6 +5,8 @@ one step is under way. Each start is a run with its own id; reports of earlier r
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from drover.model.config import TargetState
@@ -49,6 +51,17 @@ STARTING = frozenset({Phase.CLAIMING, Phase.FETCHING, Phase.STARTING})
 _SAYS_IT_IS_HELD = frozenset({RunState.RUNNING, RunState.PAUSED, RunState.RESTARTING})
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a task tells while it runs: what became of its records, and its connector's figures."""
+
+    counts: RecordCounts | None = None
+    figures: Mapping[str, int] = field(default_factory=dict)
+
+
+NOTHING_TOLD = Told()
+
+
 class Lifecycle(ABC):
     """One connector or task that is assigned to this worker.
 
@@ -74,9 +87,9 @@ class Lifecycle(ABC):
         #: The back-off after the last failure is over, or the engine that failed is there again.
         self._restart_is_due = False
         #: Of the present run, or of the last one until there is another; a connector has none.
-        self._counts: RecordCounts | None = None
+        self._told = NOTHING_TOLD
         self._reported: tuple[RunState, str] | None = None
-        self._reported_counts: RecordCounts | None = None
+        self._reported_told = NOTHING_TOLD
 
     @property
     def gone(self) -> bool:
@@ -112,15 +125,16 @@ class Lifecycle(ABC):
         return not same and known.generation <= context.status_generation
 
     def report_again(self, context: Context, *, safe: bool = False) -> None:
-        """Repeat the last report, with the counts of now."""
+        """Repeat the last report, with the counts and figures of now."""
         if self._reported is not None:
             state, trace = self._reported
-            self._reported_counts = self._counts_of(state)
+            told = self._reported_told = self._told_of(state)
             context.report(
                 self.key,
                 state,
                 trace=trace,
-                counts=self._reported_counts,
+                counts=told.counts,
+                figures=told.figures,
                 failures=self.failures,
                 safe=safe,
             )
@@ -146,7 +160,7 @@ class Lifecycle(ABC):
         ):
             self.failure = known.trace
             self._failure_taken_over = True
-            self._counts = known.counts
+            self._told = Told(known.counts, known.figures)
             self._begun_version = self.finished_version = self.version
             self._await_restart(context)
 
@@ -358,14 +372,14 @@ class Lifecycle(ABC):
     def _report(
         self, context: Context, state: RunState, *, trace: str = "", safe: bool = False
     ) -> None:
-        known = self._reported, self._reported_counts
+        known = self._reported, self._reported_told
         self._reported = (state, trace)
-        if known != (self._reported, self._counts_of(state)):
+        if known != (self._reported, self._told_of(state)):
             self.report_again(context, safe=safe)
 
-    def _counts_of(self, state: RunState) -> RecordCounts | None:
-        """The counts that belong to a status: what is UNASSIGNED has no run."""
-        return None if state is RunState.UNASSIGNED else self._counts
+    def _told_of(self, state: RunState) -> Told:
+        """What belongs to a status: what is UNASSIGNED has no run."""
+        return NOTHING_TOLD if state is RunState.UNASSIGNED else self._told
 
     @abstractmethod
     def _config_offset(self, context: Context) -> int:

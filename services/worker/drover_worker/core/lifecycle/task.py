@@ -1,6 +1,6 @@
 """The lifecycle of a task on its owner: claim, fetch offsets, start; again when fenced."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from drover.errors import (
     AbortedError,
@@ -22,7 +22,7 @@ from drover_worker.core.instructions import (
     StartTask,
     StopTask,
 )
-from drover_worker.core.lifecycle.lifecycle import Lifecycle, Phase
+from drover_worker.core.lifecycle.lifecycle import NOTHING_TOLD, Lifecycle, Phase, Told
 
 #: Every sink has one of these settings, as in Kafka Connect.
 TOPICS_KEYS = frozenset({"topics", "topics.regex"})
@@ -102,19 +102,21 @@ class TaskLifecycle(Lifecycle):
         if self.failure is None:
             self._report(context, self._running_state(context))
 
-    def counted(self, run_id: int, counts: RecordCounts) -> bool:
-        """What became of its records in this run; False if the run is over."""
+    def counted(self, run_id: int, counts: RecordCounts, figures: Mapping[str, int]) -> bool:
+        """What became of its records in this run, and what its connector tells of itself; False if
+        the run is over.
+        """
         if self.phase not in (Phase.STARTING, Phase.RUNNING) or run_id != self.run_id:
             return False
-        self._counts = counts
+        self._told = Told(counts, figures)
         return True
 
     def report_counts(self, context: Context) -> None:
-        """Repeat the last report if the run goes on and its counts have changed since.
+        """Repeat the last report if the run goes on and what it told has changed since.
 
         It is safe: this worker may not know yet that another one runs the task.
         """
-        if self.phase is Phase.RUNNING and self._counts != self._reported_counts:
+        if self.phase is Phase.RUNNING and self._told != self._reported_told:
             self.report_again(context, safe=True)
 
     def fenced(self, run_id: int) -> None:
@@ -145,7 +147,7 @@ class TaskLifecycle(Lifecycle):
     def _begin(self, context: Context) -> None:
         self.phase = Phase.CLAIMING
         self.claim = None
-        self._counts = None
+        self._told = NOTHING_TOLD
         self._attempt = 0
         self._pause_under_way = False
         self._emit_claim(context)
