@@ -20,6 +20,7 @@ from drover.connector import (
 from drover.connector.offset_forms import refuse_foreign
 from drover.connector.offsets import parse_sink_offsets, sink_offset, source_offsets
 from drover.connector.settings import parse_config, task_config
+from drover.connector.task import TaskFigures
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.plane import Destination, OutgoingBatch, Receipt
 from drover.dataplane.store import EmbeddedStore
@@ -40,10 +41,12 @@ class RunningSource:
         claim: Term,
         source: SourceTask,
         path: RecordPath,
+        figures: TaskFigures,
     ) -> None:
         self.claim = claim
         self._path = path
         self.source = source
+        self.figures = figures
         self.partition_count = 1
         self.spread_keyless = False
         self._writer = pipeline.plane.writer(task, claim, abandoned=lambda: False)
@@ -158,17 +161,19 @@ class Pipeline:
         refuse_foreign(
             task.connector, connector_class.__name__, connector_class.offset_forms, committed
         )
+        figures = TaskFigures()
         context = SourceTaskContext(
             task=task,
             claim=claim,
             config=task_config(connector_class, config, own),
             spark=self.spark,
             committed=committed,
+            report=figures.report,
         )
         source.start(context)
         self._stops.append(source)
         path = RecordPath(connector_class, context.config, task, self.spark)
-        return RunningSource(self, task, claim, source, path)
+        return RunningSource(self, task, claim, source, path, figures)
 
     def start_sink(
         self, connector_class: type[SinkConnector], raw: Mapping[str, str]

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from drover.connector import RetriableError
+from drover.connector.offsets import parse_offsets
 from drover.connectors.files_sink import FilesSink
 from drover.connectors.postgres.server import ServerError
 from drover.connectors.postgres.source import PostgresCdcSource
@@ -224,6 +225,96 @@ def test_a_slot_that_is_gone_is_told_and_begun_again_when_asked_for(
         pipeline.start_source(PostgresCdcSource, raw)
     again = pipeline.start_source(PostgresCdcSource, {**raw, "snapshot.mode": "when_needed"})
     run_until(again, 2)
+
+
+@pytest.mark.parametrize("how", ["made anew", "read from"])
+def test_a_slot_that_somebody_else_moved_on_is_told(
+    pipeline: Pipeline, shop: Postgres, how: str
+) -> None:
+    raw = raw_of(shop)
+    first = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(first, 2)
+    first.source.stop()
+    slot = raw["slot.name"]
+    shop.execute("INSERT INTO orders VALUES (3)")
+    if how == "made anew":
+        wait_until(lambda: _dropped(shop, slot))
+        shop.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
+    else:
+        where = f"FROM pg_replication_slots WHERE slot_name = '{slot}' AND active"
+        wait_until(lambda: not shop.rows(f"SELECT {where}"))
+        shop.execute(f"SELECT pg_replication_slot_advance('{slot}', pg_current_wal_lsn())")
+    with pytest.raises(ServerError, match=r"somebody else .*--reset"):
+        pipeline.start_source(PostgresCdcSource, raw)
+    again = pipeline.start_source(PostgresCdcSource, {**raw, "snapshot.mode": "when_needed"})
+    run_until(again, 3)
+
+
+def test_heartbeats_move_the_position_and_run_a_statement(
+    pipeline: Pipeline, shop: Postgres, tmp_path: Path
+) -> None:
+    shop.execute("CREATE TABLE beats (moment TIMESTAMPTZ)")
+    raw = raw_of(
+        shop,
+        table_include_list=r"public\.orders",
+        heartbeat_interval_ms="1",
+        heartbeat_action_query="INSERT INTO beats VALUES (now())",
+    )
+    topic = "__debezium-heartbeat.db"
+    source = pipeline.start_source(PostgresCdcSource, raw)
+    position = {"server": "db"}
+
+    def beaten() -> bool:
+        source.step()
+        return pipeline.store.end_offsets(topic).get(0, 0) > 1
+
+    wait_until(beaten)
+    assert shop.rows("SELECT count(*) > 1 FROM beats") == [(True,)]
+    offsets = parse_offsets(pipeline.store.fetch_offsets("cdc"))
+    assert [each for each, _ in offsets if each == position] == [position]
+    shop.execute("INSERT INTO orders VALUES (3)")
+
+    def there() -> bool:
+        source.step()
+        return pipeline.store.end_offsets("db.public.orders")[0] == 3
+
+    wait_until(there)  # heartbeats leave room for changes
+    found = records_of(pipeline, topic, tmp_path / "out")
+    assert all(each.keys() == {"ts_ms"} for each in found)
+
+
+def test_the_status_tells_how_far_the_slot_is_behind(
+    pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drover.connectors.postgres.task._LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("drover.connectors.postgres.task._QUIET_COMMIT_EVERY_S", 0.0)
+    shop.execute("CREATE TABLE busy (id INTEGER PRIMARY KEY)")
+    source = pipeline.start_source(
+        PostgresCdcSource, raw_of(shop, table_include_list=r"public\.orders")
+    )
+    source.step()
+    assert source.figures.values()["tables_to_read_count"] == 1
+    run_until(source, 0)
+    shop.execute("INSERT INTO busy SELECT generate_series(1, 10000)")
+    source.step()
+    told = source.figures.values()
+    assert told["tables_to_read_count"] == 0
+    assert told["slot_lag_bytes"] > 500_000
+    assert told["slot_kept_bytes"] >= told["slot_lag_bytes"]
+
+    def caught_up() -> bool:
+        source.run_until_idle()
+        return source.figures.values()["slot_lag_bytes"] < 500_000
+
+    wait_until(caught_up, describe=lambda: str(source.figures.values()))
+    shop.execute("INSERT INTO orders VALUES (3)")
+
+    def moved() -> bool:
+        receipt = source.step()
+        return receipt is not None and receipt.record_count == 1
+
+    wait_until(moved)
+    assert 0 <= source.figures.values()["behind_ms"] < 600_000
 
 
 def test_only_changes_with_no_data(pipeline: Pipeline, shop: Postgres) -> None:

@@ -14,7 +14,6 @@ EXTRAS = (
     "httpx",
     "obstore",
     "psycopg",
-    "psycopg2",
     "pyiceberg",
     "pymysql",
     "sqlalchemy",

@@ -41,7 +41,6 @@ _REFUSED = (
     "snapshot.select.statement.overrides",
     "provide.transaction.metadata",
     "signal.data.collection",
-    "heartbeat.action.query",
 )
 _REFUSED_PREFIXES = ("column.mask.", "column.truncate.")
 
@@ -62,7 +61,6 @@ def _server_faults(config: Mapping[str, Any]) -> list[Violation]:
     """What the server says of the settings."""
     try:
         import psycopg
-        import psycopg2  # noqa: F401 - the task needs it
     except ImportError:
         return [Violation("connector.class", EXTRA)]
     from drover.connectors.postgres.server import first_line

@@ -23,7 +23,7 @@ _TYPE = struct.Struct(">Ii")
 _NULL, _TEXT = ord("n"), ord("t")
 _OLD_KEY, _OLD_ROW = ord("K"), ord("O")
 #: PostgreSQL counts microseconds from 2000-01-01.
-_EPOCH_US = 946_684_800_000_000
+EPOCH_US = 946_684_800_000_000
 
 
 class Unchanged(Enum):
@@ -90,7 +90,7 @@ class Change:
 def parse_begin(payload: bytes) -> Transaction:
     """A Begin message."""
     commit_lsn, committed, xid = _BEGIN.unpack_from(payload)
-    return Transaction(commit_lsn, committed + _EPOCH_US, xid)
+    return Transaction(commit_lsn, committed + EPOCH_US, xid)
 
 
 def end_lsn_of(payload: bytes) -> int:

@@ -89,6 +89,11 @@ class ServerAddress:
             "connect_timeout": CONNECT_TIMEOUT_S,
             "application_name": name,
             "options": _SESSION_OPTIONS,
+            # a server that is gone without a word is found out within a minute or two
+            "keepalives_idle": 30,
+            "keepalives_interval": 10,
+            "keepalives_count": 3,
+            "tcp_user_timeout": 60_000,
             **self.ssl,
         }
 
@@ -203,6 +208,19 @@ def log_end(connection: "psycopg.Connection[tuple[Any, ...]]") -> int:
     row = connection.execute("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint").fetchone()
     assert row is not None
     return int(row[0])
+
+
+def lag_of(connection: "psycopg.Connection[tuple[Any, ...]]", slot: str) -> tuple[int, int]:
+    """The bytes of the log behind what a slot's reader has committed, and behind what the server
+    keeps for it; zeros without the slot.
+    """
+    row = connection.execute(
+        "SELECT pg_current_wal_lsn() - confirmed_flush_lsn, pg_current_wal_lsn() - restart_lsn"
+        " FROM pg_replication_slots WHERE slot_name = %s",
+        (slot,),
+    ).fetchone()
+    unread, kept = row or (None, None)
+    return max(0, int(unread or 0)), max(0, int(kept or 0))
 
 
 def published(connection: "psycopg.Connection[tuple[Any, ...]]", publication: str) -> set[str]:

@@ -38,6 +38,9 @@ SKIPPED = "skipped.operations"
 DECIMALS = "decimal.handling.mode"
 TIMES = "time.precision.mode"
 PLACEHOLDER = "unavailable.value.placeholder"
+HEARTBEAT_MS = "heartbeat.interval.ms"
+HEARTBEAT_PREFIX = "topic.heartbeat.prefix"
+HEARTBEAT_QUERY = "heartbeat.action.query"
 
 INITIAL, INITIAL_ONLY, NO_DATA, NEVER, WHEN_NEEDED = (
     "initial",
@@ -238,6 +241,33 @@ DEFINITION = ConfigDef(
         group="Records",
         documentation="Stands for text and bytes that were not changed and not sent, as "
         "they are stored out of line.",
+    ),
+    ConfigKey(
+        HEARTBEAT_MS,
+        ConfigType.INT,
+        default=0,
+        importance=Importance.MEDIUM,
+        group="Heartbeats",
+        documentation="How often a record says that the log is read; 0 for never.",
+        validator=InRange(0, 86_400_000),
+    ),
+    ConfigKey(
+        HEARTBEAT_PREFIX,
+        ConfigType.STRING,
+        default="__debezium-heartbeat",
+        importance=Importance.LOW,
+        group="Heartbeats",
+        documentation="What the topic of heartbeats begins with; . and topic.prefix follow.",
+        validator=Matches(r"[A-Za-z0-9._-]+", "letters, digits, . _ and -"),
+    ),
+    ConfigKey(
+        HEARTBEAT_QUERY,
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.LOW,
+        group="Heartbeats",
+        documentation="A statement that is run with each heartbeat, in its own transaction.",
+        validator=NonEmpty(),
     ),
 )
 

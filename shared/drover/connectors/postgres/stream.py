@@ -2,18 +2,29 @@
 
 import logging
 import select
+import struct
 import threading
 import time
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING
 
+from drover.connectors.postgres.pgoutput import EPOCH_US
 from drover.connectors.postgres.server import ServerAddress, first_line
+
+if TYPE_CHECKING:
+    from psycopg.pq.abc import PGconn
 
 _BUFFER_MAX_BYTES = 64 * 1024 * 1024
 _WAIT_S = 0.2
 #: The server takes a reader for dead after wal_sender_timeout, a minute by default.
 _FEEDBACK_EVERY_S = 5.0
 _JOIN_S = 15.0
+_AT_ONCE_BYTES = 1024 * 1024
+_XLOG_DATA, _KEEPALIVE = ord("w"), ord("k")
+#: Of a message of the log: its kind, where it begins, where the log ends, and when it was sent.
+_XLOG_HEAD_BYTES = 25
+_LSN = struct.Struct(">Q")
+_FEEDBACK = struct.Struct(">cQQQqB")
 
 _log = logging.getLogger(__name__)
 
@@ -42,6 +53,8 @@ class ChangeStream:
         self._lock = threading.Lock()
         self._messages: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
+        #: Behind everything that was received, when that was asked last.
+        self._quiet_lsn = 0
         self._failure: str | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"slot-{slot}", daemon=True)
@@ -68,12 +81,15 @@ class ChangeStream:
             self._bytes += sum(len(payload) for _, payload in messages)
 
     def acknowledge(self, lsn: int) -> None:
-        """Everything before this position is committed: the server may forget it.
-
-        While nothing else was read, the driver moves it on by itself as the log grows by what is
-        not published.
-        """
+        """Everything before this position is committed: the server may forget it."""
         self._acknowledged = max(self._acknowledged, lsn)
+
+    def quiet_lsn(self) -> int:
+        """How far the log was read, when all messages were taken: nothing that is published was
+        committed before it. 0 while there are messages.
+        """
+        with self._lock:
+            return 0 if self._messages else self._quiet_lsn
 
     def close(self) -> None:
         """Leave the slot."""
@@ -81,56 +97,85 @@ class ChangeStream:
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
-        import psycopg2
+        import psycopg
 
         try:
             self._read()
-        except (psycopg2.Error, OSError, ValueError) as error:
+        except (psycopg.Error, OSError, ValueError) as error:
             self._failure = first_line(error)
             _log.info("the stream of slot %s ended: %s", self._slot, self._failure)
 
     def _read(self) -> None:
-        import psycopg2
-        from psycopg2.extras import REPLICATION_LOGICAL, LogicalReplicationConnection
+        import psycopg
 
-        connection = psycopg2.connect(
-            connection_factory=LogicalReplicationConnection, **self._address.parameters(self._name)
-        )
+        parameters = self._address.parameters(self._name)
+        connection = psycopg.connect(**parameters, replication="database", autocommit=True)
         try:
-            cursor = connection.cursor()
-            quoted = self._publication.replace('"', '""')
-            cursor.start_replication(
-                slot_name=self._slot,
-                slot_type=REPLICATION_LOGICAL,
-                start_lsn=self._acknowledged,
-                options={"proto_version": "1", "publication_names": f'"{quoted}"'},
-                decode=False,
-            )
+            pgconn = connection.pgconn
+            self._begin(pgconn)
             told_s = time.monotonic()
             while not self._closing.is_set():
                 if self._bytes < _BUFFER_MAX_BYTES:
-                    self._read_some(cursor)
+                    self._read_some(pgconn)
                 else:
                     self._closing.wait(0.01)
                 due = time.monotonic() - told_s > _FEEDBACK_EVERY_S
                 if due or self._reported != self._acknowledged:
                     told_s, self._reported = time.monotonic(), self._acknowledged
-                    cursor.send_feedback(flush_lsn=self._reported, reply=due, force=True)
+                    pgconn.put_copy_data(_feedback(self._quiet_lsn, self._reported, reply=due))
+                    pgconn.flush()
         finally:
             connection.close()
 
-    def _read_some(self, cursor: Any) -> None:
-        """What is there; waits a moment when there is nothing."""
+    def _begin(self, pgconn: "PGconn") -> None:
+        """Have the server send the log; a replication session takes no prepared statements."""
+        import psycopg
+        from psycopg.pq import ExecStatus
+
+        lsn = f"{self._acknowledged >> 32:X}/{self._acknowledged & 0xFFFFFFFF:X}"
+        # a name in double quotes, in a text in single ones
+        publication = self._publication.replace('"', '""').replace("'", "''")
+        started = pgconn.exec_(
+            f'START_REPLICATION SLOT "{self._slot}" LOGICAL {lsn} '
+            f"(proto_version '1', publication_names '\"{publication}\"')".encode()
+        )
+        if started.status != ExecStatus.COPY_BOTH:
+            raise psycopg.OperationalError(started.get_error_message())
+
+    def _read_some(self, pgconn: "PGconn") -> None:
+        """What is there; waits a moment when there is nothing.
+
+        Raises:
+            psycopg.OperationalError: the server ended the stream.
+        """
+        import psycopg
+
         found: list[tuple[int, bytes]] = []
-        size = 0
-        while size < 1024 * 1024:
-            message = cursor.read_message()
-            if message is None:
+        size = quiet_lsn = 0
+        while size < _AT_ONCE_BYTES:
+            count, data = pgconn.get_copy_data(1)
+            if count <= 0:
                 break
-            found.append((message.data_start, message.payload))
-            size += len(message.payload)
+            if data[0] == _XLOG_DATA:
+                found.append((_LSN.unpack_from(data, 1)[0], bytes(data[_XLOG_HEAD_BYTES:])))
+                size += count
+            elif data[0] == _KEEPALIVE:
+                quiet_lsn = _LSN.unpack_from(data, 1)[0]
         with self._lock:
             self._messages.extend(found)
             self._bytes += size
+            self._quiet_lsn = max(self._quiet_lsn, quiet_lsn)
+        if count < 0:
+            result = pgconn.get_result()
+            told = result.get_error_message() if result is not None else ""
+            raise psycopg.OperationalError(told or "the server ended it")
         if not found:
-            select.select([cursor], [], [], _WAIT_S)
+            select.select([pgconn.socket], [], [], _WAIT_S)
+            pgconn.consume_input()
+
+
+def _feedback(written_lsn: int, flushed_lsn: int, *, reply: bool) -> bytes:
+    """The message by which the server learns what it may forget."""
+    now_us = time.time_ns() // 1_000 - EPOCH_US
+    written_lsn = max(written_lsn, flushed_lsn)
+    return _FEEDBACK.pack(b"r", written_lsn, flushed_lsn, flushed_lsn, now_us, reply)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from drover.connector import ArrowRows, RetriableError, SourceBatch, SourceTask, SourceTaskContext
+from drover.connectors.postgres.heartbeats import Heartbeats
 from drover.connectors.postgres.server import ServerError, Table, telling
 from drover.connectors.postgres.settings import (
     AUTOCREATE,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 10.0
 _SLOT_WAIT_S = 10.0
+#: How often a position is committed while the log has no changes of published tables.
+_QUIET_COMMIT_EVERY_S = 10.0
 #: Fewer changes are not worth a Spark partition of their own.
 _PART_CHANGES = 5_000
 POSITION = "server"
@@ -86,8 +89,8 @@ class PostgresCdcSourceTask(SourceTask):
         self._snapshot_batches: Iterator[tuple[Table, PagesReader | None]] = iter(())
         self._looked_s = 0.0
         self._position = 0
-        self._unacknowledged = 0
         self._done = False
+        self._heartbeats, self._beaten = Heartbeats(config, self._address), False
         position = dict(context.offset(self._server) or {})
         if position.keys() - POSITION_KEYS:
             raise ServerError(
@@ -98,8 +101,11 @@ class PostgresCdcSourceTask(SourceTask):
         with telling(self._address, "preparing"), self._address.connected() as connection:
             position, points = self._prepare(connection, position, points)
             self._look_for_tables(connection, points)
+            self._report_lag(connection)
         #: A transaction that was delivered in part, and how many of its changes.
         self._resumed = (position.get("transaction"), position.get("changes", 0))
+        #: Of the last batch with a position: committed by the next poll.
+        self._committed, self._committed_s = self._position, time.monotonic()
 
     def poll(self) -> SourceBatch | None:
         """The next rows of a snapshot, else the next changes."""
@@ -107,10 +113,12 @@ class PostgresCdcSourceTask(SourceTask):
 
         if self._done:
             return None
-        if self._stream is not None and self._unacknowledged:
-            self._stream.acknowledge(self._unacknowledged)
+        if self._stream is not None:
+            self._stream.acknowledge(self._committed)
         self._look_again()
-        if self._wanting():
+        wanting = self._wanting()
+        self._context.report("tables_to_read_count", len(wanting))
+        if wanting:
             return self._snapshot_batch()
         if self._snapshot is not None:
             self._snapshot.close()
@@ -124,7 +132,10 @@ class PostgresCdcSourceTask(SourceTask):
             )
         before = self._position, self._transaction, self._ordinal
         try:
-            return self._changes()
+            # a heartbeat and changes take turns, however short the interval is
+            beat = None if self._beaten else self._heartbeat()
+            self._beaten = beat is not None
+            return beat or self._changes() or self._quiet()
         except RetriableError:
             self._position, self._transaction, self._ordinal = before
             self._forget_stream()
@@ -238,12 +249,23 @@ class PostgresCdcSourceTask(SourceTask):
         self._looked_s = time.monotonic()
 
     def _look_again(self) -> None:
-        """Take in new tables, from time to time."""
-        if time.monotonic() - self._looked_s < _LOOK_EVERY_S or self._snapshot is not None:
+        """Take in new tables, and tell how far the slot is behind, from time to time."""
+        if time.monotonic() - self._looked_s < _LOOK_EVERY_S:
             return
         with telling(self._address, "looking for tables"), self._address.connected() as connection:
-            self._publish(connection)
-            self._look_for_tables(connection, {})
+            if self._snapshot is None:
+                self._publish(connection)
+                self._look_for_tables(connection, {})
+            self._report_lag(connection)
+        self._looked_s = time.monotonic()
+
+    def _report_lag(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
+        from drover.connectors.postgres.server import lag_of
+
+        if self._context.config[SNAPSHOT_MODE] != INITIAL_ONLY:
+            unread, kept = lag_of(connection, self._slot)
+            self._context.report("slot_lag_bytes", unread)
+            self._context.report("slot_kept_bytes", kept)
 
     def _wanting(self) -> "list[Table]":
         return [each for name, each in self._tables.items() if name not in self._seen]
@@ -282,7 +304,7 @@ class PostgresCdcSourceTask(SourceTask):
         payloads: list[bytes] = []
         lsns: list[int] = []
         opening, relations = self._transaction, dict(self._relations)
-        count = total = 0
+        count = total = moment_us = 0
 
         def cut() -> None:
             nonlocal payloads, lsns, opening, relations, count
@@ -296,6 +318,8 @@ class PostgresCdcSourceTask(SourceTask):
         for number, (lsn, payload) in enumerate(taken):
             kind = payload[0]
             if kind == COMMIT:
+                assert self._transaction is not None, "the end of a transaction without its begin"
+                moment_us = self._transaction.committed_us
                 self._transaction, self._ordinal = None, 0
                 self._position = end_lsn_of(payload)
                 continue
@@ -321,13 +345,40 @@ class PostgresCdcSourceTask(SourceTask):
             if count >= _PART_CHANGES:
                 cut()
         cut()
-        self._unacknowledged = self._position
         if not total:
             return None
+        if moment_us:
+            self._context.report("behind_ms", max(0, time.time_ns() // 1_000 - moment_us) // 1_000)
         rows = ArrowRows(
             self._context.spark, MessagesReader(tuple(parts), self._shape()), len(parts), None
         )
-        return SourceBatch(rows, [(self._server, self._offset())])
+        return SourceBatch(rows, [self._move()])
+
+    def _heartbeat(self) -> SourceBatch | None:
+        record = self._heartbeats.beat()
+        return None if record is None else SourceBatch(record, [self._move()])
+
+    def _quiet(self) -> SourceBatch | None:
+        """Moves the position over a log without changes, so that the server may forget it.
+
+        It is committed before the server is told: so a slot that is ahead of the position was moved
+        on by somebody else.
+        """
+        assert self._stream is not None
+        if "transaction" in self._offset():
+            return None
+        self._context.report("behind_ms", 0)
+        self._position = max(self._position, self._stream.quiet_lsn())
+        due = time.monotonic() - self._committed_s >= _QUIET_COMMIT_EVERY_S
+        return self._without_records(*self._move()) if due and self._is_ahead() else None
+
+    def _is_ahead(self) -> bool:
+        return self._position > self._committed
+
+    def _move(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The position for a batch that is about to be committed."""
+        self._committed, self._committed_s = self._position, time.monotonic()
+        return self._server, self._offset()
 
     def _knows(self, payload: bytes) -> bool:
         """Learn a table's key; False for one that has to be read whole before."""
@@ -353,13 +404,14 @@ class PostgresCdcSourceTask(SourceTask):
         return {name: point for name, point in self._seen.items() if point is not None}
 
     def _offset(self) -> dict[str, Any]:
-        if self._transaction is None:
+        commit_lsn, changes = self._resumed
+        if self._transaction is not None:
+            if self._transaction.commit_lsn != commit_lsn:
+                changes = 0
+            commit_lsn, changes = self._transaction.commit_lsn, max(changes, self._ordinal)
+        elif commit_lsn is None or commit_lsn < self._position:
             return {"lsn": self._position}
-        return {
-            "lsn": self._position,
-            "transaction": self._transaction.commit_lsn,
-            "changes": self._ordinal,
-        }
+        return {"lsn": self._position, "transaction": commit_lsn, "changes": changes}
 
     def _without_records(
         self, partition: Mapping[str, Any], offset: Mapping[str, Any]
@@ -396,8 +448,8 @@ class PostgresCdcSourceTask(SourceTask):
         assert self._stream is not None
         self._stream.close()
         self._stream = None
-        if self._transaction is not None:
-            self._resumed = (self._transaction.commit_lsn, self._ordinal)
+        offset = self._offset()
+        self._resumed = (offset.get("transaction"), offset.get("changes", 0))
         self._transaction, self._ordinal, self._relations = None, 0, {}
 
 
@@ -418,10 +470,14 @@ def _what_is_lost(
         return None
     if slot is None or slot.lost:
         return f"slot {name!r} is gone, and with it the changes since"
-    # the slot may well be ahead of the offset: where nothing was to be read, nothing is committed
-    lsn = position.get("lsn", 0)
-    if lsn > end:
-        return f"the log ends at {end}, before the offset's {lsn}: it is another server's"
+    lsns = [position["lsn"]] if "lsn" in position else [p.lsn for p in points.values() if p]
+    if lsns and max(lsns) > end:
+        return f"the log ends at {end}, before the offset's {max(lsns)}: it is another server's"
+    if lsns and min(lsns) < (slot.confirmed_lsn or 0):
+        return (
+            f"slot {name!r} begins at {slot.confirmed_lsn}, behind the offset's {min(lsns)}: "
+            "somebody else made it anew or read from it, and the changes between are gone"
+        )
     return None
 
 

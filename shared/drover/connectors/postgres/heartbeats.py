@@ -1,0 +1,65 @@
+"""Records that say from time to time that the log is read, as Debezium's connectors make them."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from drover.connectors.postgres.server import ServerAddress, telling
+from drover.connectors.postgres.settings import (
+    HEARTBEAT_MS,
+    HEARTBEAT_PREFIX,
+    HEARTBEAT_QUERY,
+    TOPIC_PREFIX,
+)
+from drover.record.batch import KEY, TOPIC, VALUE
+from drover.record.schema import with_identity
+
+_NAMESPACE = "io.debezium.connector.common"
+
+
+class Heartbeats:
+    """When the next heartbeat is due, and what it is."""
+
+    def __init__(self, config: Mapping[str, Any], address: ServerAddress) -> None:
+        self._config = config
+        self._address = address
+        self._interval_s = config[HEARTBEAT_MS] / 1_000
+        self._last_s = time.monotonic()
+
+    def beat(self) -> pa.Table | None:
+        """The record of a heartbeat, if one is due; runs ``heartbeat.action.query`` first.
+
+        Raises:
+            RetriableError: the server is away.
+            ServerError: it refuses the query.
+        """
+        now_s = time.monotonic()
+        if not self._interval_s or now_s - self._last_s < self._interval_s:
+            return None
+        if self._config[HEARTBEAT_QUERY]:
+            what = f"running {HEARTBEAT_QUERY}"
+            with telling(self._address, what), self._address.connected() as connection:
+                connection.execute(self._config[HEARTBEAT_QUERY].encode())
+        self._last_s = now_s
+        return self._record()
+
+    def _record(self) -> pa.Table:
+        server = self._config[TOPIC_PREFIX]
+        key = pa.field(KEY, pa.struct([pa.field("serverName", pa.string(), nullable=False)]), False)
+        value = pa.field(VALUE, pa.struct([pa.field("ts_ms", pa.int64(), nullable=False)]))
+        return pa.Table.from_arrays(
+            [
+                pa.array([f"{self._config[HEARTBEAT_PREFIX]}.{server}"]),
+                pa.array([{"serverName": server}], key.type),
+                pa.array([{"ts_ms": time.time_ns() // 1_000_000}], value.type),
+            ],
+            schema=pa.schema(
+                [
+                    pa.field(TOPIC, pa.string()),
+                    with_identity(key, name=f"{_NAMESPACE}.ServerNameKey", version=1),
+                    with_identity(value, name=f"{_NAMESPACE}.Heartbeat", version=1),
+                ]
+            ),
+        )
