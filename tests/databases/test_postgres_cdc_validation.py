@@ -66,6 +66,14 @@ def test_tables_that_would_refuse_updates_are_told(
     assert faults(base) == {}
 
 
+def test_a_key_has_columns_that_deletions_tell(base: dict[str, str], postgres: Postgres) -> None:
+    postgres.execute("ALTER TABLE orders ADD COLUMN shop INTEGER")
+    keyed = {**base, "message.key.columns": r"public\.orders:shop,id"}
+    assert "REPLICA IDENTITY FULL" in faults(keyed)["message.key.columns"]
+    postgres.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    assert faults(keyed) == {}
+
+
 @pytest.mark.parametrize(
     ("changes", "blamed"),
     [
@@ -74,7 +82,15 @@ def test_tables_that_would_refuse_updates_are_told(
         ({"database.port": "1"}, "database.hostname"),
         ({"plugin.name": "wal2json"}, "plugin.name"),
         ({"table.include.list": "("}, "table.include.list"),
-        ({"time.precision.mode": "adaptive"}, "time.precision.mode"),
+        ({"time.precision.mode": "isostring"}, "time.precision.mode"),
+        ({"column.include.list": "a", "column.exclude.list": "b"}, "column.exclude.list"),
+        ({"column.exclude.list": "["}, "column.exclude.list"),
+        ({"message.key.columns": "public.orders"}, "message.key.columns"),
+        ({"message.key.columns": "public.none:id"}, "message.key.columns"),
+        ({"message.key.columns": "public.orders:none"}, "message.key.columns"),
+        ({"snapshot.select.statement.overrides": "x"}, "snapshot.select.statement.overrides"),
+        ({"snapshot.include.collection.list": "x"}, "snapshot.include.collection.list"),
+        ({"heartbeat.interval.ms": "-1"}, "heartbeat.interval.ms"),
     ],
 )
 def test_one_fault_is_blamed_on_its_setting(

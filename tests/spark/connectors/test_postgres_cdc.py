@@ -71,6 +71,13 @@ def records_of(pipeline: Pipeline, topic: str, directory: Path) -> list[dict[str
     return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
 
+def stored_in(pipeline: Pipeline, topic: str, column: str) -> list[Any]:
+    """A topic's keys or values, as JSON with their schemas."""
+    plan = pipeline.store.plan_read({(topic, 0): 0}, max_records=1_000)
+    rows = pipeline.plane.rows(pipeline.spark, plan).run(iter)
+    return [json.loads(row[column] or b"null") for row in rows]
+
+
 def test_a_table_is_read_whole_and_then_followed(
     pipeline: Pipeline, shop: Postgres, tmp_path: Path
 ) -> None:
@@ -178,6 +185,45 @@ def test_keys_that_change_and_columns_that_come(
     assert found[1]["after"] == {"id": 9, "price": found[1]["after"]["price"], "note": "one"}
     assert found[2]["after"]["extra"] == 5
     assert "note" not in found[2]["after"]
+
+
+def test_columns_keys_and_times_are_as_asked_for(
+    pipeline: Pipeline, shop: Postgres, tmp_path: Path
+) -> None:
+    shop.execute(
+        "CREATE TABLE visits (id INTEGER PRIMARY KEY, who TEXT, day DATE, moment TIMESTAMPTZ,"
+        " secret TEXT)",
+        "ALTER TABLE visits REPLICA IDENTITY FULL",
+        "INSERT INTO visits VALUES (1, 'ann', '1970-01-03', '2026-01-02 03:04:05.5+02', 'x')",
+    )
+    raw = raw_of(
+        shop,
+        table_include_list=r"public\.visits",
+        column_exclude_list=r"public\.visits\.(secret|id)",
+        message_key_columns=r"public\.visits:who,id",
+        time_precision_mode="adaptive",
+    )
+    source = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(source, 1)
+    shop.execute(
+        "UPDATE visits SET secret = 'y'",
+        "UPDATE visits SET who = 'bob'",  # another key: d, tombstone, c
+        "DELETE FROM visits",
+    )
+    run_until(source, 6)
+    found = records_of(pipeline, "db.public.visits", tmp_path / "out")
+    assert [each["op"] for each in found] == ["r", "u", "d", "c", "d"]
+    row = {"who": "ann", "day": 2, "moment": "2026-01-02T01:04:05.5Z"}
+    assert found[0]["after"] == found[1]["after"] == found[1]["before"] == row
+    ann, bob = {"who": "ann", "id": 1}, {"who": "bob", "id": 1}
+    keys = stored_in(pipeline, "db.public.visits", "key")
+    assert [each["payload"] for each in keys] == [ann, ann, ann, ann, bob, bob, bob]
+    before, *_ = stored_in(pipeline, "db.public.visits", "value")[0]["schema"]["fields"]
+    assert [each.get("name") for each in before["fields"]] == [
+        None,
+        "io.debezium.time.Date",
+        "io.debezium.time.ZonedTimestamp",
+    ]
 
 
 def test_a_new_table_is_read_whole_before_its_changes(
@@ -339,8 +385,11 @@ def test_a_server_that_restarts_is_found_again(pipeline: Pipeline, shop: Postgre
     wait_until(found)
 
 
-def test_a_log_of_other_tables_is_let_go(pipeline: Pipeline, shop: Postgres) -> None:
+def test_a_log_of_other_tables_is_let_go(
+    pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A quiet table beside a busy one does not keep the server's log, and goes on after it."""
+    monkeypatch.setattr("drover.connectors.postgres.task._QUIET_COMMIT_EVERY_S", 0.1)
     raw = raw_of(shop, table_include_list=r"public\.orders")
     source = pipeline.start_source(PostgresCdcSource, raw)
     run_until(source, 2)

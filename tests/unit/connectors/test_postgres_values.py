@@ -14,8 +14,10 @@ from drover.connectors.postgres.pgoutput import (
     parse_change,
     parse_relation,
 )
+from drover.connectors.postgres.settings import key_rules
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
 from drover.connectors.postgres.values import ColumnReader, column_type, parse_array
+from drover.record.schema import schema_of
 
 
 def reader(oid: int, modifier: int = -1, decimals: str = "precise") -> ColumnReader:
@@ -61,6 +63,53 @@ def test_numeric_is_exact_or_as_asked_for() -> None:
     ]
     assert reader(1700, modifier, "double").type.arrow_type == pa.float64()
     assert reader(1700, modifier, "string").type.arrow_type == pa.string()
+
+
+@pytest.mark.parametrize(
+    ("oid", "modifier", "raw", "name", "value"),
+    [
+        (1082, -1, "1969-12-31", "Date", -1),
+        (1083, -1, "03:04:05.006007", "MicroTime", 11_045_006_007),
+        (1083, 3, "03:04:05.006", "Time", 11_045_006),
+        (1114, -1, "1970-01-01 00:00:01.000002", "MicroTimestamp", 1_000_002),
+        (1114, 3, "1970-01-01 00:00:01.002", "Timestamp", 1_002),
+        (1114, 0, "1969-12-31 23:59:59", "Timestamp", -1_000),
+        (1184, -1, "2026-01-02 03:04:05.00001+00", "ZonedTimestamp", "2026-01-02T03:04:05.00001Z"),
+        (1184, -1, "2026-01-02 03:04:05+00", "ZonedTimestamp", "2026-01-02T03:04:05Z"),
+    ],
+)
+def test_times_are_as_debezium_tells_them(
+    oid: int, modifier: int, raw: str, name: str, value: object
+) -> None:
+    kind = column_type(oid, modifier, "precise", "adaptive")
+    read = ColumnReader(RelationColumn("c", oid, modifier), kind, "?")
+    assert read.from_values([raw.encode(), None], no_fault).to_pylist() == [value, None]
+    schema = schema_of(kind.field("c"))
+    assert schema is not None
+    assert (schema.name, schema.version) == (f"io.debezium.time.{name}", 1)
+    faults: dict[int, str] = {}
+    assert read.from_values([b"infinity"], faults.setdefault).to_pylist() == [None]
+    assert "'infinity'" in faults[0]
+
+
+def test_times_of_a_day_may_always_be_microseconds_and_arrays_hold_what_columns_do() -> None:
+    kind = column_type(1083, 3, "precise", "adaptive_time_microseconds")
+    assert kind.array(pa.array(["00:00:00.001"])).to_pylist() == [1_000]
+    kind = column_type(1115, -1, "precise", "adaptive")
+    found = kind.array(pa.array(['{"1970-01-01 00:00:01",NULL}', None, "{}"]))
+    assert found.to_pylist() == [[1_000_000, None], None, []]
+    schema = schema_of(kind.field("c"))
+    assert schema is not None
+    assert schema.value_schema is not None
+    assert schema.value_schema.name == "io.debezium.time.MicroTimestamp"
+
+
+def test_key_rules() -> None:
+    found = key_rules(r"public\.(a|b):id, day;public\.c:x;")
+    assert found == ((r"public\.(a|b)", ("id", "day")), (r"public\.c", ("x",)))
+    for wrong in ("public.a", ":id", "public.a:", "public.a:id,,x"):
+        with pytest.raises(ValueError, match=r"is not schema\.table:column"):
+            key_rules(wrong)
 
 
 def test_a_value_without_a_place_is_one_rows_fault() -> None:

@@ -25,7 +25,7 @@ from drover.connectors.postgres.pgoutput import (
     parse_relation,
     truncated_oids,
 )
-from drover.connectors.postgres.settings import ENVELOPE, FLAT
+from drover.connectors.postgres.settings import CONNECT, ENVELOPE, FLAT, is_column_wanted
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
 from drover.connectors.postgres.values import ColumnReader, column_type
 from drover.record.batch import ERROR_COLUMN, KEY, ORIGIN_COLUMN, TOPIC, VALUE
@@ -63,6 +63,10 @@ class RecordShape:
         tombstones: A record without a value follows each deletion.
         skipped: Operations that are left out.
         domains: The types that domains are of.
+        times: One of TIME_MODES.
+        columns_include: Regular expressions for the columns of values; all where there are none.
+        columns_exclude: Regular expressions for columns that are left out of values.
+        nullable_keys: Columns of keys may be null, as they are not those of the primary key.
     """
 
     version: str
@@ -75,6 +79,10 @@ class RecordShape:
     tombstones: bool
     skipped: frozenset[str]
     domains: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    times: str = CONNECT
+    columns_include: tuple[str, ...] = ()
+    columns_exclude: tuple[str, ...] = ()
+    nullable_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +117,21 @@ class TableRecords:
             oid, modifier = shape.domains.get(
                 column.type_oid, (column.type_oid, column.type_modifier)
             )
-            kind = column_type(oid, modifier, shape.decimals)
+            kind = column_type(oid, modifier, shape.decimals, shape.times)
             self._readers.append(ColumnReader(column, kind, shape.placeholder))
-        fields = [pa.field(r.column.name, r.type.arrow_type) for r in self._readers]
-        self._row_type = pa.struct(fields)
-        self._key_type = pa.struct([fields[n].with_nullable(False) for n in self.key_indices])
+        fields = [reader.type.field(reader.column.name) for reader in self._readers]
+        #: Which columns are in values; keys have theirs all the same.
+        self._shown = [
+            number
+            for number, name in enumerate(names)
+            if is_column_wanted(
+                f"{relation.name}.{name}", shape.columns_include, shape.columns_exclude
+            )
+        ]
+        self._row_type = pa.struct([fields[n] for n in self._shown])
+        self._key_type = pa.struct(
+            [fields[n].with_nullable(shape.nullable_keys) for n in self.key_indices]
+        )
 
     def of_changes(self, events: Sequence[_Event]) -> pa.RecordBatch:
         """Records of events, in order."""
@@ -135,11 +153,11 @@ class TableRecords:
         """Records of rows that a snapshot found; the columns are text."""
         faults: dict[int, str] = {}
         count = len(columns[0])
-        arrays = [
-            reader.from_texts(texts, faults.setdefault)
-            for reader, texts in zip(self._readers, columns, strict=True)
-        ]
-        rows = pa.StructArray.from_arrays(arrays, fields=list(self._row_type))
+        arrays = {
+            number: self._readers[number].from_texts(columns[number], faults.setdefault)
+            for number in sorted({*self._shown, *self.key_indices})
+        }
+        rows = self._structs([arrays[number] for number in self._shown], pa.array([False] * count))
         lsns = [point.lsn] * count
         if self._shape.layout == FLAT:
             value = rows
@@ -183,16 +201,17 @@ class TableRecords:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def _rows(self, rows: Sequence[Row | None], faults: dict[int, str]) -> pa.Array:
-        width = len(self._readers)
-        absent: Row = [None] * width
-        columns = zip(*(row or absent for row in rows), strict=True)
+        absent: Row = [None] * len(self._readers)
+        columns = list(zip(*(row or absent for row in rows), strict=True))
         arrays = [
-            reader.from_values(values, faults.setdefault)
-            for reader, values in zip(self._readers, columns, strict=True)
+            self._readers[number].from_values(columns[number], faults.setdefault)
+            for number in self._shown
         ]
-        missing = pa.array([row is None for row in rows])
+        return self._structs(arrays, pa.array([row is None for row in rows]))
+
+    def _structs(self, arrays: Sequence[pa.Array], missing: pa.Array) -> pa.Array:
         if not arrays:
-            return pa.array([None if row is None else {} for row in rows], self._row_type)
+            return pa.array([None if each else {} for each in missing.to_pylist()], self._row_type)
         return pa.StructArray.from_arrays(arrays, fields=list(self._row_type), mask=missing)
 
     def _key(self, rows: Sequence[Row | None], faults: dict[int, str]) -> pa.Array | None:

@@ -5,13 +5,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from drover.connector import Violation
-from drover.connectors.postgres.server import EXTRA, Table
+from drover.connectors.postgres.server import EXTRA, ServerError, Table
 from drover.connectors.postgres.settings import (
     AUTOCREATE,
+    COLUMN_EXCLUDE,
+    COLUMN_INCLUDE,
     DATABASE,
     DISABLED,
     HOST,
     INITIAL_ONLY,
+    KEY_COLUMNS,
     PASSWORD,
     PORT,
     PUBLICATION,
@@ -22,6 +25,8 @@ from drover.connectors.postgres.settings import (
     TABLE_INCLUDE,
     USER,
     address_of,
+    key_columns,
+    key_rules,
     publication_name,
     slot_name,
     wanted_tables,
@@ -32,12 +37,10 @@ if TYPE_CHECKING:
 
 #: Settings of Debezium's connector that change what records hold, and that are not here.
 _REFUSED = (
-    "column.include.list",
-    "column.exclude.list",
-    "message.key.columns",
     "binary.handling.mode",
     "hstore.handling.mode",
     "interval.handling.mode",
+    "snapshot.include.collection.list",
     "snapshot.select.statement.overrides",
     "provide.transaction.metadata",
     "signal.data.collection",
@@ -52,6 +55,8 @@ def faults_of(config: Mapping[str, Any]) -> list[Violation]:
         for name in sorted(config)
         if name in _REFUSED or name.startswith(_REFUSED_PREFIXES)
     ]
+    if config.get(COLUMN_INCLUDE) and config.get(COLUMN_EXCLUDE):
+        faults.append(Violation(COLUMN_EXCLUDE, f"cannot be beside {COLUMN_INCLUDE}"))
     if all(each in config for each in (HOST, PORT, USER, DATABASE, PASSWORD, *SSL)):
         faults += _server_faults(config)
     return faults
@@ -107,7 +112,27 @@ def _faults_at(
     for pattern in config.get(TABLE_INCLUDE) or ():
         if not any(re.fullmatch(pattern, each.id) for each in tables):
             yield Violation(TABLE_INCLUDE, f"there is no table that matches {pattern!r}")
+    yield from _key_faults(connection, tables, config)
     yield from _table_faults(connection, tables, streams=streams)
+
+
+def _key_faults(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    tables: Sequence[Table],
+    config: Mapping[str, Any],
+) -> Iterator[Violation]:
+    from drover.connectors.postgres.server import key_of, relation_of
+
+    for each in tables:
+        asked_for = key_columns(config, each.id)
+        if asked_for is not None:
+            try:
+                key_of(connection, relation_of(connection, each), asked_for)
+            except ServerError as error:
+                yield Violation(KEY_COLUMNS, str(error))
+    for pattern, _ in key_rules(config.get(KEY_COLUMNS)) if KEY_COLUMNS in config else ():
+        if not any(re.fullmatch(pattern, each.id) for each in tables):
+            yield Violation(KEY_COLUMNS, f"there is no table that matches {pattern!r}")
 
 
 def _table_faults(

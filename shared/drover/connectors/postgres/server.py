@@ -35,14 +35,20 @@ WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartitio
 ORDER BY 2, 3
 """
 _COLUMNS: LiteralString = """
-SELECT attname, atttypid, atttypmod FROM pg_attribute
-WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped AND attgenerated = '' ORDER BY attnum
+SELECT a.attname, a.atttypid, a.atttypmod,
+       c.relreplident = 'f'
+       OR coalesce(a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]), false)
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
+LEFT JOIN pg_index i ON i.indrelid = c.oid
+     AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END
+WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+ORDER BY a.attnum
 """
 _PRIMARY_KEY: LiteralString = """
 SELECT a.attname FROM pg_index i
 CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
-WHERE i.indrelid = %s AND i.indisprimary ORDER BY k.place
+WHERE i.indrelid = %s AND i.indisprimary AND k.place <= i.indnkeyatts ORDER BY k.place
 """
 _DOMAINS: LiteralString = (
     "SELECT oid, typbasetype, typtypmod FROM pg_type WHERE typtype = 'd' AND typbasetype <> 0"
@@ -177,6 +183,30 @@ def primary_key_of(
     if not names and not relation.full_identity:
         names = [each.name for each in relation.columns if each.in_identity]
     return names
+
+
+def key_of(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    relation: Relation,
+    asked_for: Sequence[str] | None,
+) -> list[str]:
+    """The columns of a table's keys: those that are ``asked_for``, else those of the primary key.
+
+    Raises:
+        ServerError: the table lacks one, or its old rows do.
+    """
+    if asked_for is None:
+        return primary_key_of(connection, relation)
+    columns = {each.name: each for each in relation.columns}
+    for name in asked_for:
+        if name not in columns:
+            raise ServerError(f"table {relation.name} has no column {name!r} for its key")
+        if not columns[name].in_identity:
+            raise ServerError(
+                f"column {name!r} cannot be in the key of table {relation.name}, as the server "
+                "does not send it with deletions: ALTER TABLE … REPLICA IDENTITY FULL"
+            )
+    return list(asked_for)
 
 
 def domains_of(

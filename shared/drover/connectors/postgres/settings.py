@@ -38,6 +38,8 @@ SKIPPED = "skipped.operations"
 DECIMALS = "decimal.handling.mode"
 TIMES = "time.precision.mode"
 PLACEHOLDER = "unavailable.value.placeholder"
+COLUMN_INCLUDE, COLUMN_EXCLUDE = "column.include.list", "column.exclude.list"
+KEY_COLUMNS = "message.key.columns"
 HEARTBEAT_MS = "heartbeat.interval.ms"
 HEARTBEAT_PREFIX = "topic.heartbeat.prefix"
 HEARTBEAT_QUERY = "heartbeat.action.query"
@@ -55,6 +57,9 @@ LAYOUTS = (ENVELOPE, FLAT)
 #: How numeric columns are read.
 PRECISE, DOUBLE, STRING = "precise", "double", "string"
 DECIMAL_MODES = (PRECISE, DOUBLE, STRING)
+#: How times are told: by Kafka Connect's types, or by Debezium's own, as exact as the column is.
+CONNECT, ADAPTIVE, ADAPTIVE_TIME = "connect", "adaptive", "adaptive_time_microseconds"
+TIME_MODES = (CONNECT, ADAPTIVE, ADAPTIVE_TIME)
 
 
 def _text(name: str, documentation: str, group: str) -> ConfigKey:
@@ -75,6 +80,29 @@ def _patterns_fault(patterns: Sequence[str]) -> str | None:
         except re.error as error:
             return f"{each!r} is no regular expression: {error}"
     return None
+
+
+def key_rules(text: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """What message.key.columns says: regular expressions for tables, and columns.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    rules = []
+    for rule in filter(None, (each.strip() for each in (text or "").split(";"))):
+        pattern, _, listed = rule.rpartition(":")
+        columns = tuple(each.strip() for each in listed.split(","))
+        if not pattern or not all(columns):
+            raise ValueError(f"{rule!r} is not schema.table:column,column")
+        rules.append((pattern, columns))
+    return tuple(rules)
+
+
+def _key_rules_fault(text: str) -> str | None:
+    try:
+        return _patterns_fault([pattern for pattern, _ in key_rules(text)])
+    except ValueError as error:
+        return str(error)
 
 
 def _operations_fault(operations: Sequence[str]) -> str | None:
@@ -175,6 +203,8 @@ DEFINITION = ConfigDef(
             (TABLE_EXCLUDE, "Regular expressions for schema.table to leave out."),
             (SCHEMA_INCLUDE, "Regular expressions for schemas; by default all."),
             (SCHEMA_EXCLUDE, "Regular expressions for schemas to leave out."),
+            (COLUMN_INCLUDE, "Regular expressions for schema.table.column; by default all."),
+            (COLUMN_EXCLUDE, "Regular expressions for schema.table.column to leave out."),
         )
     ),
     ConfigKey(
@@ -187,6 +217,16 @@ DEFINITION = ConfigDef(
         "not followed; no_data or never: only followed; when_needed: like initial, and "
         "again when the slot or the log is gone.",
         validator=OneOf(INITIAL, INITIAL_ONLY, NO_DATA, NEVER, WHEN_NEEDED),
+    ),
+    ConfigKey(
+        KEY_COLUMNS,
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.LOW,
+        group="Records",
+        documentation="The columns of records' keys instead of the primary key's: "
+        "schema.table:column,column;schema.table:column, the tables as regular expressions.",
+        validator=Check(_key_rules_fault),
     ),
     ConfigKey(
         LAYOUT,
@@ -227,11 +267,13 @@ DEFINITION = ConfigDef(
     ConfigKey(
         TIMES,
         ConfigType.STRING,
-        default="connect",
+        default=CONNECT,
         importance=Importance.MEDIUM,
         group="Records",
-        documentation="Times as Kafka Connect's own types.",
-        validator=OneOf("connect"),
+        documentation="connect: times as Kafka Connect's own types; adaptive: as Debezium's, in "
+        "milli- or microseconds as the column has them; adaptive_time_microseconds: the same, "
+        "but TIME always in microseconds.",
+        validator=OneOf(*TIME_MODES),
     ),
     ConfigKey(
         PLACEHOLDER,
@@ -306,6 +348,21 @@ def wanted_tables(
     from drover.connectors.postgres.server import tables_of
 
     return [each for each in tables_of(connection) if is_wanted(each.schema, each.id, config)]
+
+
+def is_column_wanted(column: str, include: Sequence[str] | None, exclude: Sequence[str]) -> bool:
+    """Whether the lists take a column, which is named ``schema.table.column``."""
+    if include and not any(re.fullmatch(each, column) for each in include):
+        return False
+    return not any(re.fullmatch(each, column) for each in exclude)
+
+
+def key_columns(config: Mapping[str, Any], table: str) -> tuple[str, ...] | None:
+    """The columns that message.key.columns names for a table; None where it names none."""
+    for pattern, columns in key_rules(config.get(KEY_COLUMNS)):
+        if re.fullmatch(pattern, table):
+            return columns
+    return None
 
 
 def is_wanted(schema: str, table: str, config: Mapping[str, Any]) -> bool:

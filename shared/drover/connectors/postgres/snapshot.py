@@ -1,7 +1,7 @@
 """The rows of tables as they are at one moment, read in parallel by ranges of pages."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +13,8 @@ from drover.connectors.postgres.pgoutput import Relation
 from drover.connectors.postgres.server import (
     ServerAddress,
     Table,
+    key_of,
     log_end,
-    primary_key_of,
     relation_of,
     telling,
 )
@@ -121,16 +121,29 @@ class Snapshot:
     The tables are locked against changes of their form, not against changes of rows: ACCESS SHARE,
     as a SELECT takes it.
 
+    Args:
+        address: The server.
+        tables: What to read.
+        name: How the server lists the session.
+        key_columns: The columns that are asked for as a table's key; None for its primary key.
+
     Raises:
         RetriableError: the server is away, or a table is locked.
         ServerError: a table cannot be read.
     """
 
-    def __init__(self, address: ServerAddress, tables: Sequence[Table], name: str) -> None:
+    def __init__(
+        self,
+        address: ServerAddress,
+        tables: Sequence[Table],
+        name: str,
+        key_columns: Callable[[str], Sequence[str] | None],
+    ) -> None:
         import psycopg
         from psycopg import sql
 
         self._address = address
+        self._key_columns = key_columns
         with telling(address, "beginning a snapshot"):
             self._connection = psycopg.connect(**address.parameters(name), autocommit=True)
             try:
@@ -179,7 +192,7 @@ class Snapshot:
 
     def _plan(self, table: Table) -> tuple[Relation, list[str], list[Pages]]:
         relation = relation_of(self._connection, table)
-        key = primary_key_of(self._connection, relation)
+        key = key_of(self._connection, relation, self._key_columns(relation.name))
         ranges = []
         if relation.columns:
             for schema, name, pages, size in self._pieces(table):

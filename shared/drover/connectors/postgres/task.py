@@ -1,33 +1,38 @@
 """The task of PostgresCdcSource: tables read whole, then every change of them."""
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from drover.connector import ArrowRows, RetriableError, SourceBatch, SourceTask, SourceTaskContext
 from drover.connectors.postgres.heartbeats import Heartbeats
 from drover.connectors.postgres.server import ServerError, Table, telling
+from drover.connectors.postgres.session import session_name, take_over, what_is_lost
 from drover.connectors.postgres.settings import (
     AUTOCREATE,
+    COLUMN_EXCLUDE,
+    COLUMN_INCLUDE,
     DATABASE,
     DECIMALS,
     FILTERED,
     INITIAL_ONLY,
+    KEY_COLUMNS,
     LAYOUT,
     NEVER,
     NO_DATA,
     PLACEHOLDER,
     SKIPPED,
-    SLOT,
     SNAPSHOT_MODE,
+    TIMES,
     TOMBSTONES,
     TOPIC_PREFIX,
     VERSION,
     WHEN_NEEDED,
     address_of,
     is_wanted,
+    key_columns,
     publication_name,
     slot_name,
     wanted_tables,
@@ -43,7 +48,6 @@ if TYPE_CHECKING:
     from drover.connectors.postgres.stream import ChangeStream
 
 _LOOK_EVERY_S = 10.0
-_SLOT_WAIT_S = 10.0
 #: How often a position is committed while the log has no changes of published tables.
 _QUIET_COMMIT_EVERY_S = 10.0
 #: Fewer changes are not worth a Spark partition of their own.
@@ -76,7 +80,7 @@ class PostgresCdcSourceTask(SourceTask):
         config = context.config
         self._context = context
         self._address = address_of(config)
-        self._name = _session_name(context)
+        self._name = session_name(context)
         self._server = {POSITION: config[TOPIC_PREFIX]}
         self._slot, self._publication = slot_name(config), publication_name(config)
         self._seen: dict[str, SnapshotPoint | None] = {}
@@ -166,7 +170,7 @@ class PostgresCdcSourceTask(SourceTask):
             return position, points
         self._publish(connection)
         slot = slot_of(connection, self._slot)
-        lost = _what_is_lost(self._slot, slot, position, points, log_end(connection))
+        lost = what_is_lost(self._slot, slot, position, points, log_end(connection))
         if lost is not None:
             if mode != WHEN_NEEDED:
                 raise ServerError(
@@ -184,34 +188,9 @@ class PostgresCdcSourceTask(SourceTask):
             slot = slot_of(connection, self._slot)
             assert slot is not None
         if slot.active_pid is not None:
-            self._take_over(connection)
+            take_over(connection, self._slot, self._name, self._context.stopping)
         self._position = int(position.get("lsn", slot.confirmed_lsn or 0))
         return position, points
-
-    def _take_over(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
-        """Wait until the slot is free; who reads it under an older claim is ended.
-
-        Raises:
-            RetriableError: somebody else reads it.
-        """
-        own, _, claim = self._name.rpartition("/")
-        deadline_s = time.monotonic() + _SLOT_WAIT_S
-        while time.monotonic() < deadline_s and not self._context.stopping():
-            row = connection.execute(
-                "SELECT a.pid, a.application_name FROM pg_replication_slots s JOIN"
-                " pg_stat_activity a ON a.pid = s.active_pid WHERE s.slot_name = %s",
-                (self._slot,),
-            ).fetchone()
-            if row is None:
-                return
-            other, _, their_claim = str(row[1]).rpartition("/")
-            if other == own and _claim_of(their_claim) < _claim_of(claim):
-                connection.execute("SELECT pg_terminate_backend(%s)", (row[0],))
-            connection.execute("SELECT pg_sleep(0.2)")
-        raise RetriableError(
-            f"slot {self._slot!r} is read by another session: "
-            f"give this connector a {SLOT} of its own"
-        )
 
     def _publish(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
         from drover.connectors.postgres.server import publish
@@ -275,7 +254,12 @@ class PostgresCdcSourceTask(SourceTask):
 
         spark = self._context.spark
         if self._snapshot is None:
-            self._snapshot = Snapshot(self._address, self._wanting(), self._name)
+            self._snapshot = Snapshot(
+                self._address,
+                self._wanting(),
+                self._name,
+                partial(key_columns, self._context.config),
+            )
             parallel = spark.sparkContext.defaultParallelism
             self._snapshot_batches = self._snapshot.batches(self._shape(), parallel)
         point = self._snapshot.point
@@ -383,7 +367,7 @@ class PostgresCdcSourceTask(SourceTask):
     def _knows(self, payload: bytes) -> bool:
         """Learn a table's key; False for one that has to be read whole before."""
         from drover.connectors.postgres.pgoutput import parse_relation
-        from drover.connectors.postgres.server import primary_key_of
+        from drover.connectors.postgres.server import key_of
 
         relation = parse_relation(payload)
         self._domains = None  # its types may be new as well
@@ -394,10 +378,9 @@ class PostgresCdcSourceTask(SourceTask):
                 self._look_for_tables(connection, {})
                 if relation.name in self._tables and relation.name not in self._seen:
                     return False
-            self._keys = {
-                **self._keys,
-                relation.name: tuple(primary_key_of(connection, relation)),
-            }
+            asked_for = key_columns(self._context.config, relation.name)
+            key = tuple(key_of(connection, relation, asked_for))
+            self._keys = {**self._keys, relation.name: key}
         return True
 
     def _points(self) -> "dict[str, SnapshotPoint]":
@@ -441,6 +424,10 @@ class PostgresCdcSourceTask(SourceTask):
             tombstones=config[TOMBSTONES],
             skipped=frozenset(config[SKIPPED]),
             domains=self._domains,
+            times=config[TIMES],
+            columns_include=tuple(config[COLUMN_INCLUDE] or ()),
+            columns_exclude=tuple(config[COLUMN_EXCLUDE] or ()),
+            nullable_keys=config[KEY_COLUMNS] is not None,
         )
 
     def _forget_stream(self) -> None:
@@ -456,36 +443,3 @@ class PostgresCdcSourceTask(SourceTask):
 def _no_records(number: int) -> Iterator[Any]:
     del number
     return iter(())
-
-
-def _what_is_lost(
-    name: str,
-    slot: Any,
-    position: Mapping[str, Any],
-    points: "Mapping[str, SnapshotPoint | None]",
-    end: int,
-) -> str | None:
-    """Why the log does not go on where the connector was; None when it does."""
-    if not position and not points:
-        return None
-    if slot is None or slot.lost:
-        return f"slot {name!r} is gone, and with it the changes since"
-    lsns = [position["lsn"]] if "lsn" in position else [p.lsn for p in points.values() if p]
-    if lsns and max(lsns) > end:
-        return f"the log ends at {end}, before the offset's {max(lsns)}: it is another server's"
-    if lsns and min(lsns) < (slot.confirmed_lsn or 0):
-        return (
-            f"slot {name!r} begins at {slot.confirmed_lsn}, behind the offset's {min(lsns)}: "
-            "somebody else made it anew or read from it, and the changes between are gone"
-        )
-    return None
-
-
-def _session_name(context: SourceTaskContext) -> str:
-    """How the server lists the task: the same for each run but for the claim."""
-    digest = hashlib.sha256(context.task.connector.encode()).hexdigest()[:16]
-    return f"drover {digest}/{context.claim}"
-
-
-def _claim_of(text: str) -> tuple[int, ...]:
-    return tuple(int(each) if each.isdigit() else -1 for each in text.split("."))

@@ -3,15 +3,18 @@
 import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.connectors.postgres.pgoutput import UNCHANGED, RelationColumn, Value
-from drover.connectors.postgres.settings import DOUBLE, STRING
+from drover.connectors.postgres.settings import ADAPTIVE, CONNECT, DOUBLE, STRING
+from drover.record.schema import with_identity
 
-_NUMERIC, _BOOL, _BYTEA, _TIME = 1700, 16, 17, 1083
+_NUMERIC, _BOOL, _BYTEA = 1700, 16, 17
+_DATE, _TIME, _TIMESTAMP, _TIMESTAMPTZ = 1082, 1083, 1114, 1184
 _DECIMAL_MAX_DIGITS = 38
 _PLAIN = {
     20: pa.int64(),
@@ -20,10 +23,10 @@ _PLAIN = {
     26: pa.int64(),
     700: pa.float32(),
     701: pa.float64(),
-    1082: pa.date32(),
+    _DATE: pa.date32(),
     _TIME: pa.time64("us"),
-    1114: pa.timestamp("us"),
-    1184: pa.timestamp("us", "UTC"),
+    _TIMESTAMP: pa.timestamp("us"),
+    _TIMESTAMPTZ: pa.timestamp("us", "UTC"),
 }
 #: Arrays of one dimension, by the type of their elements.
 _ARRAYS = {
@@ -43,12 +46,34 @@ _ARRAYS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+#: What begins the names of Debezium's schemas.
+_SEMANTIC = "io.debezium.time."
+#: A moment in the session's time zone, which is UTC.
+_MOMENT = r"^(\S+) (\S+)\+00$"
+
+
+@dataclass(frozen=True)
 class ColumnType:
-    """The Arrow type of a column, and how its text gets there."""
+    """The Arrow type of a column, and how its text gets there.
+
+    ``name`` is that of Debezium's schema, where the type alone does not say what a value means;
+    ``element`` is the type of an array's elements.
+    """
 
     oid: int
     arrow_type: pa.DataType
+    name: str = ""
+    element: "ColumnType | None" = None
+
+    def field(self, name: str) -> pa.Field:
+        """A field of this type."""
+        found = pa.field(name, self.arrow_type)
+        return with_identity(found, name=self.name, version=1) if self.name else found
+
+    @cached_property
+    def _plain(self) -> pa.DataType:
+        """What the text is read as at first."""
+        return _PLAIN[self.oid] if self.name else self.arrow_type
 
     def array(self, texts: pa.Array) -> pa.Array:
         """Values of their text.
@@ -60,17 +85,31 @@ class ColumnType:
             return pc.equal(texts, "t")
         if self.oid == _TIME:  # Arrow reads fractions of seconds in timestamps only
             moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
-            return moments.cast(pa.timestamp("us")).cast(self.arrow_type)
+            return self._counted(moments.cast(pa.timestamp("us")).cast(self._plain))
         if self.oid == _BYTEA:
             return pa.array([_bytes(each) for each in texts.to_pylist()], pa.binary())
-        if self.oid in _ARRAYS:
-            element = column_type(_ARRAYS[self.oid], -1, STRING)
+        if self.element is not None:
             rows = [None if each is None else parse_array(each) for each in texts.to_pylist()]
-            return _list_array(rows, element)
+            return _list_array(rows, self)
+        if self.name:
+            return self._counted(texts.cast(self._plain), texts)
         return texts if texts.type == self.arrow_type else texts.cast(self.arrow_type)
 
+    def _counted(self, times: pa.Array, texts: pa.Array | None = None) -> pa.Array:
+        """Times as Debezium's schema of this name has them: numbers, or text with the zone."""
+        if times.type == self.arrow_type:
+            return times
+        if pa.types.is_string(self.arrow_type):
+            return pc.replace_substring_regex(texts, _MOMENT, r"\1T\2Z")
+        if self.name in (_SEMANTIC + "Time", _SEMANTIC + "Timestamp"):
+            times = times.cast(_MILLISECONDS[self.oid])
+        return times.cast(self.arrow_type)
 
-def column_type(oid: int, modifier: int, decimals: str) -> ColumnType:
+
+_MILLISECONDS = {_TIME: pa.time32("ms"), _TIMESTAMP: pa.timestamp("ms")}
+
+
+def column_type(oid: int, modifier: int, decimals: str, times: str = CONNECT) -> ColumnType:
     """How a column is read; what has no counterpart is text, as the database writes it."""
     if oid == _NUMERIC:
         return ColumnType(oid, _numeric(modifier, decimals))
@@ -79,8 +118,25 @@ def column_type(oid: int, modifier: int, decimals: str) -> ColumnType:
     if oid == _BYTEA:
         return ColumnType(oid, pa.binary())
     if oid in _ARRAYS:
-        return ColumnType(oid, pa.list_(column_type(_ARRAYS[oid], -1, STRING).arrow_type))
+        element = column_type(_ARRAYS[oid], -1, STRING, times)
+        return ColumnType(oid, pa.list_(element.field("item")), element=element)
+    if times != CONNECT and oid in (_DATE, _TIME, _TIMESTAMP, _TIMESTAMPTZ):
+        name, arrow_type = _semantic_type(oid, modifier, times)
+        return ColumnType(oid, arrow_type, _SEMANTIC + name)
     return ColumnType(oid, _PLAIN.get(oid, pa.string()))
+
+
+def _semantic_type(oid: int, modifier: int, times: str) -> tuple[str, pa.DataType]:
+    """Debezium's name of a type of times, and what counts them."""
+    if oid == _DATE:
+        return "Date", pa.int32()
+    if oid == _TIMESTAMPTZ:
+        return "ZonedTimestamp", pa.string()
+    in_milliseconds = 0 <= modifier <= 3
+    if oid == _TIME:
+        short = in_milliseconds and times == ADAPTIVE
+        return ("Time", pa.int32()) if short else ("MicroTime", pa.int64())
+    return "Timestamp" if in_milliseconds else "MicroTimestamp", pa.int64()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,14 +219,17 @@ def parse_array(text: str) -> list[str | None]:
     return elements
 
 
-def _list_array(rows: list[list[str | None] | None], element: ColumnType) -> pa.Array:
+def _list_array(rows: list[list[str | None] | None], kind: ColumnType) -> pa.Array:
     flat = [each for row in rows if row is not None for each in row]
     offsets, at = [], 0
     for row in rows:
         offsets.append(None if row is None else at)
         at += len(row or ())
-    values = element.array(pa.array(flat, pa.string()))
-    return pa.ListArray.from_arrays(pa.array([*offsets, at], pa.int32()), values)
+    assert kind.element is not None
+    values = kind.element.array(pa.array(flat, pa.string()))
+    return pa.ListArray.from_arrays(
+        pa.array([*offsets, at], pa.int32()), values, type=kind.arrow_type
+    )
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -1,0 +1,80 @@
+"""Who reads a slot, and whether it goes on where the connector was."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from drover.connector import RetriableError, SourceTaskContext
+from drover.connectors.postgres.server import Slot
+from drover.connectors.postgres.settings import SLOT
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from drover.connectors.postgres.snapshot_point import SnapshotPoint
+
+_SLOT_WAIT_S = 10.0
+
+
+def session_name(context: SourceTaskContext) -> str:
+    """How the server lists the task: the same for each run but for the claim."""
+    digest = hashlib.sha256(context.task.connector.encode()).hexdigest()[:16]
+    return f"drover {digest}/{context.claim}"
+
+
+def _claim_of(text: str) -> tuple[int, ...]:
+    return tuple(int(each) if each.isdigit() else -1 for each in text.split("."))
+
+
+def take_over(
+    connection: "psycopg.Connection[tuple[Any, ...]]",
+    slot: str,
+    name: str,
+    stopping: Callable[[], bool],
+) -> None:
+    """Wait until a slot is free; a session of the same task under an older claim is ended.
+
+    Raises:
+        RetriableError: somebody else reads it.
+    """
+    own, _, claim = name.rpartition("/")
+    deadline_s = time.monotonic() + _SLOT_WAIT_S
+    while time.monotonic() < deadline_s and not stopping():
+        row = connection.execute(
+            "SELECT a.pid, a.application_name FROM pg_replication_slots s JOIN"
+            " pg_stat_activity a ON a.pid = s.active_pid WHERE s.slot_name = %s",
+            (slot,),
+        ).fetchone()
+        if row is None:
+            return
+        other, _, their_claim = str(row[1]).rpartition("/")
+        if other == own and _claim_of(their_claim) < _claim_of(claim):
+            connection.execute("SELECT pg_terminate_backend(%s)", (row[0],))
+        connection.execute("SELECT pg_sleep(0.2)")
+    raise RetriableError(
+        f"slot {slot!r} is read by another session: give this connector a {SLOT} of its own"
+    )
+
+
+def what_is_lost(
+    name: str,
+    slot: "Slot | None",
+    position: Mapping[str, Any],
+    points: "Mapping[str, SnapshotPoint | None]",
+    end: int,
+) -> str | None:
+    """Why the log does not go on where the connector was; None when it does."""
+    if not position and not points:
+        return None
+    if slot is None or slot.lost:
+        return f"slot {name!r} is gone, and with it the changes since"
+    lsns = [position["lsn"]] if "lsn" in position else [p.lsn for p in points.values() if p]
+    if lsns and max(lsns) > end:
+        return f"the log ends at {end}, before the offset's {max(lsns)}: it is another server's"
+    if lsns and min(lsns) < (slot.confirmed_lsn or 0):
+        return (
+            f"slot {name!r} begins at {slot.confirmed_lsn}, behind the offset's {min(lsns)}: "
+            "somebody else made it anew or read from it, and the changes between are gone"
+        )
+    return None
