@@ -7,6 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from drover.connectors.postgres.copied import parse_array
 from drover.connectors.postgres.pgoutput import (
     UNCHANGED,
     RelationColumn,
@@ -16,7 +17,7 @@ from drover.connectors.postgres.pgoutput import (
 )
 from drover.connectors.postgres.settings import key_rules
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
-from drover.connectors.postgres.values import ColumnReader, column_type, parse_array
+from drover.connectors.postgres.values import ColumnReader, column_type
 from drover.record.schema import schema_of
 
 

@@ -1,14 +1,13 @@
 """The rows of tables as they are at one moment, read in parallel by ranges of pages."""
 
-import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyarrow import csv
 
 from drover.connectors.postgres.change_rows import RecordShape, TableRecords
+from drover.connectors.postgres.copied import copied
 from drover.connectors.postgres.pgoutput import Relation
 from drover.connectors.postgres.server import (
     ServerAddress,
@@ -75,7 +74,7 @@ class PagesReader:
             + below.format(sql.Literal(f"({pages.end},0)"))
             + sql.SQL(") TO STDOUT (FORMAT csv)")
         )
-        content = io.BytesIO()
+        records = TableRecords(self.relation, self.key, self.shape)
         with (
             telling(self.address, f"reading {self.relation.name}"),
             self.address.connected("drover snapshot") as connection,
@@ -84,35 +83,8 @@ class PagesReader:
             connection.execute(
                 sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(self.snapshot))
             )
-            with connection.cursor().copy(query) as copy:
-                for block in copy:
-                    content.write(block)
-        columns = _columns_of(content, names)
-        if columns:
-            yield TableRecords(self.relation, self.key, self.shape).of_rows(columns, self.point)
-
-
-def _columns_of(content: io.BytesIO, names: Sequence[str]) -> list[pa.Array]:
-    """The columns of CSV as text, empty for no rows."""
-    size = content.tell()
-    if not size:
-        return []
-    content.seek(0)
-    table = csv.read_csv(
-        content,
-        # one block, as rows may be of any length
-        read_options=csv.ReadOptions(
-            column_names=[str(n) for n in range(len(names))], block_size=size + 1, use_threads=False
-        ),
-        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=csv.ConvertOptions(
-            column_types={str(n): pa.string() for n in range(len(names))},
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        ),
-    )
-    return [column.combine_chunks() for column in table.columns]
+            for columns in copied(connection, query, len(names)):
+                yield records.of_rows(columns, self.point)
 
 
 class Snapshot:

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.connectors.postgres.copied import from_text, lists
 from drover.connectors.postgres.pgoutput import UNCHANGED, RelationColumn, Value
 from drover.connectors.postgres.settings import ADAPTIVE, CONNECT, DOUBLE, STRING
 from drover.record.schema import with_identity
@@ -81,21 +82,13 @@ class ColumnType:
         Raises:
             pa.ArrowException, ValueError: one has no place in the type: infinity, a year before 1.
         """
-        if self.oid == _BOOL:
-            return pc.equal(texts, "t")
-        if self.oid == _TIME:  # Arrow reads fractions of seconds in timestamps only
-            moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
-            return self._counted(moments.cast(pa.timestamp("us")).cast(self._plain))
-        if self.oid == _BYTEA:
-            return pa.array([_bytes(each) for each in texts.to_pylist()], pa.binary())
         if self.element is not None:
-            rows = [None if each is None else parse_array(each) for each in texts.to_pylist()]
-            return _list_array(rows, self)
+            return lists(texts, self.element.array, self.arrow_type)
         if self.name:
-            return self._counted(texts.cast(self._plain), texts)
-        return texts if texts.type == self.arrow_type else texts.cast(self.arrow_type)
+            return self._counted(from_text(texts, self._plain), texts)
+        return from_text(texts, self.arrow_type)
 
-    def _counted(self, times: pa.Array, texts: pa.Array | None = None) -> pa.Array:
+    def _counted(self, times: pa.Array, texts: pa.Array) -> pa.Array:
         """Times as Debezium's schema of this name has them: numbers, or text with the zone."""
         if times.type == self.arrow_type:
             return times
@@ -186,54 +179,6 @@ class ColumnReader:
             "REPLICA IDENTITY FULL sends it",
         )
         return None
-
-
-def parse_array(text: str) -> list[str | None]:
-    """The elements of an array of one dimension: ``{1,NULL,"a b"}``.
-
-    Raises:
-        ValueError: it has more dimensions, or bounds of its own.
-    """
-    if not text.startswith("{"):
-        raise ValueError("an array whose first index is not 1")
-    elements: list[str | None] = []
-    at, end = 1, len(text) - 1
-    while at < end:
-        if text[at] == "{":
-            raise ValueError("an array of several dimensions")
-        if text[at] == '"':
-            characters = []
-            at += 1
-            while text[at] != '"':
-                at += text[at] == "\\"
-                characters.append(text[at])
-                at += 1
-            elements.append("".join(characters))
-            at += 2
-        else:
-            stop = text.find(",", at, end)
-            stop = end if stop < 0 else stop
-            word = text[at:stop]
-            elements.append(None if word == "NULL" else word)
-            at = stop + 1
-    return elements
-
-
-def _list_array(rows: list[list[str | None] | None], kind: ColumnType) -> pa.Array:
-    flat = [each for row in rows if row is not None for each in row]
-    offsets, at = [], 0
-    for row in rows:
-        offsets.append(None if row is None else at)
-        at += len(row or ())
-    assert kind.element is not None
-    values = kind.element.array(pa.array(flat, pa.string()))
-    return pa.ListArray.from_arrays(
-        pa.array([*offsets, at], pa.int32()), values, type=kind.arrow_type
-    )
-
-
-def _bytes(text: str | None) -> bytes | None:
-    return None if text is None else bytes.fromhex(text.removeprefix("\\x"))
 
 
 def _numeric(modifier: int, decimals: str) -> pa.DataType:

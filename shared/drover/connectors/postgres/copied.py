@@ -1,0 +1,146 @@
+"""Rows as PostgreSQL's COPY gives them: columns of text, and that text as Arrow's types. Exact."""
+
+import io
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg.sql import Composed
+
+#: About this much text becomes one batch of rows, so that memory is bounded whatever is read.
+_BATCH_BYTES = 16 * 1024 * 1024
+
+
+def copied(
+    connection: "psycopg.Connection[tuple[object, ...]]",
+    query: "Composed | bytes",
+    column_count: int,
+    *,
+    batch_bytes: int = _BATCH_BYTES,
+) -> Iterator[list[pa.Array]]:
+    """The columns of ``COPY … TO STDOUT (FORMAT csv)`` as text, some thousands of rows at a time.
+
+    The session has to write values as ``from_text`` reads them.
+
+    Raises:
+        psycopg.Error: the server refused.
+    """
+    connection.execute("SET client_encoding TO 'UTF8'")
+    content = io.BytesIO()
+    with connection.cursor().copy(query) as copy:
+        for row in copy:  # the library gives whole rows
+            content.write(row)
+            if content.tell() >= batch_bytes:
+                yield _columns_of(content, column_count)
+                content = io.BytesIO()
+    if content.tell():
+        yield _columns_of(content, column_count)
+
+
+def _columns_of(content: io.BytesIO, column_count: int) -> list[pa.Array]:
+    size = content.tell()
+    content.seek(0)
+    names = [str(number) for number in range(column_count)]
+    table = csv.read_csv(
+        content,
+        # one block, as rows may be of any length
+        read_options=csv.ReadOptions(column_names=names, block_size=size + 1, use_threads=False),
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+        ),
+    )
+    return [column.combine_chunks() for column in table.columns]
+
+
+def from_text(texts: pa.Array, arrow_type: pa.DataType) -> pa.Array:
+    """Values of their text: of sessions with ISO dates, UTC and hexadecimal bytea.
+
+    Raises:
+        pa.ArrowException, ValueError: one has no place in the type: infinity, a year before 1.
+    """
+    if texts.type == arrow_type:
+        return texts
+    if pa.types.is_boolean(arrow_type):
+        return _booleans(texts)
+    if pa.types.is_time64(arrow_type):  # Arrow reads fractions of seconds in timestamps only
+        moments = pc.binary_join_element_wise("1970-01-01", texts, " ")
+        return moments.cast(pa.timestamp("us")).cast(arrow_type)
+    if pa.types.is_binary(arrow_type):
+        return pa.array([_bytes(each) for each in texts.to_pylist()], pa.binary())
+    if pa.types.is_list(arrow_type):
+        return lists(texts, lambda each: from_text(each, arrow_type.value_type), arrow_type)
+    return texts.cast(arrow_type)
+
+
+def lists(
+    texts: pa.Array, elements: Callable[[pa.Array], pa.Array], arrow_type: pa.DataType
+) -> pa.Array:
+    """Arrays of one dimension of their text; ``elements`` reads the texts of all elements.
+
+    Raises:
+        ValueError: one has more dimensions, or bounds of its own.
+    """
+    rows = [None if each is None else parse_array(each) for each in texts.to_pylist()]
+    flat = [each for row in rows if row is not None for each in row]
+    offsets, at = [], 0
+    for row in rows:
+        offsets.append(None if row is None else at)
+        at += len(row or ())
+    values = elements(pa.array(flat, pa.string()))
+    bounds = pa.array([*offsets, at], pa.int32())
+    return pa.ListArray.from_arrays(bounds, values, type=arrow_type)
+
+
+def parse_array(text: str) -> list[str | None]:
+    """The elements of an array of one dimension: ``{1,NULL,"a b"}``.
+
+    Raises:
+        ValueError: it has more dimensions, or bounds of its own.
+    """
+    if not text.startswith("{"):
+        raise ValueError("an array whose first index is not 1")
+    elements: list[str | None] = []
+    at, end = 1, len(text) - 1
+    while at < end:
+        if text[at] == "{":
+            raise ValueError("an array of several dimensions")
+        if text[at] == '"':
+            characters = []
+            at += 1
+            while text[at] != '"':
+                at += text[at] == "\\"
+                characters.append(text[at])
+                at += 1
+            elements.append("".join(characters))
+            at += 2
+        else:
+            stop = text.find(",", at, end)
+            stop = end if stop < 0 else stop
+            word = text[at:stop]
+            elements.append(None if word == "NULL" else word)
+            at = stop + 1
+    return elements
+
+
+def _booleans(texts: pa.Array) -> pa.Array:
+    true = pc.equal(texts, "t")
+    if not pc.all(pc.or_(true, pc.equal(texts, "f")), min_count=0).as_py():
+        raise ValueError("neither true nor false")
+    return true
+
+
+def _bytes(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    if not text.startswith("\\x"):
+        raise ValueError("bytes that are not hexadecimal")
+    return bytes.fromhex(text[2:])
