@@ -9,22 +9,16 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from drover.connector import RetriableError
+from drover.connectors.jdbc.catalogue import reflected
 from drover.connectors.jdbc.database import (
     DatabaseAddress,
     DatabaseError,
     parse_address,
     telling,
 )
-from drover.connectors.jdbc.table_plan import (
-    BOTH,
-    BULK,
-    INCREMENTING,
-    TIMESTAMP,
-    TablePlanner,
-    TableSource,
-    even_ranges,
-    reflected,
-)
+from drover.connectors.jdbc.reading import TableSource
+from drover.connectors.jdbc.source_settings import BOTH, BULK, INCREMENTING, TIMESTAMP
+from drover.connectors.jdbc.table_plan import TablePlanner, even_ranges
 from tests.databases.conftest import Database
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -84,6 +78,7 @@ def step(
     planner.advance(plan.offset)
     first, second = ([*_ids(pickle.loads(pickle.dumps(plan.parts)))] for _ in range(2))
     assert first == second
+    planner.batch_done()
     return first
 
 

@@ -4,7 +4,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -69,15 +69,27 @@ class Postgres:
         with self._connected() as connection:
             return list(connection.execute(query.encode()).fetchall())
 
-    def _connected(self) -> "psycopg.Connection[tuple[object, ...]]":
+    def insert(self, table: str, rows: Sequence[Sequence[object]]) -> None:
+        """Insert rows into ``name (columns)``."""
+        with self._connected() as connection:
+            for row in rows:
+                places = ", ".join(["%s"] * len(row))
+                connection.execute(f"INSERT INTO {table} VALUES ({places})".encode(), row)
+
+    def session(self) -> "psycopg.Connection[tuple[object, ...]]":
+        """A connection whose transactions the test ends; closes when it is left."""
         return psycopg.connect(
             host="127.0.0.1",
             port=self.port,
             dbname=self.database,
             user=_USER,
             password=PASSWORD,
-            autocommit=True,
         )
+
+    def _connected(self) -> "psycopg.Connection[tuple[object, ...]]":
+        connection = self.session()
+        connection.autocommit = True
+        return connection
 
 
 def binaries() -> Path | None:

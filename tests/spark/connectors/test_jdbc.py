@@ -63,7 +63,7 @@ def test_every_type_of_postgresql_arrives(
         "hour": full["hour"],
         "local": full["local"],
         "moment": full["moment"],
-        "document": '{"a":[1,null]}',
+        "document": '{"a": [1, null]}',
         "ident": "12345678-1234-1234-1234-123456789abc",
         "numbers": [1, None, 3],
         "words": ["a", "b"],

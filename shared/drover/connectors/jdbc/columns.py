@@ -1,14 +1,15 @@
 """Columns of tables as Arrow's types, and back: exact, or as numeric.mapping asks for."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
+
+from drover.connectors.postgres.copied import from_text
 
 NONE, PRECISION_ONLY, BEST_FIT, BEST_FIT_EAGER_DOUBLE = (
     "none",
@@ -19,6 +20,7 @@ NONE, PRECISION_ONLY, BEST_FIT, BEST_FIT_EAGER_DOUBLE = (
 NUMERIC_MAPPINGS = (NONE, PRECISION_ONLY, BEST_FIT, BEST_FIT_EAGER_DOUBLE)
 _DECIMAL_MAX_DIGITS = 38
 _LONG_DIGITS = 18
+_EXACT = Context(prec=2 * _DECIMAL_MAX_DIGITS)
 
 Convert = Callable[[Any], Any]
 
@@ -63,9 +65,31 @@ class Column:
             if convert is not None:
                 values = [None if value is None else convert(value) for value in values]
             return pa.array(values, self.arrow_type)
-        except (pa.ArrowException, ValueError, TypeError, OverflowError) as error:
-            text = f"column {self.name!r} ({self.sql_type!r}) holds what it should not: {error}"
-            raise ColumnError(text) from error
+        except (pa.ArrowException, ValueError, TypeError, ArithmeticError) as error:
+            raise self._misfit(error) from error
+
+    def array_of_texts(self, texts: pa.Array) -> pa.Array:
+        """Some of its values, as PostgreSQL's COPY writes them.
+
+        Raises:
+            ColumnError: one does not fit.
+        """
+        try:
+            return from_text(texts, self.arrow_type)
+        except (pa.ArrowException, ValueError) as error:
+            raise self._misfit(error) from error
+
+    def selected(self, column: "sa.ColumnElement[Any]") -> "sa.ColumnElement[Any]":
+        """What to select, so that values which become text have the text of the database."""
+        if not pa.types.is_string(self.arrow_type) or isinstance(self.sql_type, sa.String):
+            return column
+        return sa.type_coerce(column, sa.Text()).label(self.name)
+
+    def _misfit(self, error: Exception) -> ColumnError:
+        return ColumnError(
+            f"column {self.name!r} ({self.sql_type!r}) holds what {self.arrow_type} does not: "
+            f"{error}"
+        )
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
@@ -75,38 +99,38 @@ def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
 
 def _reading(kind: "sa.types.TypeEngine[Any]", mapping: str) -> tuple[pa.DataType, Convert | None]:
     match kind:
-        case sa.Boolean() | mysql.TINYINT(display_width=1):
-            return pa.bool_(), bool
+        case postgresql.DOMAIN():
+            return _reading(kind.data_type, mapping)
+        case sa.Boolean() | mysql.TINYINT(display_width=1) | mysql.BIT(length=1 | None):
+            return pa.bool_(), _truth
+        case mysql.BIT():
+            return pa.binary(), bytes
         case sa.SmallInteger() | mysql.TINYINT():
             return (pa.int32() if getattr(kind, "unsigned", False) else pa.int16()), None
         case sa.BigInteger():
             return (pa.decimal128(20, 0) if getattr(kind, "unsigned", False) else pa.int64()), None
         case mysql.INTEGER() if kind.unsigned:
             return pa.int64(), None
-        case sa.Integer():
+        case sa.Integer() | mysql.YEAR():
             return pa.int32(), None
         case sa.Float():
             return (pa.float32() if isinstance(kind, sa.REAL) else pa.float64()), float
         case sa.Numeric():
             return _numeric(kind, mapping)
+        case mysql.TIMESTAMP():
+            return pa.timestamp("us", "UTC"), None  # of sessions in UTC
         case sa.DateTime():
             return pa.timestamp("us", "UTC" if kind.timezone else None), None
         case sa.Date():
             return pa.date32(), None
-        case sa.Time():
+        case sa.Time() if not kind.timezone:
             return pa.time64("us"), None
         case sa.LargeBinary() | sa.types._Binary() | postgresql.BYTEA():
             return pa.binary(), bytes
-        case sa.JSON() | postgresql.JSON() | postgresql.JSONB():
-            return pa.string(), _json_text
         case sa.ARRAY() if (kind.dimensions or 1) == 1:
             inner, convert = _reading(kind.item_type, mapping)
             return pa.list_(inner), _Each(convert) if convert else None
-        case sa.ARRAY():
-            return pa.string(), _json_text
-        case sa.Enum() | sa.String():
-            return pa.string(), str
-        case _:  # uuid, inet, interval, geometry…: as the database writes it
+        case _:  # json, uuid, inet, interval, geometry…: as the database writes it
             return pa.string(), _text
 
 
@@ -114,6 +138,7 @@ def _numeric(kind: "sa.Numeric[Any]", mapping: str) -> tuple[pa.DataType, Conver
     precision, scale = kind.precision, kind.scale or 0
     if precision is None:
         return pa.string(), _plain_number  # exact, whatever its length
+    precision, scale = max(precision, precision - scale, scale), max(scale, 0)
     if mapping != NONE and scale == 0 and precision <= _LONG_DIGITS:
         return (pa.int32() if precision <= 9 else pa.int64()), int
     eager = mapping == BEST_FIT_EAGER_DOUBLE
@@ -121,11 +146,7 @@ def _numeric(kind: "sa.Numeric[Any]", mapping: str) -> tuple[pa.DataType, Conver
         return pa.float64(), float
     if precision > _DECIMAL_MAX_DIGITS:
         return pa.string(), _plain_number
-    return pa.decimal128(precision, max(scale, 0)), _decimal(max(scale, 0))
-
-
-def _decimal(scale: int) -> Convert:
-    return _Quantize(Decimal(1).scaleb(-scale))
+    return pa.decimal128(precision, scale), _Quantize(Decimal(1).scaleb(-scale))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +157,7 @@ class _Quantize:
 
     def __call__(self, value: Any) -> Decimal:
         number = value if isinstance(value, Decimal) else Decimal(str(value))
-        scaled = number.quantize(self.unit)
+        scaled = number.quantize(self.unit, context=_EXACT)
         if scaled != number:
             raise ValueError(f"{number} has more digits than the column's type")
         return scaled
@@ -146,10 +167,8 @@ def _plain_number(value: Any) -> str:
     return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
-def _json_text(value: Any) -> str:
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+def _truth(value: Any) -> bool:
+    return any(value) if isinstance(value, bytes) else bool(value)
 
 
 def _text(value: Any) -> str:

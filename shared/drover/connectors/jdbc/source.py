@@ -2,11 +2,9 @@
 
 import json
 import logging
-import re
 import threading
 import time
-import zoneinfo
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -14,17 +12,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from drover.connector import (
     REPLAYED,
     ArrowRows,
-    Check,
     ConfigDef,
-    ConfigKey,
-    ConfigType,
     ConnectorContext,
-    Importance,
-    InRange,
-    NonEmpty,
     OffsetChange,
     OffsetForm,
-    OneOf,
     SourceBatch,
     SourceConnector,
     SourceTask,
@@ -32,48 +23,41 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.jdbc.database import (
-    CONNECTION_SETTINGS,
     URL,
     LookFailedError,
     address_of,
     looking_at,
     telling,
 )
+from drover.connectors.jdbc.source_settings import (
+    BATCH_MAX_ROWS,
+    BOTH,
+    BULK,
+    INCREMENTING,
+    INCREMENTING_DELAY_MS,
+    KEY,
+    MODE,
+    POLL_INTERVAL_MS,
+    QUERY,
+    SOURCE_SETTINGS,
+    TABLE_POLL_INTERVAL_MS,
+    TASK_TABLES,
+    TIMESTAMP,
+    TIMESTAMP_DELAY_MS,
+    TIMESTAMP_INITIAL,
+    TOPIC_PREFIX,
+    TableName,
+    contradictions,
+)
 from drover.connectors.offset_changes import refuse_misshapen
 from drover.connectors.stand_ins import JDBC_SOURCE
 
+# the libraries of databases are needed only where something runs
 if TYPE_CHECKING:
-    import sqlalchemy as sa
+    from drover.connectors.jdbc.reading import RowsBetween, TableSource
+    from drover.connectors.jdbc.table_plan import TablePlanner
 
-    from drover.connectors.jdbc.columns import Column
-    from drover.connectors.jdbc.table_plan import RowsBetween, TablePlanner, TableSource
-
-MODE = "mode"
-INCREMENTING_COLUMN = "incrementing.column.name"
-TIMESTAMP_COLUMN = "timestamp.column.name"
-TIMESTAMP_DELAY_MS = "timestamp.delay.interval.ms"
-TIMESTAMP_INITIAL = "timestamp.initial"
-TABLE_WHITELIST = "table.whitelist"
-TABLE_BLACKLIST = "table.blacklist"
-TABLE_PATTERN = "table.pattern"
-SCHEMA_PATTERN = "schema.pattern"
-QUERY = "query"
-TOPIC_PREFIX = "topic.prefix"
-POLL_INTERVAL_MS = "poll.interval.ms"
-TABLE_POLL_INTERVAL_MS = "table.poll.interval.ms"
-BATCH_MAX_ROWS = "batch.max.rows"
-NUMERIC_MAPPING = "numeric.mapping"
-VALIDATE_NON_NULL = "validate.non.null"
-DB_TIMEZONE = "db.timezone"
-KEY = "key"
-#: Which tables a task has, as a JSON list of (schema or null, name).
-TASK_TABLES = "task.tables"
-
-BULK, INCREMENTING, TIMESTAMP, BOTH = "bulk", "incrementing", "timestamp", "timestamp+incrementing"
-NUMERIC_MAPPINGS = ("none", "precision_only", "best_fit", "best_fit_eager_double")
 _WATCH_FAILURES_LOGGED = 1
-
-TableName = tuple[str | None, str]
 
 _log = logging.getLogger(__name__)
 
@@ -98,16 +82,22 @@ class JdbcSourceTask(SourceTask):
         self._context = context
         self._address = address_of(config)
         self._interval_s = config[POLL_INTERVAL_MS] / 1000
+        from drover.connectors.jdbc.catalogue import sources_of
+
+        self._planners: list[TablePlanner] = []
         looking = telling(self._address, "looking at the tables")
         with looking, self._address.connected() as connection:
-            sources = _sources(connection, config)
-            self._planners = [self._planner(each) for each in sources]
+            self._planners += map(self._planner, sources_of(connection, config))
         #: When each table is looked at again.
         self._due_s = [0.0] * len(self._planners)
         self._next = 0
 
     def poll(self) -> SourceBatch | None:
         """The next rows of the first table that has some."""
+        from drover.connectors.jdbc.reading import session
+
+        for each in self._planners:
+            each.batch_done()
         now_s = time.monotonic()
         count = len(self._planners)
         turns = [(self._next + each) % count for each in range(count)]
@@ -117,17 +107,18 @@ class JdbcSourceTask(SourceTask):
         rows_max = self._context.config[BATCH_MAX_ROWS] or self._context.config["batch.max.records"]
         spark = self._context.spark
         looking = telling(self._address, "looking for new rows")
-        with looking, self._address.connected() as connection:
+        with looking, session(self._address) as connection:
             for index in due:
                 planner = self._planners[index]
                 plan = planner.plan(connection, rows_max, spark.sparkContext.defaultParallelism)
-                if plan is None or not plan.offset:
+                if plan is None or not plan.more:
                     self._due_s[index] = now_s + self._interval_s
                 if plan is not None:
                     break
             else:
                 return None
-        self._next = index + 1
+        # all of a table, as it was at one moment, before the next one
+        self._next = index if plan.more and self._context.config[MODE] == BULK else index + 1
         planner.advance(plan.offset)
         source = planner.source
         config = self._context.config
@@ -137,6 +128,11 @@ class JdbcSourceTask(SourceTask):
             topic=config[TOPIC_PREFIX] + ("" if source.query else source.name),
             key=_key_of(config[KEY]),
         )
+
+    def stop(self) -> None:
+        """Let go what is held of tables."""
+        for each in getattr(self, "_planners", ()):
+            each.close()
 
     def _planner(self, source: "TableSource") -> "TablePlanner":
         from drover.connectors.jdbc.table_plan import TablePlanner
@@ -153,6 +149,7 @@ class JdbcSourceTask(SourceTask):
             self._context.offset(_partition_of(source)) or {},
             delay_ms=config[TIMESTAMP_DELAY_MS],
             initial=moment,
+            gap_delay_ms=config[INCREMENTING_DELAY_MS],
         )
 
 
@@ -163,10 +160,10 @@ class JdbcSource(SourceConnector):
     ``timestamp`` by one that says when a row was changed last, ``timestamp+incrementing`` by both,
     ``bulk`` reads everything each time. The settings have the names of Confluent's JDBC source.
 
-    What these modes cannot see: rows that were deleted; and with ``incrementing`` rows whose number
-    is lower than one that was committed before them (give numbers under a lock, or read by time
-    with a delay). With ``timestamp`` alone rows of the same time as the last one read are lost if
-    they are committed later: set ``timestamp.delay.interval.ms`` above the longest transaction.
+    What these modes cannot see: rows that were deleted. With ``incrementing`` a row whose number is
+    lower than one that was committed before it is waited for: on PostgreSQL as long as a
+    transaction runs that may write it, elsewhere for ``incrementing.delay.interval.ms``. With
+    ``timestamp`` set ``timestamp.delay.interval.ms`` above the longest transaction.
 
     Each table is a source partition ``{"table": name}``; a query is ``{"query": text}``. Every row
     is read at least once, into embedded topics exactly once.
@@ -188,177 +185,18 @@ class JdbcSource(SourceConnector):
     @classmethod
     def config_def(cls) -> ConfigDef:
         """See the documentation of each key."""
-        return CONNECTION_SETTINGS | ConfigDef(
-            ConfigKey(
-                MODE,
-                ConfigType.STRING,
-                importance=Importance.HIGH,
-                group="Mode",
-                documentation="How new rows are found.",
-                validator=OneOf(BULK, INCREMENTING, TIMESTAMP, BOTH),
-            ),
-            ConfigKey(
-                INCREMENTING_COLUMN,
-                ConfigType.STRING,
-                default=None,
-                importance=Importance.MEDIUM,
-                group="Mode",
-                documentation="The column that grows with each row.",
-            ),
-            ConfigKey(
-                TIMESTAMP_COLUMN,
-                ConfigType.LIST,
-                default=None,
-                importance=Importance.MEDIUM,
-                group="Mode",
-                documentation="The column that says when a row was changed; of several the first "
-                "that is not null.",
-            ),
-            ConfigKey(
-                TIMESTAMP_DELAY_MS,
-                ConfigType.LONG,
-                default=0,
-                importance=Importance.HIGH,
-                group="Mode",
-                documentation="How old a row has to be, so that rows of transactions which are "
-                "committed late are not missed.",
-                validator=InRange(0),
-            ),
-            ConfigKey(
-                TIMESTAMP_INITIAL,
-                ConfigType.LONG,
-                default=None,
-                importance=Importance.LOW,
-                group="Mode",
-                documentation="Where to begin, in milliseconds since 1970; -1 for now.",
-                validator=InRange(-1),
-            ),
-            ConfigKey(
-                VALIDATE_NON_NULL,
-                ConfigType.BOOLEAN,
-                default=True,
-                importance=Importance.LOW,
-                group="Mode",
-                documentation="Refuse tables whose incrementing or timestamp column may be null; "
-                "rows in which it is are never read.",
-            ),
-            ConfigKey(
-                TABLE_WHITELIST,
-                ConfigType.LIST,
-                default=None,
-                importance=Importance.MEDIUM,
-                group="Tables",
-                documentation="The tables, as name or schema.name; by default all.",
-            ),
-            ConfigKey(
-                TABLE_BLACKLIST,
-                ConfigType.LIST,
-                default=None,
-                importance=Importance.MEDIUM,
-                group="Tables",
-                documentation="Tables to leave out, as name or schema.name.",
-            ),
-            ConfigKey(
-                TABLE_PATTERN,
-                ConfigType.STRING,
-                default=None,
-                importance=Importance.MEDIUM,
-                group="Tables",
-                documentation="A regular expression for the whole name or schema.name of tables.",
-                validator=Check(_pattern_fault),
-            ),
-            ConfigKey(
-                SCHEMA_PATTERN,
-                ConfigType.STRING,
-                default=None,
-                importance=Importance.LOW,
-                group="Tables",
-                documentation="The schema of the tables; by default the one that the user has.",
-            ),
-            ConfigKey(
-                TABLE_POLL_INTERVAL_MS,
-                ConfigType.LONG,
-                default=60_000,
-                importance=Importance.LOW,
-                group="Tables",
-                documentation="How often to look for new tables.",
-                validator=InRange(100),
-            ),
-            ConfigKey(
-                QUERY,
-                ConfigType.STRING,
-                default=None,
-                importance=Importance.MEDIUM,
-                group="Tables",
-                documentation="A SELECT in place of tables; its rows go to the topic that "
-                "topic.prefix names.",
-            ),
-            ConfigKey(
-                TOPIC_PREFIX,
-                ConfigType.STRING,
-                importance=Importance.HIGH,
-                group="Topics",
-                documentation="What the topic of a table begins with; its name follows.",
-                validator=NonEmpty(),
-            ),
-            ConfigKey(
-                KEY,
-                ConfigType.LIST,
-                default=None,
-                importance=Importance.MEDIUM,
-                group="Topics",
-                documentation="The columns that make a record's key: one is the key itself, "
-                "several are its fields.",
-            ),
-            ConfigKey(
-                POLL_INTERVAL_MS,
-                ConfigType.INT,
-                default=5_000,
-                importance=Importance.HIGH,
-                group="Reading",
-                documentation="How long to wait before a table that had no new rows is looked at "
-                "again, and between two reads of everything.",
-                validator=InRange(1),
-            ),
-            ConfigKey(
-                BATCH_MAX_ROWS,
-                ConfigType.INT,
-                default=None,
-                importance=Importance.LOW,
-                group="Reading",
-                documentation="Rows of a batch; by default batch.max.records.",
-                validator=InRange(1),
-            ),
-            ConfigKey(
-                NUMERIC_MAPPING,
-                ConfigType.STRING,
-                default="none",
-                importance=Importance.LOW,
-                group="Reading",
-                documentation="NUMERIC columns as exact decimals (none), as integers where they "
-                "have no fraction (precision_only), or as floating point too (best_fit, "
-                "best_fit_eager_double). Those without a precision are text.",
-                validator=OneOf(*NUMERIC_MAPPINGS),
-            ),
-            ConfigKey(
-                DB_TIMEZONE,
-                ConfigType.STRING,
-                default="UTC",
-                importance=Importance.MEDIUM,
-                group="Reading",
-                documentation="The zone of timestamp columns that have none.",
-                validator=Check(_zone_fault),
-            ),
-        )
+        return SOURCE_SETTINGS
 
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """Whether the settings fit together, and what the server says of them."""
-        faults = list(_contradictions(config))
+        faults = list(contradictions(config))
         if not faults and all(each in config for each in (URL, MODE, TOPIC_PREFIX)):
             try:
                 with looking_at(address_of(config), faults) as connection:
-                    faults += _server_faults(connection, config)
+                    from drover.connectors.jdbc.catalogue import server_faults
+
+                    faults += server_faults(connection, config)
             except LookFailedError:
                 pass
         return faults
@@ -398,6 +236,8 @@ class JdbcSource(SourceConnector):
         self._stopping.set()
 
     def _find(self) -> list[TableName]:
+        from drover.connectors.jdbc.catalogue import wanted_tables
+
         address = address_of(self._config)
         with telling(address, "looking for tables"), address.connected() as connection:
             return wanted_tables(connection, self._config)
@@ -419,150 +259,8 @@ class JdbcSource(SourceConnector):
                 context.request_reconfiguration()
 
 
-def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableName]:
-    """The tables that there are and that the settings ask for, in order."""
-    import sqlalchemy as sa
-
-    inspector = sa.inspect(connection)
-    whitelist, blacklist = config.get(TABLE_WHITELIST), config.get(TABLE_BLACKLIST) or ()
-    schemas: set[str | None] = {config.get(SCHEMA_PATTERN) or None}
-    named = [each.rpartition(".")[0] for each in (*(whitelist or ()), *blacklist)]
-    known = set(inspector.get_schema_names())
-    schemas |= {each for each in named if each in known}
-    pattern = config.get(TABLE_PATTERN)
-    found: dict[str, TableName] = {}
-    for schema in sorted(schemas, key=lambda each: each or ""):
-        for name in sorted(inspector.get_table_names(schema)):
-            names = {name, f"{schema}.{name}" if schema else name}
-            listed = whitelist is None or names & set(whitelist)
-            matched = pattern is None or any(re.fullmatch(pattern, each) for each in names)
-            if listed and matched and not names & set(blacklist):
-                found[f"{schema}.{name}"] = (schema, name)
-    return list(found.values())
-
-
-def _sources(connection: "sa.Connection", config: Mapping[str, Any]) -> "list[TableSource]":
-    """What a task reads."""
-    import sqlalchemy as sa
-
-    from drover.connectors.jdbc.table_plan import TableSource, reflected
-
-    mode = config[MODE]
-
-    def source(
-        name: str, schema: str | None, columns: "tuple[Column, ...]", query: str | None = None
-    ) -> TableSource:
-        return TableSource(
-            name,
-            schema,
-            columns,
-            incrementing=config[INCREMENTING_COLUMN] if mode in (INCREMENTING, BOTH) else None,
-            timestamps=tuple(config[TIMESTAMP_COLUMN]) if mode in (TIMESTAMP, BOTH) else (),
-            zone=zoneinfo.ZoneInfo(config[DB_TIMEZONE]),
-            query=query,
-        )
-
-    mapping = config[NUMERIC_MAPPING]
-    if config[QUERY]:
-        query = config[QUERY].strip().rstrip(";")
-        # a view of it has the types of its columns; it is gone with the connection
-        connection.execute(sa.text(f"CREATE TEMPORARY VIEW drover_query AS {query}"))
-        columns = reflected(connection, "drover_query", None, mapping)
-        connection.rollback()
-        return [source("query", None, columns, query)]
-    return [
-        source(name, schema, reflected(connection, name, schema, mapping))
-        for schema, name in json.loads(config[TASK_TABLES])
-    ]
-
-
 def _partition_of(source: "TableSource") -> dict[str, str]:
     return {"query": source.query} if source.query else {"table": source.id}
-
-
-def _contradictions(config: Mapping[str, Any]) -> Iterator[Violation]:
-    mode = config.get(MODE)
-    if mode in (INCREMENTING, BOTH) and not config.get(INCREMENTING_COLUMN):
-        yield Violation(INCREMENTING_COLUMN, f"is required with {MODE}={mode}")
-    if mode in (TIMESTAMP, BOTH) and not config.get(TIMESTAMP_COLUMN):
-        yield Violation(TIMESTAMP_COLUMN, f"is required with {MODE}={mode}")
-    if config.get(QUERY):
-        for each in (TABLE_WHITELIST, TABLE_BLACKLIST, TABLE_PATTERN):
-            if config.get(each):
-                yield Violation(each, f"must not be set beside {QUERY}")
-
-
-def _server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Iterable[Violation]:
-    """What the tables lack that the settings name."""
-    import sqlalchemy as sa
-
-    from drover.connectors.jdbc.database import reason_of
-
-    if config.get(QUERY):
-        text = config[QUERY].strip().rstrip(";")
-        try:
-            connection.execute(sa.text(f"SELECT * FROM ({text}) AS query WHERE 1 = 0"))
-        except sa.exc.SQLAlchemyError as error:
-            yield Violation(QUERY, reason_of(error))
-        return
-    tables = wanted_tables(connection, config)
-    present = {name for _, name in tables} | {f"{schema}.{name}" for schema, name in tables}
-    for each in config.get(TABLE_WHITELIST) or ():
-        if each not in present:
-            yield Violation(TABLE_WHITELIST, f"there is no table {each!r}")
-    inspector = sa.inspect(connection)
-    for schema, name in tables:
-        columns = {each["name"]: each for each in inspector.get_columns(name, schema)}
-        yield from _column_faults(name, columns, config)
-
-
-def _column_faults(
-    table: str, columns: Mapping[str, Any], config: Mapping[str, Any]
-) -> Iterator[Violation]:
-    mode = config[MODE]
-    wanted: list[tuple[str, str]] = []
-    if mode in (INCREMENTING, BOTH):
-        wanted.append((INCREMENTING_COLUMN, config[INCREMENTING_COLUMN]))
-    times = config.get(TIMESTAMP_COLUMN) or [] if mode in (TIMESTAMP, BOTH) else []
-    wanted += [(TIMESTAMP_COLUMN, each) for each in times]
-    wanted += [(KEY, each) for each in config.get(KEY) or ()]
-    for setting, name in wanted:
-        if name not in columns:
-            yield Violation(setting, f"table {table!r} has no column {name!r}")
-    if not config.get(VALIDATE_NON_NULL, True):
-        return
-    incrementing = str(config.get(INCREMENTING_COLUMN)) if mode in (INCREMENTING, BOTH) else ""
-    if incrementing in columns and columns[incrementing].get("nullable", True):
-        primary = columns[incrementing].get("primary_key")
-        if not primary:
-            yield _nullable(INCREMENTING_COLUMN, table, incrementing)
-    known = [each for each in times if each in columns]
-    if known and all(columns[each].get("nullable", True) for each in known):
-        yield _nullable(TIMESTAMP_COLUMN, table, known[0])
-
-
-def _nullable(setting: str, table: str, column: str | None) -> Violation:
-    text = (
-        f"column {column!r} of table {table!r} may be null, and such rows are never read: make it "
-        f"NOT NULL, or set {VALIDATE_NON_NULL} to false"
-    )
-    return Violation(setting, text)
-
-
-def _pattern_fault(pattern: str) -> str | None:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        return f"must be a regular expression: {error}"
-    return None
-
-
-def _zone_fault(name: str) -> str | None:
-    try:
-        zoneinfo.ZoneInfo(name)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        return "must be a time zone, such as UTC or Europe/Berlin"
-    return None
 
 
 def _from_ms(milliseconds: int) -> datetime:

@@ -4,92 +4,42 @@ A plan is made on the driver and names rows by bounds, so that executors read th
 often they try.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pyarrow as pa
 import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
 
-from drover.connectors.jdbc.columns import Column, arrow_schema
-from drover.connectors.jdbc.database import DatabaseAddress, now_at, telling
+from drover.connectors.jdbc.database import DatabaseAddress, now_at
+from drover.connectors.jdbc.reading import RowsBetween, TableSource
+from drover.connectors.jdbc.settled_numbers import PostgresWriters, SettledNumbers, nobody
+from drover.connectors.jdbc.source_settings import BOTH, BULK, INCREMENTING
+from drover.connectors.jdbc.whole_table import WholeTable
 
-BULK, INCREMENTING, TIMESTAMP, BOTH = "bulk", "incrementing", "timestamp", "timestamp+incrementing"
-MODES = (BULK, INCREMENTING, TIMESTAMP, BOTH)
-_FETCH_ROWS = 10_000
 #: Fewer rows than this are not worth another Spark partition.
 _SPLIT_ROWS = 20_000
+#: How long a gap in MySQL's numbers is waited for, which does not tell who writes.
+_UNSEEN_WRITERS_MS = 5_000
 
 Offset = Mapping[str, Any]
 
-
-@dataclass(frozen=True, slots=True)
-class TableSource:
-    """A table, or a query in parentheses, and what its rows are found by."""
-
-    name: str
-    schema: str | None
-    columns: tuple[Column, ...]
-    incrementing: str | None = None
-    timestamps: tuple[str, ...] = ()
-    #: The zone of times without one.
-    zone: tzinfo = UTC
-    query: str | None = None
-
-    @property
-    def id(self) -> str:
-        """How settings and offsets call it."""
-        return f"{self.schema}.{self.name}" if self.schema else self.name
-
-    def relation(self) -> "sa.FromClause":
-        """What to select from."""
-        columns: list[sa.ColumnClause[Any]] = [
-            sa.column(each.name, each.sql_type) for each in self.columns
-        ]
-        if self.query is not None:
-            return sa.text(self.query).columns(*columns).subquery("query")
-        return sa.table(self.name, *columns, schema=self.schema)
-
-
-@dataclass(frozen=True)
-class RowsBetween:
-    """Rows to read, in order; may be pickled.
-
-    Attributes:
-        address: The database.
-        source: The table.
-        statement: Selects its columns.
-    """
-
-    address: DatabaseAddress
-    source: TableSource
-    statement: "sa.Select[Any]"
-
-    def read(self) -> Iterator[pa.RecordBatch]:
-        """The rows, some thousands at a time.
-
-        Raises:
-            ColumnError: a value that its column's type cannot hold.
-            Exception: as ``telling``.
-        """
-        columns = self.source.columns
-        schema = arrow_schema(columns)
-        reading = telling(self.address, f"reading {self.source.id}")
-        with reading, self.address.connected() as connection:
-            rows = connection.execution_options(stream_results=True, yield_per=_FETCH_ROWS)
-            for part in rows.execute(self.statement).partitions(_FETCH_ROWS):
-                values = list(zip(*part, strict=True))
-                arrays = [each.array(v) for each, v in zip(columns, values, strict=True)]
-                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next rows: parts that may be read at the same time, and where they lead."""
+    """The next rows: parts that may be read at the same time, and where they lead.
+
+    ``more``: others follow at once.
+    """
 
     parts: tuple[RowsBetween, ...]
     offset: dict[str, Any]
+    more: bool = True
 
 
 class TablePlanner:
@@ -102,6 +52,9 @@ class TablePlanner:
         offset: How far it has come; empty at its beginning.
         delay_ms: Rows younger than this wait, as others with an earlier time may be committed yet.
         initial: The time before which rows are left out at the beginning; None for none.
+        gap_delay_ms: How long to wait for rows that may come into a gap of the numbers, beside the
+            transactions that are seen to write; None for what the database needs.
+        now_s: A clock that never goes back.
     """
 
     def __init__(
@@ -113,27 +66,39 @@ class TablePlanner:
         *,
         delay_ms: int = 0,
         initial: datetime | None = None,
+        gap_delay_ms: int | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.source = source
         self._address = address
         self._mode = mode
         self._delay = timedelta(milliseconds=delay_ms)
-        self._relation = source.relation()
-        self._number: int | None = offset.get("incrementing")
+        self._relation = source.relation(address.kind)
+        self._number: int | None = None if mode == BULK else offset.get("incrementing")
         moment = _moment_of(offset)
         self._moment = moment if moment is not None else initial
         #: Rows at the time where it stands were read, up to ``_number``.
         self._stands_within = moment is not None
+        self._gap_delay_ms = gap_delay_ms
+        self._now_s = now_s
+        self._numbers: SettledNumbers | None = None
+        #: No row with a number up to this one can come any more.
+        self._settled = self._number
+        self._whole: WholeTable | None = None
 
     def plan(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
-        """The next rows, about ``rows_max`` of them; None when there are none now."""
+        """The next rows, about ``rows_max`` of them; None when there are none now.
+
+        Raises:
+            sa.exc.SQLAlchemyError: the database refused.
+        """
         match self._mode:
             case mode if mode == BULK:
-                return Plan((self._rows(sa.select(*self._relation.c)),), {})
+                return self._all(connection, rows_max, parallel)
             case mode if mode == INCREMENTING:
                 return self._by_number(connection, rows_max, parallel)
             case _:
-                return self._by_time(connection, rows_max)
+                return self._by_time(connection, rows_max, parallel)
 
     def advance(self, offset: Offset) -> None:
         """A plan's rows are on their way: the next plan begins behind them."""
@@ -142,51 +107,157 @@ class TablePlanner:
         if moment is not None:
             self._moment, self._stands_within = moment, True
 
+    def batch_done(self) -> None:
+        """The rows of the last plan were read."""
+        if self._whole is not None and self._whole.done:
+            self.close()
+
+    def close(self) -> None:
+        """Let go what is held of the table."""
+        if self._whole is not None:
+            self._whole.close()
+            self._whole = None
+
+    def _all(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
+        source = self.source
+        if self._whole is None and source.query is None and WholeTable.is_one(connection, source):
+            self._whole = WholeTable(self._address, source)
+        if self._whole is not None:
+            try:
+                parts = self._whole.parts(rows_max, parallel)
+            except sa.exc.SQLAlchemyError:
+                self.close()  # the next one begins anew
+                raise
+            return Plan(parts, {}, more=not self._whole.done)
+        if source.primary_number is None:
+            return Plan((self._rows(source.rows(self._relation)),), {}, False)
+        number = self._relation.c[source.primary_number]
+        bounds = self._bounds(connection, number, rows_max)
+        self._number = None if bounds is None else bounds[1]
+        return None if bounds is None else Plan(self._between(number, *bounds, parallel), {})
+
     def _by_number(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
         number = self._column(self.source.incrementing)
-        behind = sa.true() if self._number is None else number > self._number
+        bounds = self._bounds(connection, number, rows_max)
+        if bounds is None:
+            return None
+        first, last, count = bounds
+        upto = self._settled_upto(connection, number, first, last, count)
+        if upto is None or upto < first:
+            return None
+        parts = self._between(number, first, upto, count, parallel)
+        return Plan(parts, {"incrementing": upto})
+
+    def _bounds(
+        self, connection: "sa.Connection", number: "sa.ColumnElement[Any]", rows_max: int
+    ) -> tuple[int, int, int] | None:
+        """The first and the last number of the next rows, and how many those are."""
+        behind = number.is_not(None) if self._number is None else number > self._number
         limited = sa.select(number).where(behind).order_by(number).limit(rows_max).subquery()
         found = limited.c[0]
         first, last, count = connection.execute(
-            sa.select(sa.func.min(found), sa.func.max(found), sa.func.count(found))
+            sa.select(sa.func.min(found), sa.func.max(found), sa.func.count(found.distinct()))
         ).one()
-        if last is None:
-            return None
-        part_count = min(parallel, max(1, count // _SPLIT_ROWS))
-        parts = [
-            self._rows(
-                sa.select(*self._relation.c).where(number >= low, number <= high).order_by(number)
-            )
-            for low, high in even_ranges(int(first), int(last), part_count)
-        ]
-        return Plan(tuple(parts), {"incrementing": int(last)})
+        return None if last is None else (int(first), int(last), int(count))
 
-    def _by_time(self, connection: "sa.Connection", rows_max: int) -> Plan | None:
+    def _between(
+        self, number: "sa.ColumnElement[Any]", first: int, last: int, count: int, parallel: int
+    ) -> tuple[RowsBetween, ...]:
+        part_count = min(parallel, max(1, count // _SPLIT_ROWS))
+        rows = self.source.rows(self._relation)
+        return tuple(
+            self._rows(rows.where(number >= low, number <= high).order_by(number))
+            for low, high in even_ranges(first, last, part_count)
+        )
+
+    def _settled_upto(
+        self,
+        connection: "sa.Connection",
+        number: "sa.ColumnElement[Any]",
+        first: int,
+        last: int,
+        count: int,
+    ) -> int | None:
+        """Up to which of these numbers no row can come any more; None for none of them."""
+        numbers = self._settling(connection)
+        if numbers is None:
+            return last
+        if self._settled is None and first == 1:  # where numbers begin
+            self._settled = 0
+        stands = self._settled = _highest(self._settled, self._number)
+        if stands is not None and (
+            last <= stands or (first == stands + 1 and count == last - stands)
+        ):
+            return last
+        highest = connection.execute(sa.select(sa.func.max(number))).scalar_one()
+        stands = self._settled = _highest(stands, numbers.look(connection, int(highest)))
+        if stands is None or last <= stands:
+            return None if stands is None else last
+        # numbers without a gap behind those that are settled are so too
+        behind = sa.select(number, sa.func.row_number().over(order_by=number)).where(
+            number > stands, number <= last
+        )
+        found = behind.subquery()
+        unbroken = sa.select(sa.func.max(found.c[0])).where(found.c[0] == found.c[1] + stands)
+        upto = connection.execute(unbroken).scalar_one()
+        return stands if upto is None else int(upto)
+
+    def _settling(self, connection: "sa.Connection") -> SettledNumbers | None:
+        """Finds out what is settled; None where that is not looked for."""
+        if self._numbers is None:
+            delay_ms, kind = self._gap_delay_ms, self._address.kind
+            if delay_ms is None:
+                delay_ms = _UNSEEN_WRITERS_MS if kind == "mysql" else 0
+            if kind == "postgresql":
+                table = None if self.source.query else self.source.sql_name(connection)
+                self._numbers = SettledNumbers(PostgresWriters(table), delay_ms, self._now_s)
+            elif delay_ms:
+                self._numbers = SettledNumbers(nobody, delay_ms, self._now_s)
+        return self._numbers
+
+    def _by_time(self, connection: "sa.Connection", rows_max: int, parallel: int) -> Plan | None:
         source = self.source
         moment = self._moment_expression()
         order: list[sa.ColumnElement[Any]] = [moment]
         number = self._column(source.incrementing) if self._mode == BOTH else None
         if number is not None:
             order.append(number)
-        until = self._as_stored(now_at(connection) - self._delay)
+        now = now_at(connection)
+        self._follow_clock_back(now)
+        until = self._as_stored(now - self._delay)
         due = sa.and_(moment < until, self._behind(moment, number))
-        nth = sa.select(*order).where(due).order_by(*order).offset(rows_max - 1).limit(1)
-        last = connection.execute(nth).one_or_none()
-        if last is None:  # fewer rows than that: the last one of them
-            backwards = [each.desc() for each in order]
-            last = connection.execute(
-                sa.select(*order).where(due).order_by(*backwards).limit(1)
-            ).one_or_none()
+        limited = sa.select(*order).where(due).order_by(*order).limit(rows_max).subquery()
+        found = limited.c[0]
+        first, last, count = connection.execute(
+            sa.select(sa.func.min(found), sa.func.max(found), sa.func.count())
+        ).one()
         if last is None:
             return None
-        upto = moment <= last[0]
+        upto = moment <= last
+        offset = _offset_of(self._as_utc(last))
         if number is not None:
-            upto = sa.or_(moment < last[0], sa.and_(moment == last[0], number <= last[1]))
-        rows = sa.select(*self._relation.c).where(due, upto).order_by(*order)
-        offset = _offset_of(self._as_utc(last[0]))
-        if number is not None:
-            offset["incrementing"] = int(last[1])
-        return Plan((self._rows(rows),), offset)
+            within = sa.select(sa.func.max(limited.c[1])).where(found == last)
+            last_number = connection.execute(within).scalar_one()
+            upto = sa.or_(moment < last, sa.and_(moment == last, number <= last_number))
+            offset["incrementing"] = int(last_number)
+        rows = source.rows(self._relation).order_by(*order)
+        cuts = even_moments(first, last, min(parallel, max(1, count // _SPLIT_ROWS)))
+        froms = [due, *(moment >= each for each in cuts)]
+        tos = [*(moment < each for each in cuts), upto]
+        parts = [self._rows(rows.where(due, *each)) for each in zip(froms, tos, strict=True)]
+        return Plan(tuple(parts), offset)
+
+    def _follow_clock_back(self, now: datetime) -> None:
+        """When the database's clock went back, rows are given times that were read already."""
+        if self._moment is None or not self._stands_within or now >= self._moment:
+            return
+        _log.warning(
+            "the clock of %s went back by %d ms: rows of %s changed since then come again",
+            self._address,
+            (self._moment - now) / timedelta(milliseconds=1),
+            self.source.id,
+        )
+        self._moment, self._number, self._stands_within = now, None, False
 
     def _behind(
         self, moment: "sa.ColumnElement[Any]", number: "sa.ColumnElement[Any] | None"
@@ -216,11 +287,14 @@ class TablePlanner:
         kind = self._relation.c[self.source.timestamps[0]].type
         if getattr(kind, "timezone", False):
             return moment
-        return moment.astimezone(self.source.zone).replace(tzinfo=None)
+        zone = UTC if isinstance(kind, mysql.TIMESTAMP) else self.source.zone
+        return moment.astimezone(zone).replace(tzinfo=None)
 
     def _as_utc(self, stored: datetime) -> datetime:
         if stored.tzinfo is None:
-            stored = stored.replace(tzinfo=self.source.zone)
+            kind = self._relation.c[self.source.timestamps[0]].type
+            zone = UTC if isinstance(kind, mysql.TIMESTAMP) else self.source.zone
+            stored = stored.replace(tzinfo=zone)
         return stored.astimezone(UTC)
 
 
@@ -228,6 +302,16 @@ def even_ranges(first: int, last: int, count: int) -> list[tuple[int, int]]:
     """``first`` to ``last`` in about ``count`` ranges of numbers, ends included, in order."""
     step = max(1, -(-(last - first + 1) // count))
     return [(low, min(low + step - 1, last)) for low in range(first, last + 1, step)]
+
+
+def even_moments(first: datetime, last: datetime, count: int) -> list[datetime]:
+    """Where to cut the time from ``first`` to ``last`` into about ``count`` ranges, in order."""
+    step = (last - first) / count
+    return sorted({first + step * number for number in range(1, count)} - {first, last})
+
+
+def _highest(*numbers: int | None) -> int | None:
+    return max((each for each in numbers if each is not None), default=None)
 
 
 def _offset_of(moment: datetime) -> dict[str, Any]:
@@ -246,25 +330,3 @@ def _moment_of(offset: Offset) -> datetime | None:
     nanoseconds = int(offset.get("timestamp_nanos", milliseconds * 1_000_000))
     moment = datetime.fromtimestamp(seconds, UTC)
     return moment.replace(microsecond=nanoseconds // 1_000)
-
-
-def reflected(
-    connection: "sa.Connection", name: str, schema: str | None, numeric_mapping: str
-) -> tuple[Column, ...]:
-    """A table's columns.
-
-    Raises:
-        sa.exc.NoSuchTableError: there is no such table.
-    """
-    found: Sequence[Any] = sa.inspect(connection).get_columns(name, schema)
-    # SQLite's integers have eight bytes, whatever they are called
-    wide = connection.dialect.name == "sqlite"
-    return tuple(
-        Column.of(
-            each["name"],
-            sa.BigInteger() if wide and isinstance(each["type"], sa.Integer) else each["type"],
-            numeric_mapping=numeric_mapping,
-            nullable=bool(each.get("nullable", True)),
-        )
-        for each in found
-    )

@@ -1,0 +1,239 @@
+"""What there is in a database: the tables that settings ask for, and how they are read."""
+
+import json
+import re
+import zoneinfo
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+
+from drover.connector import Violation
+from drover.connectors.jdbc.columns import Column
+from drover.connectors.jdbc.database import USER, DatabaseError, reason_of
+from drover.connectors.jdbc.reading import TableSource
+from drover.connectors.jdbc.source_settings import (
+    BOTH,
+    BULK,
+    DB_TIMEZONE,
+    INCREMENTING,
+    INCREMENTING_COLUMN,
+    KEY,
+    MODE,
+    NUMERIC_MAPPING,
+    QUERY,
+    SCHEMA_PATTERN,
+    TABLE_BLACKLIST,
+    TABLE_PATTERN,
+    TABLE_WHITELIST,
+    TASK_TABLES,
+    TIMESTAMP,
+    TIMESTAMP_COLUMN,
+    VALIDATE_NON_NULL,
+    TableName,
+)
+
+#: What a query is called while its columns are looked at.
+_QUERY_NAME = "drover_query"
+_MYSQL = ("mysql", "mariadb")
+
+
+def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableName]:
+    """The tables that there are and that the settings ask for, in order."""
+    inspector = sa.inspect(connection)
+    whitelist, blacklist = config.get(TABLE_WHITELIST), config.get(TABLE_BLACKLIST) or ()
+    schemas: set[str | None] = {config.get(SCHEMA_PATTERN) or None}
+    named = [each.rpartition(".")[0] for each in (*(whitelist or ()), *blacklist)]
+    known = set(inspector.get_schema_names())
+    schemas |= {each for each in named if each in known}
+    pattern = config.get(TABLE_PATTERN)
+    found: dict[str, TableName] = {}
+    for schema in sorted(schemas, key=lambda each: each or ""):
+        for name in sorted(inspector.get_table_names(schema)):
+            names = {name, f"{schema}.{name}" if schema else name}
+            listed = whitelist is None or names & set(whitelist)
+            matched = pattern is None or any(re.fullmatch(pattern, each) for each in names)
+            if listed and matched and not names & set(blacklist):
+                found[f"{schema}.{name}"] = (schema, name)
+    return list(found.values())
+
+
+def sources_of(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableSource]:
+    """What a task reads.
+
+    Raises:
+        DatabaseError: a table is not there, or has not what the settings need.
+        sa.exc.SQLAlchemyError: the database refused.
+    """
+    if config[QUERY]:
+        return [_query_source(connection, config)]
+    return [
+        _table_source(connection, config, name, schema)
+        for schema, name in json.loads(config[TASK_TABLES])
+    ]
+
+
+def _table_source(
+    connection: "sa.Connection", config: Mapping[str, Any], name: str, schema: str | None
+) -> TableSource:
+    inspector = sa.inspect(connection)
+    shown = f"{schema}.{name}" if schema else name
+    try:
+        found = inspector.get_columns(name, schema)
+    except sa.exc.NoSuchTableError:
+        raise DatabaseError(
+            f"there is no table {shown!r} any more: the connector goes on without it once it has "
+            "looked for new tables"
+        ) from None
+    faults = [
+        f"{each.field}: {each.description}"
+        for each in _column_faults(name, {each["name"]: each for each in found}, config)
+    ]
+    if faults:
+        raise DatabaseError("; ".join(faults))
+    columns = _columns(connection, found, config[NUMERIC_MAPPING])
+    primary = None
+    if config[MODE] == BULK:
+        names = inspector.get_pk_constraint(name, schema)["constrained_columns"]
+        types = {each.name: each.arrow_type for each in columns}
+        if len(names) == 1 and pa.types.is_integer(types[names[0]]):
+            primary = names[0]
+    return _source(config, name, schema, columns, primary_number=primary)
+
+
+def _query_source(connection: "sa.Connection", config: Mapping[str, Any]) -> TableSource:
+    query = config[QUERY].strip().rstrip(";")
+    # made of it, and gone with the connection: it has the types of the query's columns
+    made = f"CREATE TEMPORARY VIEW {_QUERY_NAME} AS {query}"
+    if connection.dialect.name in _MYSQL:
+        made = f"CREATE TEMPORARY TABLE {_QUERY_NAME} SELECT * FROM ({query}) AS query LIMIT 0"
+    _run(connection, made)
+    columns = reflected(connection, _QUERY_NAME, None, config[NUMERIC_MAPPING])
+    connection.rollback()
+    return _source(config, "query", None, columns, query=query)
+
+
+def _source(
+    config: Mapping[str, Any],
+    name: str,
+    schema: str | None,
+    columns: tuple[Column, ...],
+    *,
+    primary_number: str | None = None,
+    query: str | None = None,
+) -> TableSource:
+    mode = config[MODE]
+    return TableSource(
+        name,
+        schema,
+        columns,
+        incrementing=config[INCREMENTING_COLUMN] if mode in (INCREMENTING, BOTH) else None,
+        timestamps=tuple(config[TIMESTAMP_COLUMN]) if mode in (TIMESTAMP, BOTH) else (),
+        primary_number=primary_number,
+        zone=zoneinfo.ZoneInfo(config[DB_TIMEZONE]),
+        query=query,
+    )
+
+
+def reflected(
+    connection: "sa.Connection", name: str, schema: str | None, numeric_mapping: str
+) -> tuple[Column, ...]:
+    """A table's columns.
+
+    Raises:
+        sa.exc.NoSuchTableError: there is no such table.
+    """
+    found = sa.inspect(connection).get_columns(name, schema)
+    return _columns(connection, found, numeric_mapping)
+
+
+def _columns(
+    connection: "sa.Connection", found: Sequence[Any], numeric_mapping: str
+) -> tuple[Column, ...]:
+    # SQLite's integers have eight bytes, whatever they are called
+    wide = connection.dialect.name == "sqlite"
+    return tuple(
+        Column.of(
+            each["name"],
+            sa.BigInteger() if wide and isinstance(each["type"], sa.Integer) else each["type"],
+            numeric_mapping=numeric_mapping,
+            nullable=bool(each.get("nullable", True)),
+        )
+        for each in found
+    )
+
+
+def _run(connection: "sa.Connection", statement: str) -> None:
+    """Run a statement as it is written, whatever looks like a parameter in it."""
+    connection.execution_options(no_parameters=True).exec_driver_sql(statement)
+
+
+def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Iterable[Violation]:
+    """What the tables lack that the settings name."""
+    if config.get(QUERY):
+        text = config[QUERY].strip().rstrip(";")
+        try:
+            _run(connection, f"SELECT * FROM ({text}) AS query WHERE 1 = 0")
+        except sa.exc.SQLAlchemyError as error:
+            yield Violation(QUERY, reason_of(error))
+        return
+    tables = wanted_tables(connection, config)
+    present = {name for _, name in tables} | {f"{schema}.{name}" for schema, name in tables}
+    for each in config.get(TABLE_WHITELIST) or ():
+        if each not in present:
+            yield Violation(TABLE_WHITELIST, f"there is no table {each!r}")
+    inspector = sa.inspect(connection)
+    for schema, name in tables:
+        columns = {each["name"]: each for each in inspector.get_columns(name, schema)}
+        yield from _column_faults(name, columns, config)
+        yield from _rights_faults(connection, name, schema, list(columns))
+
+
+def _rights_faults(
+    connection: "sa.Connection", name: str, schema: str | None, columns: Sequence[str]
+) -> Iterator[Violation]:
+    table = sa.table(name, *(sa.column(each) for each in columns), schema=schema)
+    try:
+        connection.execute(sa.select(*table.c).where(sa.false()))
+    except sa.exc.OperationalError as error:
+        if connection.dialect.name not in _MYSQL:
+            raise
+        connection.rollback()
+        yield Violation(USER, reason_of(error))
+    except sa.exc.SQLAlchemyError as error:
+        connection.rollback()
+        yield Violation(USER, reason_of(error))
+
+
+def _column_faults(
+    table: str, columns: Mapping[str, Any], config: Mapping[str, Any]
+) -> Iterator[Violation]:
+    mode = config[MODE]
+    wanted: list[tuple[str, str]] = []
+    if mode in (INCREMENTING, BOTH):
+        wanted.append((INCREMENTING_COLUMN, config[INCREMENTING_COLUMN]))
+    times = config.get(TIMESTAMP_COLUMN) or [] if mode in (TIMESTAMP, BOTH) else []
+    wanted += [(TIMESTAMP_COLUMN, each) for each in times]
+    wanted += [(KEY, each) for each in config.get(KEY) or ()]
+    for setting, name in wanted:
+        if name not in columns:
+            yield Violation(setting, f"table {table!r} has no column {name!r}")
+    if not config.get(VALIDATE_NON_NULL, True):
+        return
+    incrementing = str(config.get(INCREMENTING_COLUMN)) if mode in (INCREMENTING, BOTH) else ""
+    if incrementing in columns and columns[incrementing].get("nullable", True):
+        primary = columns[incrementing].get("primary_key")
+        if not primary:
+            yield _nullable(INCREMENTING_COLUMN, table, incrementing)
+    known = [each for each in times if each in columns]
+    if known and all(columns[each].get("nullable", True) for each in known):
+        yield _nullable(TIMESTAMP_COLUMN, table, known[0])
+
+
+def _nullable(setting: str, table: str, column: str | None) -> Violation:
+    text = (
+        f"column {column!r} of table {table!r} may be null, and such rows are never read: make it "
+        f"NOT NULL, or set {VALIDATE_NON_NULL} to false"
+    )
+    return Violation(setting, text)

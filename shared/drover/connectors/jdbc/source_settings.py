@@ -1,0 +1,249 @@
+"""The settings of JdbcSource: those of Confluent's JDBC source, and what fits together."""
+
+import re
+import zoneinfo
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from drover.connector import (
+    Check,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    InRange,
+    NonEmpty,
+    OneOf,
+    Violation,
+)
+from drover.connectors.jdbc.database import CONNECTION_SETTINGS
+
+MODE = "mode"
+INCREMENTING_COLUMN = "incrementing.column.name"
+INCREMENTING_DELAY_MS = "incrementing.delay.interval.ms"
+TIMESTAMP_COLUMN = "timestamp.column.name"
+TIMESTAMP_DELAY_MS = "timestamp.delay.interval.ms"
+TIMESTAMP_INITIAL = "timestamp.initial"
+TABLE_WHITELIST = "table.whitelist"
+TABLE_BLACKLIST = "table.blacklist"
+TABLE_PATTERN = "table.pattern"
+SCHEMA_PATTERN = "schema.pattern"
+QUERY = "query"
+TOPIC_PREFIX = "topic.prefix"
+POLL_INTERVAL_MS = "poll.interval.ms"
+TABLE_POLL_INTERVAL_MS = "table.poll.interval.ms"
+BATCH_MAX_ROWS = "batch.max.rows"
+NUMERIC_MAPPING = "numeric.mapping"
+VALIDATE_NON_NULL = "validate.non.null"
+DB_TIMEZONE = "db.timezone"
+KEY = "key"
+#: Which tables a task has, as a JSON list of (schema or null, name).
+TASK_TABLES = "task.tables"
+TableName = tuple[str | None, str]
+
+BULK, INCREMENTING, TIMESTAMP, BOTH = "bulk", "incrementing", "timestamp", "timestamp+incrementing"
+NUMERIC_MAPPINGS = ("none", "precision_only", "best_fit", "best_fit_eager_double")
+
+
+def contradictions(config: Mapping[str, Any]) -> Iterator[Violation]:
+    """Settings that do not fit together."""
+    mode = config.get(MODE)
+    if mode in (INCREMENTING, BOTH) and not config.get(INCREMENTING_COLUMN):
+        yield Violation(INCREMENTING_COLUMN, f"is required with {MODE}={mode}")
+    if mode in (TIMESTAMP, BOTH) and not config.get(TIMESTAMP_COLUMN):
+        yield Violation(TIMESTAMP_COLUMN, f"is required with {MODE}={mode}")
+    if config.get(QUERY):
+        for each in (TABLE_WHITELIST, TABLE_BLACKLIST, TABLE_PATTERN):
+            if config.get(each):
+                yield Violation(each, f"must not be set beside {QUERY}")
+
+
+def _pattern_fault(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"must be a regular expression: {error}"
+    return None
+
+
+def _zone_fault(name: str) -> str | None:
+    try:
+        zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return "must be a time zone, such as UTC or Europe/Berlin"
+    return None
+
+
+SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
+    ConfigKey(
+        MODE,
+        ConfigType.STRING,
+        importance=Importance.HIGH,
+        group="Mode",
+        documentation="How new rows are found.",
+        validator=OneOf(BULK, INCREMENTING, TIMESTAMP, BOTH),
+    ),
+    ConfigKey(
+        INCREMENTING_COLUMN,
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.MEDIUM,
+        group="Mode",
+        documentation="The column that grows with each row.",
+    ),
+    ConfigKey(
+        INCREMENTING_DELAY_MS,
+        ConfigType.LONG,
+        default=None,
+        importance=Importance.MEDIUM,
+        group="Mode",
+        documentation="How long a gap in the numbers is waited for, which a row may fill that "
+        "is committed late: beside the transactions that write the table, which PostgreSQL "
+        "tells; by default 5000 with MySQL and MariaDB, else 0.",
+        validator=InRange(0),
+    ),
+    ConfigKey(
+        TIMESTAMP_COLUMN,
+        ConfigType.LIST,
+        default=None,
+        importance=Importance.MEDIUM,
+        group="Mode",
+        documentation="The column that says when a row was changed; of several the first "
+        "that is not null.",
+    ),
+    ConfigKey(
+        TIMESTAMP_DELAY_MS,
+        ConfigType.LONG,
+        default=0,
+        importance=Importance.HIGH,
+        group="Mode",
+        documentation="How old a row has to be, so that rows of transactions which are "
+        "committed late are not missed.",
+        validator=InRange(0),
+    ),
+    ConfigKey(
+        TIMESTAMP_INITIAL,
+        ConfigType.LONG,
+        default=None,
+        importance=Importance.LOW,
+        group="Mode",
+        documentation="Where to begin, in milliseconds since 1970; -1 for now.",
+        validator=InRange(-1),
+    ),
+    ConfigKey(
+        VALIDATE_NON_NULL,
+        ConfigType.BOOLEAN,
+        default=True,
+        importance=Importance.LOW,
+        group="Mode",
+        documentation="Refuse tables whose incrementing or timestamp column may be null; "
+        "rows in which it is are never read.",
+    ),
+    ConfigKey(
+        TABLE_WHITELIST,
+        ConfigType.LIST,
+        default=None,
+        importance=Importance.MEDIUM,
+        group="Tables",
+        documentation="The tables, as name or schema.name; by default all.",
+    ),
+    ConfigKey(
+        TABLE_BLACKLIST,
+        ConfigType.LIST,
+        default=None,
+        importance=Importance.MEDIUM,
+        group="Tables",
+        documentation="Tables to leave out, as name or schema.name.",
+    ),
+    ConfigKey(
+        TABLE_PATTERN,
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.MEDIUM,
+        group="Tables",
+        documentation="A regular expression for the whole name or schema.name of tables.",
+        validator=Check(_pattern_fault),
+    ),
+    ConfigKey(
+        SCHEMA_PATTERN,
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.LOW,
+        group="Tables",
+        documentation="The schema of the tables; by default the one that the user has.",
+    ),
+    ConfigKey(
+        TABLE_POLL_INTERVAL_MS,
+        ConfigType.LONG,
+        default=60_000,
+        importance=Importance.LOW,
+        group="Tables",
+        documentation="How often to look for new tables.",
+        validator=InRange(100),
+    ),
+    ConfigKey(
+        QUERY,
+        ConfigType.STRING,
+        default=None,
+        importance=Importance.MEDIUM,
+        group="Tables",
+        documentation="A SELECT in place of tables; its rows go to the topic that "
+        "topic.prefix names.",
+    ),
+    ConfigKey(
+        TOPIC_PREFIX,
+        ConfigType.STRING,
+        importance=Importance.HIGH,
+        group="Topics",
+        documentation="What the topic of a table begins with; its name follows.",
+        validator=NonEmpty(),
+    ),
+    ConfigKey(
+        KEY,
+        ConfigType.LIST,
+        default=None,
+        importance=Importance.MEDIUM,
+        group="Topics",
+        documentation="The columns that make a record's key: one is the key itself, "
+        "several are its fields.",
+    ),
+    ConfigKey(
+        POLL_INTERVAL_MS,
+        ConfigType.INT,
+        default=5_000,
+        importance=Importance.HIGH,
+        group="Reading",
+        documentation="How long to wait before a table that had no new rows is looked at "
+        "again, and between two reads of everything.",
+        validator=InRange(1),
+    ),
+    ConfigKey(
+        BATCH_MAX_ROWS,
+        ConfigType.INT,
+        default=None,
+        importance=Importance.LOW,
+        group="Reading",
+        documentation="Rows of a batch; by default batch.max.records.",
+        validator=InRange(1),
+    ),
+    ConfigKey(
+        NUMERIC_MAPPING,
+        ConfigType.STRING,
+        default="none",
+        importance=Importance.LOW,
+        group="Reading",
+        documentation="NUMERIC columns as exact decimals (none), as integers where they "
+        "have no fraction (precision_only), or as floating point too (best_fit, "
+        "best_fit_eager_double). Those without a precision are text.",
+        validator=OneOf(*NUMERIC_MAPPINGS),
+    ),
+    ConfigKey(
+        DB_TIMEZONE,
+        ConfigType.STRING,
+        default="UTC",
+        importance=Importance.MEDIUM,
+        group="Reading",
+        documentation="The zone of timestamp columns that have none.",
+        validator=Check(_zone_fault),
+    ),
+)

@@ -1,0 +1,208 @@
+"""All of a table, in batches and parts: each row once, as it was at one moment."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from drover.connector import RetriableError
+from drover.connector.settings import parse_config
+from drover.connectors.jdbc.catalogue import sources_of
+from drover.connectors.jdbc.database import DatabaseAddress, address_of, telling
+from drover.connectors.jdbc.reading import session
+from drover.connectors.jdbc.source import JdbcSource
+from drover.connectors.jdbc.source_settings import BULK
+from drover.connectors.jdbc.table_plan import Plan, TablePlanner
+from tests.databases.conftest import Database, Sqlite
+from tests.support.postgres import Postgres
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drover.connectors.jdbc.whole_table._PART_PAGES", 1)
+    monkeypatch.setattr("drover.connectors.jdbc.table_plan._SPLIT_ROWS", 50)
+
+
+class Reader:
+    """Reads a table as a task in bulk mode does."""
+
+    def __init__(self, database: Database, **settings: str) -> None:
+        raw = {
+            "name": "c",
+            "connector.class": "JdbcSource",
+            **database.settings,
+            "mode": "bulk",
+            "topic.prefix": "x",
+            **({} if "query" in settings else {"table.whitelist": "items"}),
+            **settings,
+        }
+        config = {
+            **parse_config(JdbcSource, raw).require_valid(),
+            "task.tables": '[[null, "items"]]',
+        }
+        self.address: DatabaseAddress = address_of(config)
+        with self.address.connected() as connection:
+            (source,) = sources_of(connection, config)
+        self.planner = TablePlanner(self.address, source, BULK, {"incrementing": 7})
+
+    def plan(self, rows_max: int) -> Plan | None:
+        self.planner.batch_done()
+        with telling(self.address, "looking"), session(self.address) as connection:
+            plan = self.planner.plan(connection, rows_max, 3)
+        if plan is not None:
+            assert plan.offset == {}
+            self.planner.advance(plan.offset)
+        return plan
+
+    def batches(self, rows_max: int) -> Iterator[list[Any]]:
+        """The ids of each batch of one course through the table."""
+        while (plan := self.plan(rows_max)) is not None:
+            yield ids(plan)
+            if not plan.more:
+                break
+        self.planner.batch_done()
+
+
+def ids(plan: Plan) -> list[Any]:
+    return [n for part in plan.parts for each in part.read() for n in each["id"].to_pylist()]
+
+
+def fill(database: Database, count: int, first: int = 1) -> None:
+    values = ", ".join(f"({n}, '{'x' * 500}')" for n in range(first, first + count))
+    database.execute(f"INSERT INTO items VALUES {values}")
+
+
+@pytest.fixture
+def items(database: Database) -> Database:
+    database.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, note VARCHAR(500))")
+    return database
+
+
+def test_batches_are_limited_and_have_each_row_once(items: Database) -> None:
+    fill(items, 1_000)
+    items.execute("DELETE FROM items WHERE id % 7 = 0")
+    wanted = [(n,) for n in range(1, 1_001) if n % 7]
+    reader = Reader(items)
+    for _ in range(2):
+        found = list(reader.batches(rows_max=300))
+        assert all(len(each) <= 300 for each in found)
+        assert len(found) == 3
+        assert sorted((n,) for each in found for n in each) == wanted
+
+
+def test_a_batch_is_read_in_parts_at_the_same_time(items: Database) -> None:
+    fill(items, 1_000)
+    reader = Reader(items)
+    plan = reader.plan(rows_max=600)
+    assert plan is not None
+    assert [sum(each.num_rows for each in part.read()) > 100 for part in plan.parts] == [True] * 3
+    assert ids(plan) == list(range(1, 601))
+    reader.planner.close()
+
+
+def test_no_more_than_one_row_is_no_limit_either(items: Database) -> None:
+    fill(items, 5)
+    assert list(Reader(items).batches(rows_max=1))[:5] == [[n] for n in range(1, 6)]
+
+
+def test_it_is_one_moment_of_the_table(postgres: Postgres) -> None:
+    postgres.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, note VARCHAR(500))")
+    fill(postgres, 1_000)
+    reader = Reader(postgres)
+    found = []
+    for number, batch in enumerate(reader.batches(rows_max=100)):
+        found += batch
+        postgres.execute(
+            "UPDATE items SET note = 'y' WHERE id % 3 = 0",
+            f"DELETE FROM items WHERE id BETWEEN {900 - number} AND 950",
+        )
+        fill(postgres, 10, first=2_000 + 10 * number)
+    assert sorted(found) == list(range(1, 1_001))
+    ((now,),) = postgres.rows("SELECT count(*) FROM items")
+    assert len([n for each in reader.batches(rows_max=100) for n in each]) == now
+    assert postgres.rows(
+        "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
+    ) == [(0,)]
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        [
+            "CREATE TABLE items (id INTEGER, note TEXT) PARTITION BY RANGE (id)",
+            "CREATE TABLE low (note TEXT, id INTEGER)",
+            "ALTER TABLE items ATTACH PARTITION low FOR VALUES FROM (0) TO (400)",
+            "CREATE TABLE high PARTITION OF items DEFAULT",
+            "CREATE TABLE none PARTITION OF items FOR VALUES FROM (5000) TO (6000)",
+        ],
+        ["CREATE TABLE items (id INTEGER, note TEXT)", "CREATE TABLE heir () INHERITS (items)"],
+        ["CREATE UNLOGGED TABLE items (note TEXT, id INTEGER, gone TEXT)",
+         "ALTER TABLE items DROP COLUMN gone"],
+    ],
+    ids=["partitions", "heirs", "dropped column"],
+)  # fmt: skip
+def test_what_tables_are_made_of(postgres: Postgres, made: list[str]) -> None:
+    postgres.execute(*made)
+    for table in ("items", "heir" if "heir" in made[-1] else "items"):
+        postgres.execute(
+            f"INSERT INTO {table} (id, note) SELECT n, 'x' FROM generate_series(1, 1000) n"
+        )
+    found = list(Reader(postgres).batches(rows_max=300))
+    assert sorted(n for each in found for n in each) == sorted([*range(1, 1_001)] * 2)
+    assert max(map(len, found)) <= 300
+
+
+@pytest.mark.parametrize("how", ["rights", "row security", "query"])
+def test_what_cannot_be_split_comes_as_one(postgres: Postgres, how: str) -> None:
+    postgres.execute(
+        "CREATE TABLE items (id INTEGER, note TEXT) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF items DEFAULT",
+        "INSERT INTO items SELECT n, 'x' FROM generate_series(1, 1000) n",
+        "GRANT SELECT ON items TO reader",
+        "GRANT USAGE ON SCHEMA public TO reader",
+    )
+    wanted = range(1, 1_001)
+    settings = {"connection.user": "reader", "connection.password": "r"}
+    match how:
+        case "row security":
+            postgres.execute(
+                "ALTER TABLE items ENABLE ROW LEVEL SECURITY",
+                "GRANT SELECT ON low TO reader",
+                "CREATE POLICY few ON items USING (id > 990)",
+            )
+            wanted = range(991, 1_001)
+        case "query":
+            settings = {"query": "SELECT * FROM items"}
+    (found,) = Reader(postgres, **settings).batches(rows_max=300)
+    assert sorted(found) == list(wanted)
+
+
+@pytest.fixture(autouse=True)
+def role(request: pytest.FixtureRequest) -> None:
+    if "rights" in request.node.name or "security" in request.node.name:
+        server: Postgres = request.getfixturevalue("postgres")
+        if not server.rows("SELECT 1 FROM pg_roles WHERE rolname = 'reader'"):
+            server.execute("CREATE ROLE reader LOGIN PASSWORD 'r'")
+
+
+def test_it_begins_anew_when_its_session_is_lost(postgres: Postgres) -> None:
+    postgres.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, note VARCHAR(500))")
+    fill(postgres, 500)
+    reader = Reader(postgres)
+    plan = reader.plan(rows_max=300)
+    assert plan is not None
+    postgres.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE state = 'idle in transaction' AND datname = current_database()"
+    )
+    with pytest.raises(RetriableError, match="has ended"):
+        ids(plan)
+    with pytest.raises(RetriableError, match="looking at postgresql://"):
+        reader.plan(rows_max=300)
+    assert [len(each) for each in reader.batches(rows_max=300)] == [300, 200]
+
+
+def test_a_table_without_a_number_as_its_key_comes_as_one(sqlite: Sqlite) -> None:
+    sqlite.execute("CREATE TABLE items (id TEXT PRIMARY KEY)")
+    sqlite.execute("INSERT INTO items VALUES ('a'), ('b')")
+    assert list(Reader(sqlite).batches(rows_max=1)) == [["a", "b"]]
