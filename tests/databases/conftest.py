@@ -1,16 +1,17 @@
-"""Servers to read from and write to, for the session: PostgreSQL, S3; and files of SQLite."""
+"""Servers to read from and write to, for the session: PostgreSQL, MariaDB, S3; files of SQLite."""
 
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
+from tests.support.mariadb import PACKAGE, MariaDb, running_mariadb, server_binary
 from tests.support.postgres import Postgres, binaries, running_postgres
 from tests.support.s3 import BINARY, S3, running_s3
 
@@ -62,6 +63,22 @@ def postgres(postgres_server: Postgres) -> Postgres:
     name = f"test_{next(_numbers)}"
     postgres_server.execute(f"CREATE DATABASE {name}")
     return Postgres(postgres_server.port, name)
+
+
+@pytest.fixture(scope="session")
+def mariadb_server() -> Iterator[MariaDb]:
+    if server_binary() is None and not os.environ.get("CI"):
+        pytest.skip(f"MariaDB is not installed ({PACKAGE})")
+    with running_mariadb() as server:
+        yield server
+
+
+@pytest.fixture
+def mariadb(mariadb_server: MariaDb) -> MariaDb:
+    """A database of the test's own."""
+    name = f"test_{next(_numbers)}"
+    mariadb_server.execute(f"CREATE DATABASE {name}")
+    return replace(mariadb_server, database=name)
 
 
 @pytest.fixture

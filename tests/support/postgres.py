@@ -107,7 +107,7 @@ def running_postgres() -> Iterator[Postgres]:
     """A server for a while; nothing is left of it."""
     bin_path = binaries()
     assert bin_path is not None, "install PostgreSQL (postgres and initdb)"
-    user = _user()
+    user = unprivileged_user()
     directory = Path(tempfile.mkdtemp(prefix="drover-postgres-"))
     try:
         password_file = directory / "password"
@@ -174,8 +174,8 @@ def _answers(server: Postgres) -> bool:
     return True
 
 
-def _user() -> str | None:
-    """Who runs the server; None for the present user."""
+def unprivileged_user() -> str | None:
+    """Who runs a server that does not run as root; None for the present user."""
     if os.geteuid() != 0:
         return None
     import pwd

@@ -2,6 +2,8 @@
 
 from tests.databases.conftest import (
     database,
+    mariadb,
+    mariadb_server,
     postgres,
     postgres_server,
     s3,
@@ -9,4 +11,13 @@ from tests.databases.conftest import (
     sqlite,
 )
 
-__all__ = ["database", "postgres", "postgres_server", "s3", "s3_server", "sqlite"]
+__all__ = [
+    "database",
+    "mariadb",
+    "mariadb_server",
+    "postgres",
+    "postgres_server",
+    "s3",
+    "s3_server",
+    "sqlite",
+]

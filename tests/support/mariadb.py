@@ -1,0 +1,221 @@
+"""A real MariaDB on loopback, with a data folder of its own."""
+
+import fcntl
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pymysql
+
+from tests.support.addresses import free_ports
+from tests.support.postgres import PASSWORD, unprivileged_user
+from tests.support.waiting import wait_until
+
+PACKAGE = "mariadb-server-core"
+_USER = "drover"
+_SHARE = Path("/usr/share/mysql")
+_SYSTEM_TABLES = (
+    "mysql_system_tables.sql",
+    "mysql_performance_tables.sql",
+    "mysql_system_tables_data.sql",
+)
+_FLAGS = (
+    "--no-defaults",
+    "--innodb-flush-method=nosync",
+    "--innodb-log-file-size=64M",
+    "--innodb-buffer-pool-size=128M",
+)
+
+
+@dataclass(frozen=True)
+class MariaDb:
+    """A running server; ``database`` is the one of the present test.
+
+    ``kill`` ends the server with -9 and starts it again.
+    """
+
+    port: int
+    database: str = "mysql"
+    kill: Callable[[], None] = field(default=lambda: None, compare=False)
+
+    @property
+    def url(self) -> str:
+        """As a config has it."""
+        return f"jdbc:mariadb://127.0.0.1:{self.port}/{self.database}"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """A connector's settings to reach it."""
+        return {
+            "connection.url": self.url,
+            "connection.user": _USER,
+            "connection.password": PASSWORD,
+        }
+
+    def execute(self, *statements: str) -> None:
+        """Run statements, each committed by itself; names may be in double quotes."""
+        with self._connected() as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def rows(self, query: str) -> list[tuple[object, ...]]:
+        """What a query finds."""
+        with self._connected() as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            return list(cursor.fetchall())
+
+    def _connected(self) -> "closing[pymysql.Connection]":
+        return closing(
+            pymysql.connect(
+                host="127.0.0.1",
+                port=self.port,
+                user=_USER,
+                password=PASSWORD,
+                database=self.database,
+                charset="utf8mb4",
+                sql_mode="ANSI_QUOTES,STRICT_ALL_TABLES",
+                autocommit=True,
+            )
+        )
+
+
+def server_binary() -> Path | None:
+    """Where mariadbd is; Debian's package is installed where it is missing and that can be done."""
+    found = _installed()
+    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        with (Path(tempfile.gettempdir()) / "drover-apt.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            found = _installed() or _install()
+    return found
+
+
+def _installed() -> Path | None:
+    found = shutil.which("mariadbd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    return Path(found) if found and (_SHARE / _SYSTEM_TABLES[0]).exists() else None
+
+
+def _install() -> Path | None:
+    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", PACKAGE]):
+        subprocess.run(
+            ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120", *arguments],
+            env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=240,
+            check=False,
+        )
+    return _installed()
+
+
+@contextmanager
+def running_mariadb() -> Iterator[MariaDb]:
+    """A server for a while; nothing is left of it."""
+    binary = server_binary()
+    assert binary is not None, f"install MariaDB ({PACKAGE} of Debian or Ubuntu)"
+    user = unprivileged_user()
+    directory = Path(tempfile.mkdtemp(prefix="drover-mariadb-"))
+    data = directory / "data"
+    data.mkdir()
+    try:
+        if user is not None:
+            for path in (directory, data):
+                shutil.chown(path, user)
+        _bootstrap(binary, data, user)
+        (port,) = free_ports(1)
+        process = _Process(
+            [
+                *(str(binary), *_FLAGS, f"--datadir={data}", f"--port={port}"),
+                *("--bind-address=127.0.0.1", f"--socket={directory}/socket"),
+                *(f"--pid-file={directory}/pid", f"--tmpdir={directory}", "--skip-name-resolve"),
+                *("--character-set-server=utf8mb4", "--default-time-zone=-05:00"),
+            ],
+            directory,
+            user,
+        )
+        server = MariaDb(port, kill=process.kill_and_start)
+        try:
+            process.start(server)
+            yield server
+        finally:
+            process.stop()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _bootstrap(binary: Path, data: Path, user: str | None) -> None:
+    """Make the system's tables and a user who may do everything."""
+    statements = [
+        "CREATE DATABASE mysql;",
+        "USE mysql;",
+        *((_SHARE / each).read_text() for each in _SYSTEM_TABLES),
+        "FLUSH PRIVILEGES;",
+        f"CREATE USER '{_USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';",
+        f"GRANT ALL ON *.* TO '{_USER}'@'127.0.0.1' WITH GRANT OPTION;",
+        "",
+    ]
+    done = subprocess.run(
+        [str(binary), *_FLAGS, "--bootstrap", f"--datadir={data}", f"--tmpdir={data.parent}"],
+        input="\n".join(statements),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        user=user,
+        cwd=data,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"mariadbd made no system tables: {done.stdout[-2_000:]}"
+
+
+class _Process:
+    """The server's process, which may be killed and started again."""
+
+    def __init__(self, command: list[str], directory: Path, user: str | None) -> None:
+        self._command = command
+        self._directory = directory
+        self._user = user
+        self._process: subprocess.Popen[bytes] | None = None
+        self._server: MariaDb | None = None
+
+    def start(self, server: MariaDb) -> None:
+        self._server = server
+        self._launch()
+        wait_until(self._answers, timeout_s=120, describe=self._told)
+
+    def kill_and_start(self) -> None:
+        assert self._process is not None
+        assert self._server is not None
+        self._process.kill()
+        self._process.wait()
+        self.start(self._server)
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.kill()  # its folder is removed: nothing needs to be written
+        self._process.wait()
+
+    def _launch(self) -> None:
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, user=self._user, cwd=self._directory
+            )
+
+    def _answers(self) -> bool:
+        assert self._process is not None
+        assert self._server is not None
+        assert self._process.poll() is None, f"mariadbd ended: {self._told()}"
+        with suppress(pymysql.err.OperationalError):
+            self._server.execute("SELECT 1")
+            return True
+        return False
+
+    def _told(self) -> str:
+        return (self._directory / "log").read_text(errors="replace")[-2_000:]
