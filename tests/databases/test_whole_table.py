@@ -17,6 +17,13 @@ from tests.databases.conftest import Database, Sqlite
 from tests.support.postgres import Postgres
 
 
+@pytest.fixture(params=["postgres", "sqlite", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Database:
+    """Each kind in turn."""
+    found: Database = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drover.connectors.jdbc.whole_table._PART_PAGES", 1)

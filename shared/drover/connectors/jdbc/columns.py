@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, time, timedelta
 from decimal import Context, Decimal
 from typing import Any
 
@@ -81,7 +82,10 @@ class Column:
 
     def selected(self, column: "sa.ColumnElement[Any]") -> "sa.ColumnElement[Any]":
         """What to select, so that values which become text have the text of the database."""
-        if not pa.types.is_string(self.arrow_type) or isinstance(self.sql_type, sa.String):
+        if isinstance(self.sql_type, mysql.TIME):  # SQLAlchemy would leave out its days
+            return sa.type_coerce(column, sa.types.NULLTYPE).label(self.name)
+        plain = isinstance(self.sql_type, sa.String) and not isinstance(self.sql_type, mysql.SET)
+        if plain or not pa.types.is_string(self.arrow_type):
             return column
         return sa.type_coerce(column, sa.Text()).label(self.name)
 
@@ -102,9 +106,11 @@ def _reading(kind: "sa.types.TypeEngine[Any]", mapping: str) -> tuple[pa.DataTyp
         case postgresql.DOMAIN():
             return _reading(kind.data_type, mapping)
         case sa.Boolean() | mysql.TINYINT(display_width=1) | mysql.BIT(length=1 | None):
-            return pa.bool_(), _truth
+            return pa.bool_(), bool
         case mysql.BIT():
-            return pa.binary(), bytes
+            return pa.binary(), _Bits(-(-(kind.length or 1) // 8))
+        case mysql.TIME():
+            return pa.time64("us"), _time_of_day
         case sa.SmallInteger() | mysql.TINYINT():
             return (pa.int32() if getattr(kind, "unsigned", False) else pa.int16()), None
         case sa.BigInteger():
@@ -163,12 +169,24 @@ class _Quantize:
         return scaled
 
 
+@dataclass(frozen=True, slots=True)
+class _Bits:
+    """Bits, which SQLAlchemy makes a number of, as bytes."""
+
+    length: int
+
+    def __call__(self, value: int) -> bytes:
+        return value.to_bytes(self.length, "big")
+
+
+def _time_of_day(value: timedelta) -> time:
+    if not timedelta() <= value < timedelta(days=1):
+        raise ValueError(f"{value} is no time of a day")
+    return (datetime.min + value).time()
+
+
 def _plain_number(value: Any) -> str:
     return format(value, "f") if isinstance(value, Decimal) else str(value)
-
-
-def _truth(value: Any) -> bool:
-    return any(value) if isinstance(value, bytes) else bool(value)
 
 
 def _text(value: Any) -> str:

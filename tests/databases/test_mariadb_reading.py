@@ -1,0 +1,163 @@
+"""MariaDB's own: types, zones, queries, cursors."""
+
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from drover.connector.settings import parse_config
+from drover.connectors.jdbc.catalogue import sources_of
+from drover.connectors.jdbc.columns import ColumnError
+from drover.connectors.jdbc.database import DatabaseAddress, address_of
+from drover.connectors.jdbc.reading import session
+from drover.connectors.jdbc.source import JdbcSource
+from drover.connectors.jdbc.table_plan import TablePlanner
+from tests.support.mariadb import MariaDb
+
+#: A type; a value as SQL writes it; the same in Arrow.
+CASES: list[tuple[str, str, Any]] = [
+    ("decimal(38, 10)", "1234567890123456789012345678.0123456789",
+     Decimal("1234567890123456789012345678.0123456789")),
+    ("decimal(65, 5)", "12345678901234567890123456789012345678901234567890.5",
+     "12345678901234567890123456789012345678901234567890.50000"),
+    ("tinyint(1)", "1", True),
+    ("tinyint", "-128", -128),
+    ("tinyint unsigned", "255", 255),
+    ("smallint unsigned", "65535", 65535),
+    ("mediumint unsigned", "16777215", 16777215),
+    ("int unsigned", "4294967295", 4294967295),
+    ("bigint", "-9223372036854775808", -(2**63)),
+    ("bigint unsigned", "18446744073709551615", Decimal(2**64 - 1)),
+    ("float", "1.5", 1.5),
+    ("double", "0.1", 0.1),
+    ("bit(1)", "b'1'", True),
+    ("bit(12)", "b'100000000001'", b"\x08\x01"),
+    ("year", "2026", 2026),
+    ("date", "'9999-12-31'", date(9999, 12, 31)),
+    ("time(6)", "'23:59:59.999999'", time(23, 59, 59, 999_999)),
+    ("datetime", "'2026-01-02 03:04:05'", datetime(2026, 1, 2, 3, 4, 5)),
+    ("datetime(6)", "'2026-01-02 03:04:05.000006'", datetime(2026, 1, 2, 3, 4, 5, 6)),
+    # of the session, which is five hours behind
+    ("timestamp(6)", "'2026-01-02 03:04:05.000006'",
+     datetime(2026, 1, 2, 8, 4, 5, 6, tzinfo=UTC)),
+    ("json", "'{\"b\": 1.10,  \"a\":null}'", '{"b": 1.10,  "a":null}'),
+    ("longblob", r"x'00ff5c'", b"\x00\xff\\"),
+    ("varbinary(5)", "x''", b""),
+    ("binary(3)", "x'61'", b"a\0\0"),
+    ("text", "'é😀\\n'", "é😀\n"),
+    ("varchar(5)", "''", ""),
+    ("char(3)", "'a'", "a"),
+    ("enum('so', 'or')", "'or'", "or"),
+    ("set('so', 'or')", "'so,or'", "so,or"),
+]  # fmt: skip
+
+
+def planner(database: MariaDb, mode: str, **settings: str) -> tuple[DatabaseAddress, TablePlanner]:
+    raw = {
+        "name": "c",
+        "connector.class": "JdbcSource",
+        **database.settings,
+        "mode": mode,
+        "topic.prefix": "x",
+        **settings,
+    }
+    config = {
+        **parse_config(JdbcSource, raw).require_valid(),
+        "task.tables": '[[null, "items"]]',
+    }
+    address = address_of(config)
+    with address.connected() as connection:
+        (source,) = sources_of(connection, config)
+    return address, TablePlanner(address, source, mode, {}, gap_delay_ms=0)
+
+
+def rows_of(database: MariaDb, mode: str, **settings: str) -> list[dict[str, Any]]:
+    address, plans = planner(database, mode, **settings)
+    with session(address) as connection:
+        plan = plans.plan(connection, 1_000_000, 2)
+    assert plan is not None
+    return [row for part in plan.parts for batch in part.read() for row in batch.to_pylist()]
+
+
+def test_every_type_of_mariadb(mariadb: MariaDb) -> None:
+    columns = ", ".join(f"c{n} {kind} NULL" for n, (kind, _, _) in enumerate(CASES))
+    values = ", ".join(value for _, value, _ in CASES)
+    mariadb.execute(
+        f"CREATE TABLE items (id INT PRIMARY KEY, {columns})",
+        f"INSERT INTO items VALUES (1, {values})",
+        "INSERT INTO items (id) VALUES (2)",
+    )
+    full, empty = rows_of(mariadb, "bulk")
+    for number, (kind, _, wanted) in enumerate(CASES):
+        assert full[f"c{number}"] == wanted, kind
+        assert empty[f"c{number}"] is None, kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [("time", "'-25:00:00'"), ("date", "'0000-00-00'"), ("datetime", "'2026-02-00'")],
+)
+def test_what_has_no_place_is_told_with_its_column(mariadb: MariaDb, kind: str, value: str) -> None:
+    mariadb.execute(
+        f"CREATE TABLE items (id INT PRIMARY KEY, odd {kind})",
+        f"INSERT INTO items VALUES (1, {value})",
+    )
+    with pytest.raises(ColumnError, match="column 'odd'"):
+        rows_of(mariadb, "bulk")
+
+
+@pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
+@pytest.mark.parametrize("kind", ["timestamp(6)", "timestamp", "datetime(3)"])
+def test_rows_are_found_by_time_in_every_zone(mariadb: MariaDb, mode: str, kind: str) -> None:
+    """The server's zone is not UTC: a TIMESTAMP is a moment, a DATETIME what a clock shows."""
+    mariadb.execute(
+        f"CREATE TABLE items (id INT PRIMARY KEY, at {kind} NOT NULL)",
+        "INSERT INTO items VALUES (1, now() - INTERVAL 1 HOUR), (2, now() - INTERVAL 1 MINUTE),"
+        " (3, now() + INTERVAL 1 MINUTE)",
+    )
+    columns = {"timestamp.column.name": "at", "incrementing.column.name": "id"}
+    zone = "Asia/Kolkata" if kind.startswith("timestamp") else "Etc/GMT+5"
+    address, plans = planner(mariadb, mode, **columns, **{"db.timezone": zone})
+    found = []
+    with session(address) as connection:
+        while (plan := plans.plan(connection, 1, 1)) is not None:
+            plans.advance(plan.offset)
+            found += [n for each in plan.parts for b in each.read() for n in b["id"].to_pylist()]
+    assert found == [1, 2]
+    ((stamp,),) = mariadb.rows("SELECT unix_timestamp(at) FROM items WHERE id = 2")
+    assert plan is None
+    assert plans._moment is not None
+    assert plans._moment.timestamp() == float(str(stamp))
+
+
+def test_a_query_is_read_with_the_types_of_its_columns(mariadb: MariaDb) -> None:
+    mariadb.execute(
+        "CREATE TABLE orders (id INT, price DECIMAL(8, 2))",
+        "INSERT INTO orders VALUES (1, 2.5), (2, 5), (3, 7)",
+    )
+    query = "SELECT id, price * 2 AS twice, 'a%:b' AS kind FROM orders WHERE id > 1;"
+    found = rows_of(mariadb, "incrementing", query=query, **{"incrementing.column.name": "id"})
+    assert found == [
+        {"id": 2, "twice": Decimal("10.00"), "kind": "a%:b"},
+        {"id": 3, "twice": Decimal("14.00"), "kind": "a%:b"},
+    ]
+
+
+def test_rows_are_left_at_the_server_until_they_are_wanted(mariadb: MariaDb) -> None:
+    mariadb.execute(
+        "CREATE TABLE items (id INT PRIMARY KEY, note LONGTEXT)",
+        "INSERT INTO items SELECT seq, repeat('x', 100000) FROM seq_1_to_500",
+    )
+    address, plans = planner(mariadb, "bulk")
+    with session(address) as connection:
+        plan = plans.plan(connection, 1_000, 1)
+    assert plan is not None
+    (part,) = plan.parts
+    sizes = [(batch.num_rows, batch.nbytes) for batch in part.read()]
+    assert sum(rows for rows, _ in sizes) == 500
+    assert max(size for _, size in sizes) < 16 * 1024 * 1024
+    ((sent,),) = mariadb.rows(
+        "SELECT count(*) FROM information_schema.processlist WHERE command = 'Query'"
+    )
+    assert sent == 1
