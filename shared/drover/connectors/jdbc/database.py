@@ -1,5 +1,6 @@
 """How connectors reach a database: URLs as JDBC and SQLAlchemy write them, settings, clock."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -66,6 +67,20 @@ _PARAMETERS: Mapping[str, Mapping[str, str | None]] = {
 }
 #: What SQLite says of a file that others use.
 _SQLITE_PASSING = ("locked", "busy", "unable to open")
+#: What MySQL's driver counts as operational although it will not pass: a right or a table that is
+#: missing, a statement that is wrong, a full table.
+_MYSQL_LASTING = frozenset({1044, 1045, 1049, 1054, 1064, 1114, 1142, 1143, 1146, 1227, 1370, 1419})
+#: What MySQL and MariaDB refuse a row for and their driver counts as operational: no value for a
+#: column without a default, a constraint (two numbers), a value that is none of the type.
+_MYSQL_OF_A_ROW = frozenset({1292, 1364, 1366, 3819, 4025})
+#: What PostgreSQL refuses a row for beside data and integrity: a key that is there twice, a limit.
+_POSTGRES_OF_A_ROW = frozenset({"21000", "54000"})
+#: Values in what servers say.
+_VALUES = (
+    (re.compile(r"(entry|value:?) '.*' for "), r"\1 for "),
+    (re.compile(r"""^value ".*" is out"""), "value is out"),
+    (re.compile(r""": ".*"$"""), ""),
+)
 _CLOCKS = {
     "postgresql": "SELECT clock_timestamp()",
     "mysql": "SELECT utc_timestamp(6)",
@@ -258,6 +273,7 @@ def telling(address: DatabaseAddress, what: str) -> Iterator[None]:
         told = f"{what} at {address}: {reason_of(error)}"
         # SQLite says so of almost everything
         passes = address.kind != "sqlite" or any(each in told for each in _SQLITE_PASSING)
+        passes = passes and _number(error) not in _MYSQL_LASTING | _MYSQL_OF_A_ROW
         # without its cause, whose text has the statement and its values
         raise (RetriableError if passes else DatabaseError)(told) from None
     except sa.exc.SQLAlchemyError as error:
@@ -266,6 +282,24 @@ def telling(address: DatabaseAddress, what: str) -> Iterator[None]:
 
 class DatabaseError(Exception):
     """What a database refused."""
+
+
+def is_of_a_row(error: "sa.exc.StatementError") -> bool:
+    """Whether a database, or its driver, refused a statement for the values of a row."""
+    import sqlalchemy as sa
+
+    if not isinstance(error, sa.exc.DBAPIError):
+        return True  # a value that the driver cannot send
+    if isinstance(error, sa.exc.DataError | sa.exc.IntegrityError):
+        return True
+    state = getattr(error.orig, "sqlstate", None)
+    return state in _POSTGRES_OF_A_ROW or _number(error) in _MYSQL_OF_A_ROW
+
+
+def _number(error: Exception) -> int | None:
+    """What MySQL calls an error."""
+    arguments = getattr(getattr(error, "orig", None), "args", ())
+    return arguments[0] if arguments and isinstance(arguments[0], int) else None
 
 
 class LookFailedError(Exception):
@@ -278,7 +312,10 @@ def reason_of(error: Exception) -> str:
     lines = [line.strip() for line in str(original).splitlines() if line.strip()]
     # what follows the first line is of a row, unless nobody is logged in yet
     told = lines[:3] if "connect" in str(original) else lines[:1]
-    return " ".join(told)[:500] or type(original).__name__
+    text = " ".join(told)
+    for values, less in _VALUES:
+        text = values.sub(less, text)
+    return text[:500] or type(original).__name__
 
 
 def _blamed(error: Exception) -> str:

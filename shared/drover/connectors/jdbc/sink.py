@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from drover.connector import (
@@ -10,6 +11,7 @@ from drover.connector import (
     ConfigKey,
     ConfigType,
     Importance,
+    InRange,
     NonEmpty,
     OffsetChange,
     OneOf,
@@ -27,12 +29,21 @@ from drover.connectors.jdbc.database import (
     looking_at,
     telling,
 )
+from drover.connectors.jdbc.write_settings import (
+    INSERT,
+    KAFKA,
+    LOCK_TIMEOUT_MS,
+    NONE,
+    RECORD_KEY,
+    RECORD_VALUE,
+    UPDATE,
+    UPSERT,
+    WriteSettings,
+)
 from drover.connectors.stand_ins import JDBC_SINK
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
-
-    from drover.connectors.jdbc.table_writer import WriteSettings
 
 INSERT_MODE = "insert.mode"
 PK_MODE = "pk.mode"
@@ -43,9 +54,10 @@ AUTO_EVOLVE = "auto.evolve"
 DELETE_ENABLED = "delete.enabled"
 FIELDS_WHITELIST = "fields.whitelist"
 OFFSETS_TABLE = "offsets.table"
-
-INSERT, UPSERT, UPDATE = "insert", "upsert", "update"
-NONE, KAFKA, RECORD_KEY, RECORD_VALUE = "none", "kafka", "record_key", "record_value"
+LOCK_TIMEOUT = "lock.timeout.ms"
+TOLERANCE = "errors.tolerance"
+#: So many records of a batch are found to be refused before it is written again without them.
+_REFUSED_MAX = 10_000
 
 
 class JdbcSinkTask(SinkTask):
@@ -53,7 +65,8 @@ class JdbcSinkTask(SinkTask):
 
     def start(self, context: SinkTaskContext) -> None:
         """Have the table of offsets."""
-        from drover.connectors.jdbc.table_writer import TableWriter, ledger_table
+        from drover.connectors.jdbc.ledger import ledger_table
+        from drover.connectors.jdbc.table_writer import TableWriter
 
         config = context.config
         address = address_of(config)
@@ -62,12 +75,28 @@ class JdbcSinkTask(SinkTask):
             with telling(address, "making the table of offsets"), address.connected() as connection:
                 ledger_table(settings.ledger).create(connection, checkfirst=True)
                 connection.commit()
-        self._writer = TableWriter(address, context.task.connector, context.claim, settings)
+        self._writer = TableWriter(
+            address,
+            context.task.connector,
+            context.claim,
+            settings,
+            refused_max=_REFUSED_MAX if config[TOLERANCE] == "all" else 1,
+        )
 
     def write(self, batch: SinkBatch) -> str:
-        """Write the batch, with how far it comes."""
-        batch.run_in_arrow(self._writer, at_once=True)
-        return ""
+        """Write the batch, with how far it comes; of records that the database refuses none is
+        passed over before it was rejected.
+        """
+        writer = self._writer
+        while True:
+            rows = batch.run_in_arrow(writer, at_once=True)
+            refused = [row for row in rows if row["reason"] is not None]
+            if not refused:
+                return ""
+            for row in refused:
+                batch.reject(row["topic"], row["partition"], row["offset"], row["reason"])
+            places = {(row["topic"], row["partition"], row["offset"]) for row in refused}
+            writer = replace(writer, left_out=writer.left_out | places)
 
 
 class JdbcSink(SinkConnector):
@@ -180,6 +209,16 @@ class JdbcSink(SinkConnector):
                 documentation="Where it is kept what was written, so that no record is written "
                 "twice; made when it is missing. Empty for none.",
             ),
+            ConfigKey(
+                LOCK_TIMEOUT,
+                ConfigType.INT,
+                default=LOCK_TIMEOUT_MS,
+                importance=Importance.LOW,
+                group="Writing",
+                documentation="How long a statement waits for rows and tables that others have "
+                "locked, before it is an error that may be retried.",
+                validator=InRange(1),
+            ),
         )
 
     @classmethod
@@ -197,7 +236,7 @@ class JdbcSink(SinkConnector):
         """Set the table of offsets back as well, so that records are written again."""
         if not config[OFFSETS_TABLE]:
             return True
-        from drover.connectors.jdbc.table_writer import ledger_table
+        from drover.connectors.jdbc.ledger import ledger_table
 
         table = ledger_table(config[OFFSETS_TABLE])
         address = address_of(config)
@@ -226,9 +265,7 @@ class JdbcSink(SinkConnector):
         return [{}] * max_tasks
 
 
-def _write_settings(config: Mapping[str, Any]) -> "WriteSettings":
-    from drover.connectors.jdbc.table_writer import WriteSettings
-
+def _write_settings(config: Mapping[str, Any]) -> WriteSettings:
     fields = config[FIELDS_WHITELIST]
     return WriteSettings(
         table_format=config[TABLE_FORMAT],
@@ -240,6 +277,7 @@ def _write_settings(config: Mapping[str, Any]) -> "WriteSettings":
         evolves=config[AUTO_EVOLVE],
         fields=tuple(fields) if fields else None,
         ledger=config[OFFSETS_TABLE] or None,
+        lock_timeout_ms=config[LOCK_TIMEOUT],
     )
 
 

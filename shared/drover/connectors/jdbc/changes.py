@@ -1,0 +1,191 @@
+"""What records do to their tables: by columns where values have a schema, else one by one."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.connectors.jdbc.write_settings import (
+    KAFKA,
+    KAFKA_FIELDS,
+    NONE,
+    RECORD_KEY,
+    RECORD_VALUE,
+    WriteSettings,
+)
+from drover.record.batch import KEY, OFFSET, PARTITION, VALUE, original_topics
+from drover.record.schema import is_schemaless
+
+Row = dict[str, Any]
+#: The topic that a record is from, its partition and offset.
+Place = tuple[str, int, int]
+
+
+class RecordError(Exception):
+    """A record that cannot be written; the message says why, without values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What one record does to its table: a row to write, or None to delete the one of the key."""
+
+    key: Row
+    row: Row | None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChanges:
+    """What records do, in order, by columns of their table.
+
+    ``rows`` has the columns of the key as well, named by ``keys``; ``gone`` says which records
+    delete the row of their key, None for none of them.
+    """
+
+    rows: pa.RecordBatch
+    keys: tuple[str, ...]
+    gone: pa.Array | None
+
+
+def places_of(batch: pa.RecordBatch) -> list[Place]:
+    """Where each record is from."""
+    return list(
+        zip(
+            original_topics(batch).to_pylist(),
+            batch.column(PARTITION).to_pylist(),
+            batch.column(OFFSET).to_pylist(),
+            strict=True,
+        )
+    )
+
+
+def changes_of(batch: pa.RecordBatch, settings: WriteSettings) -> list[Change]:
+    """What records do, one by one; records that do nothing are left out.
+
+    Raises:
+        RecordError: one has no key, or no fields.
+    """
+    rows = zip(places_of(batch), _values(batch, KEY), _values(batch, VALUE), strict=True)
+    found = (_change(settings, *row) for row in rows)
+    return [each for each in found if each is not None]
+
+
+def column_changes(batch: pa.RecordBatch, settings: WriteSettings) -> ColumnChanges | None:
+    """What records do, by columns; None where values or keys have no schema.
+
+    Raises:
+        RecordError: one has no key, or no fields.
+    """
+    value, key = batch.schema.field(VALUE), batch.schema.field(KEY)
+    if is_schemaless(value) or (settings.pk_mode == RECORD_KEY and is_schemaless(key)):
+        return None
+    gone = batch.column(VALUE).is_null() if batch.column(VALUE).null_count else None
+    if gone is not None:
+        acts = pc.invert(gone)
+        if settings.deletes:
+            acts = pc.or_(acts, batch.column(KEY).is_valid())
+        batch, gone = batch.filter(acts), gone.filter(acts)
+        gone = gone if batch.column(VALUE).null_count else None
+    fields = _fields(batch.column(VALUE))
+    if not pa.types.is_struct(value.type) and batch.column(VALUE).null_count < batch.num_rows:
+        _refuse_first(batch, batch.column(VALUE).is_valid(), settings)
+    keys = _keys(batch, settings, fields)
+    if keys is None:
+        _refuse_first(batch, None, settings)
+    for array in keys.values():
+        if array.null_count:
+            _refuse_first(batch, array.is_null(), settings)
+    kept = {n: a for n, a in fields.items() if settings.fields is None or n in settings.fields}
+    columns = {**kept, **keys}
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    return ColumnChanges(rows, tuple(keys), gone)
+
+
+def _keys(
+    batch: pa.RecordBatch, settings: WriteSettings, fields: Mapping[str, pa.Array]
+) -> dict[str, pa.Array] | None:
+    """The columns of the key; None if every record lacks one."""
+    names = settings.pk_fields
+    match settings.pk_mode:
+        case mode if mode == NONE:
+            return {}
+        case mode if mode == KAFKA:
+            place = (original_topics(batch), batch.column(PARTITION), batch.column(OFFSET))
+            return dict(zip(names or KAFKA_FIELDS, place, strict=True))
+        case mode if mode == RECORD_VALUE:
+            source: Mapping[str, pa.Array] = fields
+        case _:
+            key = batch.column(KEY)
+            if not pa.types.is_struct(key.type):
+                return {names[0]: key} if len(names) == 1 or not batch.num_rows else None
+            source = _fields(key)
+            if key.null_count and not (names or source):
+                return None
+    wanted = names or tuple(source)
+    if any(name not in source for name in wanted):
+        return None if batch.num_rows else {}
+    return {name: source[name] for name in wanted}
+
+
+def _fields(array: pa.Array) -> dict[str, pa.Array]:
+    """The fields of structs, each null where the struct is."""
+    if not pa.types.is_struct(array.type):
+        return {}
+    names = [array.type.field(index).name for index in range(array.type.num_fields)]
+    return dict(zip(names, array.flatten(), strict=True))
+
+
+def _refuse_first(
+    batch: pa.RecordBatch, faulty: pa.Array | None, settings: WriteSettings
+) -> NoReturn:
+    index = 0 if faulty is None else pc.index(faulty, True).as_py()
+    changes_of(batch.slice(index, 1), settings)
+    raise RecordError("it does not fit its table")
+
+
+def _change(settings: WriteSettings, place: Place, key: Any, value: Any) -> Change | None:
+    if value is None:
+        if not settings.deletes or key is None:
+            return None
+        return Change(_key(settings, place, key, value), None)
+    if not isinstance(value, dict):
+        raise RecordError("it has no fields: set a converter that gives some")
+    own = _key(settings, place, key, value)
+    fields = settings.fields
+    row = {name: each for name, each in value.items() if fields is None or name in fields}
+    return Change(own, {**row, **own})
+
+
+def _key(settings: WriteSettings, place: Place, key: Any, value: Any) -> Row:
+    names = settings.pk_fields
+    match settings.pk_mode:
+        case mode if mode == NONE:
+            return {}
+        case mode if mode == KAFKA:
+            return dict(zip(names or KAFKA_FIELDS, place, strict=True))
+        case mode if mode == RECORD_VALUE:
+            source = value or {}
+        case _:
+            if not isinstance(key, dict):
+                if key is None or len(names) != 1:
+                    listed = ", ".join(names) or "that a row is found by"
+                    raise RecordError(f"its key has not the fields {listed} (pk.fields)")
+                return {names[0]: key}
+            source = key
+    wanted = names or tuple(source)
+    missing = [name for name in wanted if source.get(name) is None]
+    if missing:
+        where = "value" if settings.pk_mode == RECORD_VALUE else "key"
+        raise RecordError(f"its {where} has no {missing[0]!r} (pk.fields)")
+    return {name: source[name] for name in wanted}
+
+
+def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
+    """Keys or values as Python has them; JSON of values without a schema is parsed."""
+    field = batch.schema.field(name)
+    values: list[Any] = batch.column(name).to_pylist()
+    if is_schemaless(field):
+        return [None if each is None else json.loads(each) for each in values]
+    return values

@@ -1,0 +1,125 @@
+"""Types of a sink's columns: those of new ones, and how values get into those that are there."""
+
+import json
+import uuid
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql
+
+from drover.connectors.jdbc.changes import RecordError, Row
+
+#: A text that is part of a primary key needs a length on MySQL.
+_KEY_CHARS = 255
+_KEY_BYTES = 255
+
+
+def sql_type(kind: pa.DataType, *, key: bool) -> "sa.types.TypeEngine[Any]":
+    """The column of a new table for an Arrow type."""
+    types = pa.types
+    if types.is_boolean(kind):
+        return sa.Boolean()
+    if types.is_integer(kind):
+        if kind.bit_width <= 16:
+            return sa.SmallInteger()
+        return sa.Integer() if kind.bit_width == 32 else sa.BigInteger()
+    if types.is_floating(kind):
+        return sa.REAL() if kind.bit_width == 32 else sa.Double()
+    if types.is_decimal(kind):
+        return sa.Numeric(kind.precision, kind.scale)
+    if types.is_date(kind):
+        return sa.Date()
+    if types.is_time(kind):
+        return sa.Time().with_variant(mysql.TIME(fsp=6), "mysql", "mariadb")
+    if types.is_timestamp(kind):
+        precise = mysql.DATETIME(fsp=6)
+        zoned = sa.DateTime(timezone=kind.tz is not None)
+        return zoned.with_variant(precise, "mysql", "mariadb")
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        own = mysql.VARBINARY(_KEY_BYTES) if key else mysql.LONGBLOB()
+        return sa.LargeBinary().with_variant(own, "mysql", "mariadb")
+    if types.is_nested(kind):
+        return sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
+    if key:
+        return sa.String(_KEY_CHARS)
+    return sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+
+
+def bound(table: "sa.Table", row: Row, prefix: str) -> Row:
+    """A row as its statement takes it.
+
+    Raises:
+        RecordError: a text is not what its column holds.
+    """
+    found = {}
+    for name, value in row.items():
+        try:
+            stored = None if value is None else _stored(table.c[name].type, value)
+        except (ValueError, TypeError, ArithmeticError):
+            kind = type(table.c[name].type).__name__
+            raise RecordError(f"its field {name!r} fits no column of type {kind}") from None
+        found[f"{prefix}{name}"] = stored
+    return found
+
+
+def parameter(table: "sa.Table", name: str, key: str) -> "sa.ColumnElement[Any]":
+    """The parameter ``key`` for a column; JSON goes there as text."""
+    kind = table.c[name].type
+    if not isinstance(kind, sa.JSON):
+        return sa.bindparam(key, type_=kind)
+    text = sa.bindparam(key, type_=sa.Text())
+    return sa.cast(text, kind) if isinstance(kind, postgresql.JSON) else text
+
+
+def json_text(value: Any) -> str:
+    """A value as a JSON column has it; a text is JSON already."""
+    return value if isinstance(value, str) else json.dumps(_plain(value))
+
+
+def compact_json(value: Any) -> str:
+    """A struct, list or map as a column of texts has it."""
+    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
+
+
+def _stored(kind: "sa.types.TypeEngine[Any]", value: Any) -> Any:
+    """A value as a column takes it: texts of values without a schema become what they say."""
+    match kind:
+        case sa.JSON():
+            return json_text(value)
+        case sa.Uuid():
+            return uuid.UUID(value) if isinstance(value, str) else value
+        case sa.DateTime() if isinstance(value, str):
+            return _moment(datetime.fromisoformat(value), kind)
+        case sa.DateTime() if isinstance(value, datetime):
+            return _moment(value, kind)
+        case sa.Date() if isinstance(value, str):
+            return date.fromisoformat(value)
+        case sa.Time() if isinstance(value, str):
+            return time.fromisoformat(value)
+        case sa.Numeric() if isinstance(value, str):
+            return Decimal(value)
+        case sa.ARRAY():
+            return value
+        case sa.String() if isinstance(value, dict | list):
+            return compact_json(value)
+        case _:
+            return value
+
+
+def _moment(value: datetime, kind: "sa.DateTime") -> datetime:
+    """In UTC, without saying so where the column has no zone."""
+    if value.tzinfo is None or kind.timezone:
+        return value
+    return value.astimezone(UTC).replace(tzinfo=None)
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON can say it."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

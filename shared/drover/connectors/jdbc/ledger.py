@@ -1,0 +1,105 @@
+"""The table of offsets: how far each topic partition has come, kept beside the rows."""
+
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+
+from drover.connectors.jdbc.database import DatabaseError
+from drover.connectors.jdbc.write_settings import split_name
+from drover.model.ids import Term
+from drover.record.batch import OFFSET, PARTITION, original_topics
+
+#: A text that is part of a primary key needs a length on MySQL.
+_CONNECTOR_CHARS, _TOPIC_CHARS = 255, 249
+
+
+class Ledger:
+    """How far a connector's topic partitions have come; written in the transaction of the rows."""
+
+    def __init__(self, connection: "sa.Connection", name: str, connector: str, claim: Term) -> None:
+        self._connection = connection
+        self._connector = connector
+        self._claim = claim
+        self._table = ledger_table(name)
+        self._next: dict[tuple[str, int], int] = {}
+
+    def unwritten(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The records that were not written yet; they count as written from now on.
+
+        Raises:
+            DatabaseError: a later owner of one of the partitions has written.
+        """
+        topics, partitions = original_topics(batch), batch.column(PARTITION)
+        offsets = batch.column(OFFSET)
+        found = pa.table([topics, partitions, offsets], ["topic", "partition", "offset"])
+        ends = found.group_by(["topic", "partition"], use_threads=False)
+        kept = None
+        for row in ends.aggregate([("offset", "min"), ("offset", "max")]).to_pylist():
+            place = (row["topic"], row["partition"])
+            start = self._next.get(place)
+            if start is None:
+                start = self._load(*place)
+            self._next[place] = max(start, row["offset_max"] + 1)
+            if row["offset_min"] < start:
+                own = pc.and_(pc.equal(topics, place[0]), pc.equal(partitions, place[1]))
+                old = pc.and_(own, pc.less(offsets, start))
+                kept = pc.invert(old) if kept is None else pc.and_(kept, pc.invert(old))
+        return batch if kept is None else batch.filter(kept)
+
+    def save(self) -> None:
+        """Write how far they have come."""
+        claim = self._claim
+        for (topic, partition), offset in self._next.items():
+            self._connection.execute(
+                self._table.update()
+                .where(*self._of(topic, partition))
+                .values(next_offset=offset, generation=claim.generation, sequence=claim.sequence)
+            )
+
+    def _load(self, topic: str, partition: int) -> int:
+        """The offset of the next record, with the row locked until the end of the transaction."""
+        found = self._connection.execute(
+            sa.select(self._table).where(*self._of(topic, partition)).with_for_update()
+        ).one_or_none()
+        if found is None:
+            self._connection.execute(
+                self._table.insert().values(
+                    connector=self._connector,
+                    topic=topic,
+                    partition=partition,
+                    next_offset=0,
+                    generation=0,
+                    sequence=0,
+                )
+            )
+            return 0
+        if Term(found.generation, found.sequence) > self._claim:
+            raise DatabaseError(f"{topic}-{partition} was taken over by another worker")
+        return int(found.next_offset)
+
+    def _of(self, topic: str, partition: int) -> "list[sa.ColumnElement[bool]]":
+        columns = self._table.c
+        return [
+            columns.connector == self._connector,
+            columns.topic == topic,
+            columns.partition == partition,
+        ]
+
+
+@lru_cache(maxsize=16)
+def ledger_table(name: str) -> "sa.Table":
+    """The table of offsets."""
+    schema, own = split_name(name)
+    return sa.Table(
+        own,
+        sa.MetaData(),
+        sa.Column("connector", sa.String(_CONNECTOR_CHARS), primary_key=True),
+        sa.Column("topic", sa.String(_TOPIC_CHARS), primary_key=True),
+        sa.Column("partition", sa.Integer, primary_key=True, autoincrement=False),
+        sa.Column("next_offset", sa.BigInteger, nullable=False),
+        sa.Column("generation", sa.BigInteger, nullable=False),
+        sa.Column("sequence", sa.BigInteger, nullable=False),
+        schema=schema,
+    )

@@ -1,0 +1,208 @@
+"""Writes many rows into a table of PostgreSQL at once: COPY into a staging table, one statement.
+
+Rows are staged as what they are, and each column is cast to the table's type on its way from
+there, as PostgreSQL casts a parameter: what cannot be cast is an error of the statement.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import sqlalchemy as sa
+
+from drover.connectors.jdbc.changes import ColumnChanges
+from drover.connectors.jdbc.staged_columns import StagedColumn, TargetColumn, staged_column
+from drover.connectors.jdbc.tables import require_columns
+from drover.connectors.jdbc.write_settings import INSERT, UPDATE
+
+_STAGING = "pg_temp.drover_staging"
+_COPY_ROWS = 16_384
+#: What was done to a key: a row was written, perhaps after a deletion, or it was deleted at last.
+_WRITTEN, _WRITTEN_AFTER_DELETION, _DELETED = 0, 1, 2
+_COLUMNS = """
+SELECT attname, format_type(atttypid, -1), format_type(atttypid, atttypmod),
+  coalesce((SELECT collisdeterministic FROM pg_collation c WHERE c.oid = attcollation), true)
+FROM pg_attribute WHERE attrelid = CAST(:name AS regclass) AND attnum > 0 AND NOT attisdropped
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """Rows to be staged.
+
+    ``states`` says what was done to the key of each, None where all are written;``ordered`` that
+    keys which differ here may be equal in the table, where the last one counts then.
+    """
+
+    columns: Mapping[str, StagedColumn]
+    keys: tuple[str, ...]
+    states: pa.Array | None
+    ordered: bool
+
+
+class BulkTable:
+    """A table that is written to in bulk, in the transaction of a connection."""
+
+    def __init__(self, connection: "sa.Connection", table: "sa.Table") -> None:
+        self._connection = connection
+        self._table = table
+        preparer = connection.dialect.identifier_preparer
+        self._quote = preparer.quote
+        self._name = preparer.format_table(table)  # with its percent signs doubled
+        rows = connection.execute(sa.text(_COLUMNS), {"name": self._name.replace("%%", "%")})
+        self._targets = {row[0]: TargetColumn(*row[1:]) for row in rows}
+
+    def write(self, changes: ColumnChanges, insert_mode: str) -> bool:
+        """Write what records do; False if that can only be done one after the other.
+
+        Raises:
+            DatabaseError: the table has not all the columns.
+        """
+        rows, gone = changes.rows, changes.gone
+        all_gone = gone is not None and bool(pc.all(gone).as_py())
+        if any(pa.types.is_nested(rows.schema.field(name).type) for name in changes.keys):
+            return False
+        if insert_mode == INSERT and gone is not None and not all_gone:
+            return False
+        if all_gone:
+            rows, gone = rows.select(list(changes.keys)), None
+        require_columns(self._table, rows.schema.names)
+        states = None
+        if insert_mode != INSERT and not all_gone:
+            kept, states = _last_of_keys(rows.select(list(changes.keys)), gone)
+            rows = rows.take(kept)
+        columns = {
+            name: staged_column(f"c{index}", rows.column(index), self._targets[name])
+            for index, name in enumerate(rows.schema.names)
+        }
+        ordered = insert_mode != INSERT and any(not columns[name].exact for name in changes.keys)
+        plan = _Plan(columns, changes.keys, states, ordered)
+        with self._staging(plan):
+            if all_gone or states is not None:
+                self._delete(plan)
+            if not all_gone:
+                self._update(plan) if insert_mode == UPDATE else self._insert(plan, insert_mode)
+        return True
+
+    @contextmanager
+    def _staging(self, plan: _Plan) -> Iterator[None]:
+        columns = list(plan.columns.values())
+        arrays = [each.values for each in columns]
+        described = [f"c{index} {each.kind}" for index, each in enumerate(columns)]
+        if plan.states is not None:
+            arrays.append(plan.states)
+            described.append("state smallint")
+        if plan.ordered:
+            arrays.append(pa.array(range(len(arrays[0])), pa.int64()))
+            described.append("place bigint")
+        listed = ", ".join(described)
+        self._run(f"CREATE TEMPORARY TABLE drover_staging ({listed}) ON COMMIT DROP")
+        names = [each.partition(" ")[0] for each in described]
+        self._copy(pa.RecordBatch.from_arrays(arrays, names))
+        yield
+        self._run(f"DROP TABLE {_STAGING}")
+
+    def _copy(self, rows: pa.RecordBatch) -> None:
+        options = pyarrow.csv.WriteOptions(include_header=False)
+        raw = self._connection.connection.driver_connection
+        assert raw is not None
+        try:
+            with (
+                raw.cursor() as cursor,
+                cursor.copy(f"COPY {_STAGING} FROM STDIN (FORMAT csv)") as to,
+            ):
+                for start in range(0, rows.num_rows, _COPY_ROWS):
+                    text = BytesIO()
+                    pyarrow.csv.write_csv(rows.slice(start, _COPY_ROWS), text, options)
+                    to.write(text.getbuffer())
+        except psycopg.Error as error:
+            dialect = self._connection.dialect
+            raise sa.exc.DBAPIError.instance(
+                None, None, error, psycopg.Error, hide_parameters=True, dialect=dialect
+            ) from error
+
+    def _delete(self, plan: _Plan) -> None:
+        keys = ", ".join(
+            f"{plan.columns[name].key_cast} AS k{index}" for index, name in enumerate(plan.keys)
+        )
+        where = "" if plan.states is None else f" WHERE state >= {_WRITTEN_AFTER_DELETION}"
+        self._run(
+            f"DELETE FROM {self._name} AS t USING (SELECT {keys} FROM {_STAGING}{where}) AS s"
+            f" WHERE {self._same_keys(plan)}"
+        )
+
+    def _update(self, plan: _Plan) -> None:
+        others = [name for name in plan.columns if name not in plan.keys]
+        if others:
+            changed = ", ".join(f"{self._quote(each)} = s.{self._quote(each)}" for each in others)
+            self._run(
+                f"UPDATE {self._name} AS t SET {changed} FROM ({self._source(plan)}) AS s"
+                f" WHERE {self._same_keys(plan)}"
+            )
+
+    def _insert(self, plan: _Plan, insert_mode: str) -> None:
+        names = ", ".join(self._quote(each) for each in plan.columns)
+        statement = (
+            f"INSERT INTO {self._name} ({names}) SELECT {names} FROM ({self._source(plan)}) AS s"
+        )
+        if insert_mode != INSERT:
+            others = [self._quote(name) for name in plan.columns if name not in plan.keys]
+            changed = ", ".join(f"{each} = EXCLUDED.{each}" for each in others)
+            keys = ", ".join(self._quote(each) for each in plan.keys)
+            act = f"UPDATE SET {changed}" if others else "NOTHING"
+            statement += f" ON CONFLICT ({keys}) DO {act}"
+        self._run(statement)
+
+    def _source(self, plan: _Plan) -> str:
+        """The rows to write, as the table has them."""
+        values = [f"{each.cast} AS {self._quote(name)}" for name, each in plan.columns.items()]
+        keys = [
+            f"{plan.columns[name].key_cast} AS k{index}" for index, name in enumerate(plan.keys)
+        ]
+        found = f"{_STAGING}"
+        if plan.ordered:
+            own = ", ".join(plan.columns[name].key_cast for name in plan.keys)
+            found = (
+                f"(SELECT DISTINCT ON ({own}) * FROM {_STAGING} ORDER BY {own}, place DESC) AS last"
+            )
+        where = "" if plan.states is None else f" WHERE state < {_DELETED}"
+        return f"SELECT {', '.join([*values, *keys])} FROM {found}{where}"
+
+    def _same_keys(self, plan: _Plan) -> str:
+        return " AND ".join(
+            f"t.{self._quote(name)} = s.k{index}" for index, name in enumerate(plan.keys)
+        )
+
+    def _run(self, statement: str) -> None:
+        self._connection.exec_driver_sql(statement)
+
+
+def _last_of_keys(keys: pa.RecordBatch, gone: pa.Array | None) -> tuple[pa.Array, pa.Array | None]:
+    """The last record of each key, in order, and what was done to the key; None for only writes."""
+    names = [f"k{index}" for index in range(keys.num_columns)]
+    columns = [*keys.columns, pa.array(range(keys.num_rows), pa.int64())]
+    aggregates = [("row", "max")]
+    if gone is not None:
+        columns.append(gone)
+        aggregates.append(("gone", "any"))
+    table = pa.table(columns, [*names, "row", *(["gone"] if gone is not None else [])])
+    last = table.group_by(names, use_threads=False).aggregate(aggregates).combine_chunks()
+    last = last.sort_by("row_max")
+    rows = last.column("row_max").combine_chunks()
+    if gone is None:
+        return rows, None
+    states = pc.if_else(
+        gone.take(rows),
+        pa.scalar(_DELETED, pa.int16()),
+        pc.if_else(
+            last.column("gone_any").combine_chunks(),
+            pa.scalar(_WRITTEN_AFTER_DELETION, pa.int16()),
+            pa.scalar(_WRITTEN, pa.int16()),
+        ),
+    )
+    return rows, states

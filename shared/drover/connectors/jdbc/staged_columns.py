@@ -1,0 +1,187 @@
+"""Columns of Arrow as a staging table of PostgreSQL has them, and their way into a table."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, time
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.connectors.jdbc.column_types import compact_json, json_text
+
+_TEXT, _BIGINT, _BOOLEAN, _NUMERIC = "text", "bigint", "boolean", "numeric"
+_DOUBLE, _BYTES, _DATE, _TIME = "double precision", "bytea", "date", "time without time zone"
+_TIMESTAMP, _TIMESTAMPTZ = "timestamp without time zone", "timestamp with time zone"
+_CHARACTERS = ("character varying", "bpchar")
+_JSON = ("json", "jsonb")
+#: Types in whose tables the same values are equal as in Arrow, by the type that is staged.
+EXACT = {
+    _BIGINT: ("smallint", "integer", _BIGINT),
+    _TEXT: (_TEXT, "character varying"),
+    _BOOLEAN: (_BOOLEAN,),
+    _BYTES: (_BYTES,),
+    _DATE: (_DATE,),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TargetColumn:
+    """A column of a table: its type without and with length and precision, and whether texts that
+    differ are never equal.
+    """
+
+    base: str
+    full: str
+    deterministic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StagedColumn:
+    """Values as COPY takes them, their type, and how they are cast to the table's.
+
+    ``key_cast`` is for comparing; ``exact`` says that values which differ here do so in the table.
+    """
+
+    values: pa.Array
+    kind: str
+    cast: str
+    key_cast: str
+    exact: bool
+
+
+def staged_column(name: str, array: pa.Array, target: TargetColumn) -> StagedColumn:
+    """How a column gets into a table by way of the staging table's column ``name``."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    values, kind = _values_for(array, target)
+    cast = _cast(name, kind, target.base)
+    # a longer text is none of the table's: it must not be cut off
+    full = cast if target.base in _CHARACTERS else f"CAST({cast} AS {_doubled(target.full)})"
+    exact = target.deterministic and target.base in EXACT.get(kind, ())
+    return StagedColumn(values, kind, cast, full, exact)
+
+
+def _cast(name: str, kind: str, base: str) -> str:
+    if kind == base:
+        return name
+    if kind == _TEXT and base == _TIMESTAMP:
+        name = f"CAST({name} AS {_TIMESTAMPTZ})"  # else a zone would be passed over
+    elif _BOOLEAN in (kind, base) and kind != _TEXT and base != _TEXT:
+        name = f"CAST({name} AS integer)"  # the only number that is cast to a boolean
+    return f"CAST({name} AS {_doubled(base)})"
+
+
+def _doubled(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def _values_for(array: pa.Array, target: TargetColumn) -> tuple[pa.Array, str]:
+    kind = array.type
+    if target.base in _JSON:
+        return (array, _TEXT) if _is_text(kind) else (_each(array, json_text), _TEXT)
+    if pa.types.is_nested(kind):
+        if target.base.endswith("[]") and _is_list(kind):
+            return _each(array, _array_text), f"{_inner_kind(kind)}[]"
+        return _each(array, compact_json), _TEXT
+    return _plain_values(array)
+
+
+def _plain_values(array: pa.Array) -> tuple[pa.Array, str]:
+    types, kind = pa.types, array.type
+    if types.is_boolean(kind) or types.is_date(kind) or types.is_decimal(kind):
+        return array, _plain_kind(kind)
+    if types.is_integer(kind) or types.is_time(kind):
+        return array, _plain_kind(kind)
+    if types.is_floating(kind):
+        return array.cast(pa.float64()), _DOUBLE
+    if types.is_timestamp(kind):
+        return _utc(array), _plain_kind(kind)
+    if _is_bytes(kind):
+        return _each(array, _bytes_text), _BYTES
+    if types.is_null(kind):
+        return array.cast(pa.string()), _TEXT
+    return array, _TEXT
+
+
+def _plain_kind(kind: pa.DataType) -> str:
+    types = pa.types
+    if types.is_boolean(kind):
+        return _BOOLEAN
+    if types.is_integer(kind):
+        return _NUMERIC if kind == pa.uint64() else _BIGINT
+    if types.is_floating(kind):
+        return _DOUBLE
+    if types.is_decimal(kind):
+        return _NUMERIC
+    if types.is_date(kind):
+        return _DATE
+    if types.is_time(kind):
+        return _TIME
+    if types.is_timestamp(kind):
+        return _TIMESTAMPTZ if kind.tz is not None else _TIMESTAMP
+    return _BYTES if _is_bytes(kind) else _TEXT
+
+
+def _utc(array: pa.Array) -> pa.Array:
+    """Microseconds at most, as Python has them."""
+    zone = "UTC" if array.type.tz is not None else None
+    unit = "us" if array.type.unit == "ns" else array.type.unit
+    return pc.cast(array, pa.timestamp(unit, zone), safe=False)
+
+
+def _inner_kind(kind: pa.DataType) -> str:
+    inner = kind.value_type
+    while _is_list(inner):
+        inner = inner.value_type
+    return _TEXT if pa.types.is_nested(inner) else _plain_kind(inner)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind)
+    )
+
+
+def _each(array: pa.Array, write: Callable[[Any], str]) -> pa.Array:
+    values = array.to_pylist()
+    return pa.array([None if each is None else write(each) for each in values], pa.string())
+
+
+def _bytes_text(value: bytes) -> str:
+    return f"\\x{value.hex()}"
+
+
+def _array_text(values: Sequence[Any]) -> str:
+    """An array as PostgreSQL writes it."""
+    return "{" + ",".join(_element_text(each) for each in values) + "}"
+
+
+def _element_text(value: Any) -> str:
+    match value:
+        case None:
+            return "NULL"
+        case list():
+            return _array_text(value)
+        case bool():
+            return "true" if value else "false"
+        case bytes():
+            text = _bytes_text(value)
+        case dict():
+            text = compact_json(value)
+        case datetime() | date() | time():
+            text = value.isoformat()
+        case _:
+            text = str(value)
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -1,0 +1,224 @@
+"""The tables of a sink: looked up, made, extended, and written to row by row."""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql, postgresql, sqlite
+
+from drover.connectors.jdbc.changes import Change
+from drover.connectors.jdbc.column_types import bound, parameter, sql_type
+from drover.connectors.jdbc.database import DatabaseError
+from drover.connectors.jdbc.write_settings import (
+    INSERT,
+    KAFKA,
+    KAFKA_FIELDS,
+    RECORD_KEY,
+    RECORD_VALUE,
+    UPDATE,
+    WriteSettings,
+    split_name,
+)
+from drover.record.batch import KEY, TOPIC, VALUE
+from drover.record.schema import is_schemaless
+
+_MYSQL = ("mysql", "mariadb")
+
+
+class Tables:
+    """The tables of a batch, by their names as settings give them."""
+
+    def __init__(self, connection: "sa.Connection", settings: WriteSettings) -> None:
+        self._connection = connection
+        self._settings = settings
+        self._known: dict[str, sa.Table] = {}
+
+    def prepare(self, batch: pa.RecordBatch) -> None:
+        """Have every table that a batch needs, with its columns; commits."""
+        key_fields, fields = _fields_of(batch, self._settings)
+        for topic in batch.column(TOPIC).unique().to_pylist():
+            name = self._settings.table_of(topic)
+            table = self._table(name)
+            if table is None:
+                self._create(name, fields, key_fields)
+            elif self._settings.evolves:
+                self._extend(name, table, fields)
+
+    def table(self, name: str) -> "sa.Table":
+        """A table with its columns.
+
+        Raises:
+            DatabaseError: it is not there.
+        """
+        found = self._table(name)
+        if found is None:
+            raise DatabaseError(f"there is no table {name!r}: create it, or set auto.create")
+        return found
+
+    def _table(self, name: str) -> "sa.Table | None":
+        found = self._known.get(name)
+        if found is None:
+            schema, own = split_name(name)
+            try:
+                columns = sa.inspect(self._connection).get_columns(own, schema)
+            except sa.exc.NoSuchTableError:
+                return None
+            named = [sa.Column(each["name"], each["type"]) for each in columns]
+            found = sa.Table(own, sa.MetaData(), *named, schema=schema)
+            self._known[name] = found
+        return found
+
+    def _create(self, name: str, fields: Mapping[str, pa.Field], keys: Collection[str]) -> None:
+        if not self._settings.creates or not fields:
+            return
+        schema, own = split_name(name)
+        columns = [
+            sa.Column(
+                each,
+                sql_type(field.type, key=each in keys),
+                primary_key=each in keys,
+                autoincrement=False,
+                nullable=each not in keys,
+            )
+            for each, field in fields.items()
+        ]
+        table = sa.Table(own, sa.MetaData(), *columns, schema=schema)
+        self._change(name, sa.schema.CreateTable(table), fields)
+
+    def _extend(self, name: str, table: "sa.Table", fields: Mapping[str, pa.Field]) -> None:
+        missing = [each for each in fields if each not in table.c]
+        if not missing:
+            return
+        preparer = self._connection.dialect.identifier_preparer
+        for each in missing:
+            kind = sql_type(fields[each].type, key=False).compile(self._connection.dialect)
+            added = f"{preparer.quote(each)} {kind}"
+            statement = f"ALTER TABLE {preparer.format_table(table)} ADD COLUMN {added}"
+            self._change(name, sa.text(statement.replace(":", "\\:")), [each])
+
+    def _change(self, name: str, statement: "sa.Executable", columns: Collection[str]) -> None:
+        """Change a table so that it has some columns; another task may be faster."""
+        self._known.pop(name, None)
+        try:
+            self._connection.execute(statement)
+            self._connection.commit()
+        except sa.exc.DBAPIError:
+            self._connection.rollback()
+            table = self._table(name)
+            if table is None or any(each not in table.c for each in columns):
+                raise
+
+
+def require_columns(table: "sa.Table", names: Collection[str]) -> None:
+    """Whether rows fit a table.
+
+    Raises:
+        DatabaseError: it has not all the columns.
+    """
+    unknown = [name for name in names if name not in table.c]
+    if unknown:
+        raise DatabaseError(
+            f"table {table.name!r} has no column {unknown[0]!r}: add it, set auto.evolve, or "
+            "name the fields to write in fields.whitelist"
+        )
+
+
+def write_rows(
+    connection: "sa.Connection",
+    table: "sa.Table",
+    settings: WriteSettings,
+    changes: Sequence[Change],
+) -> None:
+    """Write what records do to their table, in order, those that one statement can in one go.
+
+    Raises:
+        DatabaseError: the table has not all the columns.
+        RecordError: a value does not fit its column.
+    """
+    for shape, run in groupby(changes, key=_shape):
+        rows = list(run)
+        keys = tuple(rows[0].key)
+        require_columns(table, shape if shape is not None else keys)
+        if shape is None:
+            of_key = [table.c[name] == parameter(table, name, f"key_{name}") for name in keys]
+            values = [bound(table, each.key, "key_") for each in rows]
+            connection.execute(table.delete().where(*of_key), values)
+        elif settings.insert_mode != UPDATE:
+            statement = _insert(connection.dialect.name, table, settings, shape, keys)
+            connection.execute(statement, [bound(table, each.row or {}, "") for each in rows])
+        elif len(shape) > len(keys):
+            values = [
+                bound(table, each.row or {}, "") | bound(table, each.key, "key_") for each in rows
+            ]
+            connection.execute(_update(table, shape, keys), values)
+
+
+def _shape(change: Change) -> tuple[str, ...] | None:
+    """Changes that one statement can make have the same; None for deletions."""
+    return None if change.row is None else tuple(change.row)
+
+
+def _update(table: "sa.Table", names: Sequence[str], keys: Sequence[str]) -> Any:
+    of_key = [table.c[name] == parameter(table, name, f"key_{name}") for name in keys]
+    values = {name: parameter(table, name, name) for name in names if name not in keys}
+    return table.update().where(*of_key).values(values)
+
+
+def _insert(
+    dialect: str,
+    table: "sa.Table",
+    settings: WriteSettings,
+    names: Sequence[str],
+    keys: Sequence[str],
+) -> Any:
+    values = {name: parameter(table, name, name) for name in names}
+    if settings.insert_mode == INSERT:
+        return table.insert().values(values)
+    others = [name for name in names if name not in keys]
+    if dialect in _MYSQL:
+        insert = mysql.insert(table).values(values)
+        # of a row that has nothing but its key, the key stays as it is
+        changed = others or keys
+        return insert.on_duplicate_key_update({each: insert.inserted[each] for each in changed})
+    make = postgresql.insert if dialect == "postgresql" else sqlite.insert
+    statement: Any = make(table).values(values)
+    if not others:
+        return statement.on_conflict_do_nothing(index_elements=list(keys))
+    return statement.on_conflict_do_update(
+        index_elements=list(keys), set_={each: statement.excluded[each] for each in others}
+    )
+
+
+def _fields_of(
+    batch: pa.RecordBatch, settings: WriteSettings
+) -> tuple[Collection[str], dict[str, pa.Field]]:
+    """The columns of a batch's keys, and all that its rows have, with their types; of values
+    without a schema there are none.
+    """
+    value, key = batch.schema.field(VALUE), batch.schema.field(KEY)
+    in_value = {}
+    if pa.types.is_struct(value.type):
+        in_value = {
+            each.name: each
+            for each in value.type
+            if settings.fields is None or each.name in settings.fields
+        }
+    match settings.pk_mode:
+        case mode if mode == KAFKA:
+            kinds = (pa.string(), pa.int32(), pa.int64())
+            names = settings.pk_fields or KAFKA_FIELDS
+            keys = {n: pa.field(n, kind) for n, kind in zip(names, kinds, strict=True)}
+        case mode if mode == RECORD_KEY and pa.types.is_struct(key.type):
+            wanted = settings.pk_fields or [each.name for each in key.type]
+            keys = {each.name: each for each in key.type if each.name in wanted}
+        case mode if mode == RECORD_KEY and len(settings.pk_fields) == 1:
+            name = settings.pk_fields[0]
+            keys = {} if is_schemaless(key) else {name: pa.field(name, key.type)}
+        case mode if mode == RECORD_VALUE and pa.types.is_struct(value.type):
+            wanted = settings.pk_fields or [each.name for each in value.type]
+            keys = {each.name: each for each in value.type if each.name in wanted}
+        case _:
+            keys = {}
+    return keys.keys(), {**keys, **{n: f for n, f in in_value.items() if n not in keys}}

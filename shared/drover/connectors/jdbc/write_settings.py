@@ -1,0 +1,35 @@
+"""What a sink's config says of its tables."""
+
+from dataclasses import dataclass
+
+INSERT, UPSERT, UPDATE = "insert", "upsert", "update"
+NONE, KAFKA, RECORD_KEY, RECORD_VALUE = "none", "kafka", "record_key", "record_value"
+#: The columns of pk.mode=kafka, as Confluent's JDBC sink calls them.
+KAFKA_FIELDS = ("__connect_topic", "__connect_partition", "__connect_offset")
+LOCK_TIMEOUT_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """How records become rows; ``lock_timeout_ms`` is how long a statement waits for a lock."""
+
+    table_format: str
+    insert_mode: str
+    pk_mode: str
+    pk_fields: tuple[str, ...]
+    deletes: bool
+    creates: bool
+    evolves: bool
+    fields: tuple[str, ...] | None
+    ledger: str | None
+    lock_timeout_ms: int = LOCK_TIMEOUT_MS
+
+    def table_of(self, topic: str) -> str:
+        """The table of a topic, perhaps with its schema before a dot."""
+        return self.table_format.replace("${topic}", topic)
+
+
+def split_name(name: str) -> tuple[str | None, str]:
+    """The schema and the name of a table."""
+    schema, _, own = name.rpartition(".")
+    return schema or None, own

@@ -1,0 +1,93 @@
+"""Records for JdbcSink's writer, and its answers."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from drover.connectors.jdbc.database import DatabaseAddress, parse_address
+from drover.connectors.jdbc.ledger import ledger_table
+from drover.connectors.jdbc.table_writer import TableWriter
+from drover.connectors.jdbc.write_settings import WriteSettings
+from drover.model.ids import Term
+from drover.record.batch import make_batch
+
+VALUE = pa.struct([("id", pa.int64()), ("name", pa.string())])
+KEY = pa.struct([("id", pa.int64())])
+
+
+class RefusedError(Exception):
+    """What the first record is refused for."""
+
+
+def address_with_ledger(settings: dict[str, str]) -> DatabaseAddress:
+    """A database where the table of offsets is."""
+    found = parse_address(
+        settings["connection.url"],
+        settings.get("connection.user"),
+        settings.get("connection.password"),
+    )
+    with found.connected() as connection:
+        ledger_table("drover_offsets").create(connection, checkfirst=True)
+        connection.commit()
+    return found
+
+
+def write_settings(**changes: Any) -> WriteSettings:
+    """Upserts and deletions by the record's key, into tables that are made."""
+    values: dict[str, Any] = {
+        "table_format": "${topic}",
+        "insert_mode": "upsert",
+        "pk_mode": "record_key",
+        "pk_fields": (),
+        "deletes": True,
+        "creates": True,
+        "evolves": False,
+        "fields": None,
+        "ledger": "drover_offsets",
+    }
+    return WriteSettings(**values | changes)
+
+
+def records(
+    *rows: tuple[Any, Any], start: int = 0, topic: str = "items", key: Any = KEY, value: Any = VALUE
+) -> pa.RecordBatch:
+    """Keys and values as records of a topic's partition 0; ``key`` and ``value`` are types or
+    fields.
+    """
+    count = len(rows)
+    fields = [each if isinstance(each, pa.Field) else pa.field("", each) for each in (key, value)]
+    arrays = [
+        pa.array([row[index] for row in rows], each.type) for index, each in enumerate(fields)
+    ]
+    return make_batch(
+        count,
+        topic=pa.array([topic] * count, pa.string()),
+        partition=pa.array([0] * count, pa.int32()),
+        offset=pa.array(range(start, start + count), pa.int64()),
+        key=(fields[0], arrays[0]),
+        value=(fields[1], arrays[1]),
+    )
+
+
+def item(number: int, name: str | None) -> tuple[Any, Any]:
+    """An item; without a name its deletion."""
+    return {"id": number}, None if name is None else {"id": number, "name": name}
+
+
+def write(
+    address: DatabaseAddress,
+    *batches: pa.RecordBatch,
+    claim: Term = Term(1, 1),  # noqa: B008 - a value
+    **changes: Any,
+) -> int:
+    """How many rows were written.
+
+    Raises:
+        RefusedError: a record was refused.
+    """
+    writer = TableWriter(address, "sink", claim, write_settings(**changes))
+    (answer,) = writer(iter(batches))
+    first = answer.to_pylist()[0]
+    if first["reason"] is not None:
+        raise RefusedError("record {topic}-{partition}@{offset}: {reason}".format_map(first))
+    return int(first["rows"])
