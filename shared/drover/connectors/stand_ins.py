@@ -141,17 +141,13 @@ JDBC_SINK = OtherSettings(
 POSTGRES_CDC = OtherSettings(
     refused={
         **_whatever(
-            "column.include.list",
-            "column.exclude.list",
             "column.mask.*",
             "column.truncate.*",
             "column.propagate.source.type",
             "datatype.propagate.source.type",
             "converters",
-            "heartbeat.action.query",
             "hstore.handling.mode",
             "interval.handling.mode",
-            "message.key.columns",
             "message.prefix.include.list",
             "post.processors",
             "replica.identity.autoset.values",
@@ -198,7 +194,6 @@ POSTGRES_CDC = OtherSettings(
             "extended.headers.enabled",
             "flush.lsn.source",
             "guardrail.*",
-            "heartbeat.interval.ms",
             "incremental.snapshot.*",
             "internal.*",
             "legacy.*",
@@ -380,3 +375,6 @@ KAFKA_SOURCE = OtherSettings(
     },
     passed_on=("source.cluster.*", "source.consumer.*", "target.cluster.*"),
 )
+
+#: No connector of Kafka Connect: what goes to the client.
+KAFKA_SINK = OtherSettings(passed_on=("target.cluster.*", "target.producer.*"))

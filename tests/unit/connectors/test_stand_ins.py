@@ -205,11 +205,10 @@ CONFIGS = (
 TUNING = {
     *("batch.size", "connection.attempts", "connection.backoff.ms", "connection.pool.max_size"),
     *("dialect.name", "max.retries", "retry.backoff.ms", "use.reduction.buffer"),
-    *("heartbeat.interval.ms", "max.batch.size", "max.queue.size", "snapshot.fetch.size"),
+    *("max.batch.size", "max.queue.size", "snapshot.fetch.size"),
     *("iceberg.catalog.io-impl", "iceberg.control.topic", "iceberg.kafka.auto.offset.reset"),
     *("http.ssl.trust.all.certs", "kafka.retry.backoff.ms", "locale", "s3.part.size"),
     *("offset-syncs.topic.replication.factor", "replication.factor", "sync.topic.acls.enabled"),
-    *("target.cluster.alias", "target.cluster.bootstrap.servers"),
     *("emit.checkpoints.interval.seconds", "producer.override.linger.ms"),
 }
 

@@ -26,6 +26,7 @@ from drover.connectors.mirror.cluster import (
     telling,
 )
 from drover.connectors.mirror.writer import TOPIC_NAME, ClusterWriter, Target, set_back
+from drover.connectors.stand_ins import KAFKA_SINK
 
 PREFIX, PRODUCER_PREFIX = "target.cluster.", "target.producer."
 SERVERS = f"{PREFIX}bootstrap.servers"
@@ -59,6 +60,7 @@ class KafkaSink(SinkConnector):
 
     version = "0.1.0"
     aliases = ("KafkaSink",)
+    other_settings = KAFKA_SINK
     guarantees = ONCE
     task_class = KafkaSinkTask
 
