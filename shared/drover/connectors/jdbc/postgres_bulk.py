@@ -35,14 +35,12 @@ FROM pg_attribute WHERE attrelid = CAST(:name AS regclass) AND attnum > 0 AND NO
 class _Plan:
     """Rows to be staged.
 
-    ``states`` says what was done to the key of each, None where all are written;``ordered`` that
-    keys which differ here may be equal in the table, where the last one counts then.
+    ``states`` says what was done to the key of each; None where the same was done to all.
     """
 
     columns: Mapping[str, StagedColumn]
     keys: tuple[str, ...]
     states: pa.Array | None
-    ordered: bool
 
 
 class BulkTable:
@@ -80,13 +78,16 @@ class BulkTable:
             name: staged_column(f"c{index}", rows.column(index), self._targets[name])
             for index, name in enumerate(rows.schema.names)
         }
-        ordered = insert_mode != INSERT and any(not columns[name].exact for name in changes.keys)
-        plan = _Plan(columns, changes.keys, states, ordered)
+        plan = _Plan(columns, changes.keys, states)
         with self._staging(plan):
+            if insert_mode != INSERT and self._has_equal_keys(plan):
+                return False
             if all_gone or states is not None:
                 self._delete(plan)
-            if not all_gone:
-                self._update(plan) if insert_mode == UPDATE else self._insert(plan, insert_mode)
+            if not all_gone and insert_mode == UPDATE:
+                self._update(plan)
+            elif not all_gone:
+                self._insert(plan, insert_mode)
         return True
 
     @contextmanager
@@ -97,9 +98,6 @@ class BulkTable:
         if plan.states is not None:
             arrays.append(plan.states)
             described.append("state smallint")
-        if plan.ordered:
-            arrays.append(pa.array(range(len(arrays[0])), pa.int64()))
-            described.append("place bigint")
         listed = ", ".join(described)
         self._run(f"CREATE TEMPORARY TABLE drover_staging ({listed}) ON COMMIT DROP")
         names = [each.partition(" ")[0] for each in described]
@@ -125,6 +123,18 @@ class BulkTable:
             raise sa.exc.DBAPIError.instance(
                 None, None, error, psycopg.Error, hide_parameters=True, dialect=dialect
             ) from error
+
+    def _has_equal_keys(self, plan: _Plan) -> bool:
+        """Whether keys that differ here are the same in the table: ``1.01`` where one digit is
+        kept, or ``A`` and ``a`` where case does not count.
+        """
+        if all(plan.columns[name].exact for name in plan.keys):
+            return False
+        keys = ", ".join(plan.columns[name].key_cast for name in plan.keys)
+        found = self._connection.exec_driver_sql(
+            f"SELECT 1 FROM {_STAGING} GROUP BY {keys} HAVING count(*) > 1 LIMIT 1"
+        )
+        return found.first() is not None
 
     def _delete(self, plan: _Plan) -> None:
         keys = ", ".join(
@@ -164,14 +174,8 @@ class BulkTable:
         keys = [
             f"{plan.columns[name].key_cast} AS k{index}" for index, name in enumerate(plan.keys)
         ]
-        found = f"{_STAGING}"
-        if plan.ordered:
-            own = ", ".join(plan.columns[name].key_cast for name in plan.keys)
-            found = (
-                f"(SELECT DISTINCT ON ({own}) * FROM {_STAGING} ORDER BY {own}, place DESC) AS last"
-            )
         where = "" if plan.states is None else f" WHERE state < {_DELETED}"
-        return f"SELECT {', '.join([*values, *keys])} FROM {found}{where}"
+        return f"SELECT {', '.join([*values, *keys])} FROM {_STAGING}{where}"
 
     def _same_keys(self, plan: _Plan) -> str:
         return " AND ".join(

@@ -25,6 +25,8 @@ from drover.record.batch import TOPIC
 #: Records that are written in one go: what is made of them takes several times their memory.
 _CHUNK_ROWS = 200_000
 _CHUNK_BYTES = 64 << 20
+#: So many are written one after the other where that is not possible.
+_SINGLE_ROWS = 100
 _ANSWER = pa.schema(
     [
         ("rows", pa.int64()),
@@ -113,23 +115,30 @@ class _Writing:
         try:
             with self._connection.begin_nested():
                 count = self._write_at_once(table, batch)
-        except RecordError as fault:
-            reason = str(fault)
+        except RecordError as error:
+            reason = str(error)
         except sa.exc.StatementError as error:
             if not is_of_a_row(error):
                 raise
             reason = f"table {table!r}: {reason_of(error)}"
         else:
-            self.row_count += count
+            if count is None:
+                self._write_halves(table, batch)
+            else:
+                self.row_count += count
             return
-        if batch.num_rows == 1:
+        if batch.num_rows > 1:
+            self._write_halves(table, batch)
+        else:
             self.refused.append((places_of(batch)[0], reason))
-            return
+
+    def _write_halves(self, table: str, batch: pa.RecordBatch) -> None:
         middle = batch.num_rows // 2
         self._write(table, batch.slice(0, middle))
         self._write(table, batch.slice(middle))
 
-    def _write_at_once(self, name: str, batch: pa.RecordBatch) -> int:
+    def _write_at_once(self, name: str, batch: pa.RecordBatch) -> int | None:
+        """How many rows were written; None for none, as smaller batches may do better."""
         if self._connection.dialect.name == "postgresql":
             columns = column_changes(batch, self._settings)
             if columns is not None:
@@ -137,6 +146,8 @@ class _Writing:
                     return 0
                 if self._bulk_table(name).write(columns, self._settings.insert_mode):
                     return int(columns.rows.num_rows)
+                if batch.num_rows > _SINGLE_ROWS:
+                    return None
         changes = changes_of(batch, self._settings)
         if changes:
             write_rows(self._connection, self._tables.table(name), self._settings, changes)

@@ -142,7 +142,7 @@ def write_rows(
         keys = tuple(rows[0].key)
         require_columns(table, shape if shape is not None else keys)
         if shape is None:
-            of_key = [table.c[name] == parameter(table, name, f"key_{name}") for name in keys]
+            of_key = _found_by(table, keys)
             values = [bound(table, each.key, "key_") for each in rows]
             connection.execute(table.delete().where(*of_key), values)
         elif settings.insert_mode != UPDATE:
@@ -160,8 +160,18 @@ def _shape(change: Change) -> tuple[str, ...] | None:
     return None if change.row is None else tuple(change.row)
 
 
+def _found_by(table: "sa.Table", keys: Sequence[str]) -> "list[sa.ColumnElement[bool]]":
+    found = []
+    for name in keys:
+        kind, value = table.c[name].type, parameter(table, name, f"key_{name}")
+        if isinstance(kind, sa.Numeric) and not isinstance(kind, sa.Float):
+            value = sa.cast(value, kind)  # rounded, as it is in the table
+        found.append(table.c[name] == value)
+    return found
+
+
 def _update(table: "sa.Table", names: Sequence[str], keys: Sequence[str]) -> Any:
-    of_key = [table.c[name] == parameter(table, name, f"key_{name}") for name in keys]
+    of_key = _found_by(table, keys)
     values = {name: parameter(table, name, name) for name in names if name not in keys}
     return table.update().where(*of_key).values(values)
 

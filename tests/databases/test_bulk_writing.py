@@ -1,0 +1,222 @@
+"""Rows that are written in bulk are those that would be written one after the other."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from itertools import count, pairwise, product
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drover.connectors.jdbc import table_writer
+from drover.connectors.jdbc.database import DatabaseAddress
+from tests.support.postgres import Postgres
+from tests.support.table_records import address_with_ledger, records, write
+
+_tables = count(1)
+TEXTS = [
+    "",
+    "a'b",
+    'a"b',
+    "a,b\n\\.\nc",
+    "\\.",
+    "\\N",
+    "NULL",
+    "ü€😀",
+    "\t%s %(x)d",
+    " pad ",
+    "\r\n",
+]
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901)
+
+#: Types of fields, columns that they go to, and values.
+CASES: dict[str, tuple[pa.DataType, str, list[Any]]] = {
+    "text": (pa.string(), "TEXT", TEXTS),
+    "text to varchar": (pa.string(), "VARCHAR(20)", TEXTS),
+    "text to char": (pa.string(), "CHAR(20)", ["a", "b  ", ""]),
+    "text to uuid": (pa.string(), "UUID", ["123e4567-E89B-12d3-a456-426614174000"]),
+    "text to json": (pa.string(), "JSON", ['{"a":1.10,"b":"\\u00fc"}', '"x"', "null", "1"]),
+    "text to jsonb": (pa.string(), "JSONB", ['{"a":1.10,"b":"\\u00fc"}', '"x"', "null", "1"]),
+    "text to timestamptz": (pa.string(), "TIMESTAMPTZ", ["2026-01-02T03:04:05+02:00"]),
+    "text to timestamp": (
+        pa.string(),
+        "TIMESTAMP",
+        ["2026-01-02T03:04:05+02:00", "2026-07-02 03:04:05", "2026-01-02"],
+    ),
+    "text to date": (pa.string(), "DATE", ["2026-01-02"]),
+    "text to time": (pa.string(), "TIME", ["03:04:05.5"]),
+    "text to integer": (pa.string(), "INTEGER", ["-5", "7"]),
+    "text to numeric": (pa.string(), "NUMERIC(10, 3)", ["1.50", "-2", "NaN"]),
+    "text to enum": (pa.string(), "mood", ["glad", "it's"]),
+    "text to inet": (pa.string(), "INET", ["10.0.0.1", "::1/64"]),
+    "integer": (pa.int32(), "INTEGER", [0, -(2**31), 2**31 - 1]),
+    "bigint": (pa.int64(), "BIGINT", [0, -(2**63), 2**63 - 1]),
+    "uint64 to numeric": (pa.uint64(), "NUMERIC", [0, 2**64 - 1]),
+    "byte to smallint": (pa.int8(), "SMALLINT", [-128, 127]),
+    "integer to text": (pa.int32(), "TEXT", [1, -2]),
+    "integer to double": (pa.int64(), "DOUBLE PRECISION", [1, 2**60]),
+    "integer to numeric": (pa.int64(), "NUMERIC(30, 2)", [1, 2**60]),
+    "integer to boolean": (pa.int16(), "BOOLEAN", [0, 1]),
+    "integer to jsonb": (pa.int64(), "JSONB", [1, -2]),
+    "double": (pa.float64(), "DOUBLE PRECISION", [0.1, -0.0, 1e300, float("inf"), float("nan")]),
+    "float to real": (pa.float32(), "REAL", [0.1, float("-inf"), float("nan")]),
+    "float to double": (pa.float32(), "DOUBLE PRECISION", [0.1, 3.5]),
+    "float to numeric": (pa.float32(), "NUMERIC", [0.1, 3.5]),
+    "double to integer": (pa.float64(), "INTEGER", [1.5, 2.5, -7.0]),
+    "double to text": (pa.float64(), "TEXT", [1.5, 1e-7, float("nan")]),
+    "double to numeric": (pa.float64(), "NUMERIC(10, 2)", [1.005, 2.5]),
+    "decimal": (
+        pa.decimal128(38, 8),
+        "NUMERIC(38, 8)",
+        [Decimal("0.00000001"), Decimal("-123456789012345678901234567890.5")],
+    ),
+    "decimal to less": (pa.decimal128(10, 4), "NUMERIC(6, 2)", [Decimal("1.005"), Decimal("-2")]),
+    "wide decimal": (pa.decimal256(60, 3), "NUMERIC", [Decimal("9" * 50 + ".125")]),
+    "decimal to integer": (pa.decimal128(10, 2), "INTEGER", [Decimal("1.50"), Decimal("2.5")]),
+    "decimal to text": (pa.decimal128(10, 2), "TEXT", [Decimal("1.50")]),
+    "boolean": (pa.bool_(), "BOOLEAN", [True, False]),
+    "boolean to text": (pa.bool_(), "TEXT", [True, False]),
+    "boolean to integer": (pa.bool_(), "INTEGER", [True, False]),
+    "date": (pa.date32(), "DATE", [date(1, 1, 1), date(2026, 1, 2), date(9999, 12, 31)]),
+    "date to timestamp": (pa.date32(), "TIMESTAMP", [date(2026, 1, 2)]),
+    "time": (pa.time32("ms"), "TIME", [time(3, 4, 5, 6000), time(0)]),
+    "timestamp": (pa.timestamp("us"), "TIMESTAMP", [MOMENT, datetime(1, 1, 1)]),
+    "timestamp to less": (pa.timestamp("us"), "TIMESTAMP(0)", [MOMENT]),
+    "timestamp to timestamptz": (pa.timestamp("us"), "TIMESTAMPTZ", [MOMENT]),
+    "timestamptz": (pa.timestamp("ms", "UTC"), "TIMESTAMPTZ", [MOMENT.replace(tzinfo=UTC)]),
+    "timestamptz to timestamp": (
+        pa.timestamp("us", "UTC"),
+        "TIMESTAMP",
+        [MOMENT.replace(tzinfo=UTC)],
+    ),
+    "another zone": (
+        pa.timestamp("us", "+02:00"),
+        "TIMESTAMP",
+        [MOMENT.replace(tzinfo=timezone(timedelta(hours=2)))],
+    ),
+    "timestamptz to date": (pa.timestamp("ms", "UTC"), "DATE", [MOMENT.replace(tzinfo=UTC)]),
+    "timestamptz to text": (pa.timestamp("ms", "UTC"), "TEXT", [MOMENT.replace(tzinfo=UTC)]),
+    "bytes": (pa.binary(), "BYTEA", [b"", b"\x00\xff\\'\n"]),
+    "fixed bytes": (pa.binary(2), "BYTEA", [b"\x00\xff"]),
+    "list": (pa.list_(pa.int32()), "INTEGER[]", [[], [1, None, -3]]),
+    "texts": (pa.list_(pa.string()), "TEXT[]", [TEXTS, ["NULL", None, "{}", "a b"]]),
+    "doubles": (pa.list_(pa.float64()), "DOUBLE PRECISION[]", [[1.5, float("nan")], [None]]),
+    "list of lists": (pa.list_(pa.list_(pa.int32())), "INTEGER[]", [[[1, 2], [3, None]]]),
+    "timestamps": (pa.list_(pa.timestamp("us")), "TIMESTAMP[]", [[MOMENT]]),
+    "binaries": (pa.list_(pa.binary()), "BYTEA[]", [[b"\x00\\", b""]]),
+    "booleans": (pa.list_(pa.bool_()), "BOOLEAN[]", [[True, None, False]]),
+    "decimals": (pa.list_(pa.decimal128(5, 2)), "NUMERIC[]", [[Decimal("1.50")]]),
+    "list to jsonb": (pa.list_(pa.string()), "JSONB", [TEXTS, []]),
+    "list to text": (pa.list_(pa.string()), "TEXT", [TEXTS, []]),
+    "struct to jsonb": (
+        pa.struct([("a", pa.timestamp("us")), ("b", pa.list_(pa.decimal128(5, 2)))]),
+        "JSONB",
+        [{"a": MOMENT, "b": [Decimal("1.50"), None]}, {"a": None, "b": None}],
+    ),
+    "struct to text": (pa.struct([("a", pa.string())]), "TEXT", [{"a": 'ü"'}, {"a": None}]),
+    "codes": (pa.dictionary(pa.int32(), pa.string()), "TEXT", ["a", "b", "a"]),
+}
+
+
+@dataclass(frozen=True)
+class Both:
+    """A database in which tables are written in bulk, and one after the other."""
+
+    postgres: Postgres
+    address: DatabaseAddress
+
+    def write(self, topic: str, *batches: pa.RecordBatch, **changes: Any) -> None:
+        """Write the same batches, each by itself, into the tables ``<topic>_bulk`` and _single."""
+        for batch in batches:
+            with pytest.MonkeyPatch.context() as patch:
+                write(self.address, batch, table_format="${topic}_bulk", **changes)
+                patch.setattr(table_writer, "column_changes", lambda batch, settings: None)
+                write(self.address, batch, table_format="${topic}_single", **changes)
+
+    def rows(self, topic: str, columns: str) -> list[Any]:
+        """What is in both tables, which is the same."""
+        found = []
+        for each in ("bulk", "single"):
+            rows = self.postgres.rows(f"SELECT {columns} FROM {topic}_{each}")
+            found.append(sorted(rows, key=repr))
+        assert found[0] == found[1]
+        return found[0]
+
+
+@pytest.fixture(scope="module")
+def both(postgres_server: Postgres) -> Both:
+    postgres_server.execute("CREATE DATABASE bulk_writing")
+    own = replace(postgres_server, database="bulk_writing")
+    own.execute("CREATE TYPE mood AS ENUM ('glad', 'it''s')", "CREATE EXTENSION citext")
+    return Both(own, address_with_ledger(own.settings))
+
+
+def test_values_of_every_type(both: Both) -> None:
+    columns = ", ".join(f'"{name}" {column}' for name, (_, column, _) in CASES.items())
+    for each in ("bulk", "single"):
+        both.postgres.execute(f"CREATE TABLE types_{each} (id BIGINT PRIMARY KEY, {columns})")
+    count = 1 + max(len(values) for _, _, values in CASES.values())
+    value = pa.struct([("id", pa.int64()), *((name, kind) for name, (kind, *_) in CASES.items())])
+    rows = [
+        {name: values[n] if n < len(values) else None for name, (_, _, values) in CASES.items()}
+        for n in range(count)
+    ]
+    changes = [({"id": n}, {"id": n, **row}) for n, row in enumerate(rows)]
+    both.write("types", records(*changes, topic="types", value=value), ledger=None)
+    for name in CASES:
+        found = dict(both.rows("types", f'id, "{name}"::text'))
+        assert {n for n in found if found[n] is None} == {
+            n for n, row in enumerate(rows) if row[name] is None
+        }
+
+
+#: Types of keys, columns that they go to, and values; some of those are equal in their column.
+KEYS: list[tuple[pa.DataType, str, list[Any]]] = [
+    (pa.int32(), "BIGINT", [1, 2, 3]),
+    (pa.string(), "VARCHAR(9)", ["", "a'b", "A"]),
+    (pa.string(), "CITEXT", ["a", "A", "b"]),
+    (pa.string(), "UUID", [f"{each}23e4567-e89b-12d3-a456-426614174000" for each in "aAb"]),
+    (pa.string(), "CHAR(3)", ["a", "a ", "b"]),
+    (pa.decimal128(10, 2), "NUMERIC(10, 1)", [Decimal("1.01"), Decimal("1.02"), Decimal("2.00")]),
+    (pa.float64(), "DOUBLE PRECISION", [0.0, -0.0, 1.5]),
+    (pa.timestamp("ms", "UTC"), "TIMESTAMP", [MOMENT.replace(tzinfo=UTC, microsecond=0)]),
+]
+
+
+@given(st.data())
+@settings(max_examples=20)
+def test_changes_in_any_order_and_cut_anywhere(both: Both, data: st.DataObject) -> None:
+    kind, column, values = data.draw(st.sampled_from(KEYS))
+    mode = data.draw(st.sampled_from(["upsert", "update", "insert"]))
+    fields = data.draw(st.sampled_from([None, ("a",)]))
+    topic = f"t{next(_tables)}"
+    for each in ("bulk", "single"):
+        constraint = "" if mode == "insert" else ", PRIMARY KEY (k, part)"
+        both.postgres.execute(
+            f"CREATE TABLE {topic}_{each} (k {column}, part INTEGER, a TEXT, b INTEGER,"
+            f" kept TEXT DEFAULT 'new'{constraint})"
+        )
+    key = pa.struct([("k", kind), ("part", pa.int32())])
+    value = pa.struct([("a", pa.string()), ("b", pa.int64())])
+    keys = st.fixed_dictionaries({"k": st.sampled_from(values), "part": st.sampled_from([1, 2])})
+    rows = st.fixed_dictionaries(
+        {"a": st.sampled_from([None, *TEXTS]), "b": st.one_of(st.none(), st.integers(0, 9))}
+    )
+    changes = data.draw(st.lists(st.tuples(keys, st.one_of(st.none(), rows)), max_size=14))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(changes)), max_size=3)))
+    for each, one in product(("bulk", "single"), values[:2]):
+        there = str(one).replace("'", "''")
+        both.postgres.execute(
+            f"INSERT INTO {topic}_{each} VALUES ('{there}', 1, 'old', 1, 'old')"
+            " ON CONFLICT DO NOTHING"
+        )
+    batches = [
+        records(*changes[start:end], topic=topic, key=key, value=value)
+        for start, end in pairwise([0, *cuts, len(changes)])
+        if start < end
+    ]
+    both.write(topic, *batches, insert_mode=mode, fields=fields, ledger=None)
+    both.rows(topic, "k::text, part, a, b, kept")
