@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from drover.connector.settings import validate_config
-from drover.connectors.jdbc.database import DatabaseAddress, parse_address
+from drover.connector.settings import parse_config, validate_config
+from drover.connectors.jdbc.catalogue import wanted_tables
+from drover.connectors.jdbc.database import DatabaseAddress, address_of, parse_address
 from drover.connectors.jdbc.source import JdbcSource
 from tests.databases.conftest import Database, Sqlite
+from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
 
 BASE = {
@@ -82,6 +84,57 @@ def test_why_the_server_cannot_be_reached(
     assert list(found) == [setting]
     assert told in found[setting]
     assert "a pass/word" not in str(found)
+
+
+def test_tables_that_the_user_may_not_read(postgres: Postgres) -> None:
+    if not postgres.rows("SELECT 1 FROM pg_roles WHERE rolname = 'stranger'"):
+        postgres.execute("CREATE ROLE stranger LOGIN PASSWORD 's'")
+    postgres.execute(
+        "CREATE TABLE hidden (id INTEGER NOT NULL)",
+        "CREATE TABLE shown (id INTEGER NOT NULL)",
+        "CREATE TABLE partly (id INTEGER NOT NULL, secret TEXT)",
+        "GRANT SELECT ON shown TO stranger",
+        "GRANT SELECT (id) ON partly TO stranger",
+    )
+    login = {"connection.user": "stranger", "connection.password": "s"}
+    config = {**BASE, **postgres.settings, **login}
+    with postgres.session() as other:
+        other.execute(b"LOCK TABLE shown, hidden IN ACCESS EXCLUSIVE MODE")
+        found = faults(config)
+    assert found == {
+        "connection.user": "may not read table 'hidden': GRANT SELECT on it; may not read table "
+        "'partly': GRANT SELECT on it"
+    }
+    assert faults({**config, "table.whitelist": "shown"}) == {}
+
+
+def test_mariadb_says_who_may_not_and_what_is_not_there(mariadb: MariaDb) -> None:
+    mariadb.execute(
+        "CREATE TABLE shown (id INTEGER NOT NULL)",
+        "CREATE TABLE hidden (id INTEGER NOT NULL)",
+        "CREATE USER IF NOT EXISTS stranger@'127.0.0.1' IDENTIFIED BY 's'",
+        "GRANT SELECT ON shown TO stranger@'127.0.0.1'",
+        "GRANT INSERT ON hidden TO stranger@'127.0.0.1'",
+    )
+    login = {"connection.user": "stranger", "connection.password": "s"}
+    config = {**BASE, **mariadb.settings, **login}
+    assert faults(config) == {"connection.user": "may not read table 'hidden': GRANT SELECT on it"}
+    assert faults({**config, "table.whitelist": "shown"}) == {}
+    assert "Access denied" in faults({**config, "connection.password": "x"})["connection.password"]
+    url = f"jdbc:mariadb://127.0.0.1:{mariadb.port}/nowhere"
+    found = faults({**BASE, **mariadb.settings, "connection.url": url})
+    assert "Unknown database 'nowhere'" in found["connection.url"]
+
+
+def test_partitions_are_read_with_their_table_unless_they_are_named(postgres: Postgres) -> None:
+    postgres.execute(
+        "CREATE TABLE parted (id INTEGER NOT NULL) PARTITION BY RANGE (id)",
+        "CREATE TABLE part PARTITION OF parted DEFAULT",
+    )
+    for named, wanted in (({}, ["parted"]), ({"table.whitelist": "part"}, ["part"])):
+        values = parse_config(JdbcSource, {**BASE, **postgres.settings, **named}).values
+        with address_of(values).connected() as connection:
+            assert [name for _, name in wanted_tables(connection, values)] == wanted
 
 
 def test_a_database_that_is_not_there(postgres: Postgres) -> None:

@@ -6,14 +6,9 @@ from typing import Any
 
 import pytest
 
-from drover.connector.settings import parse_config
-from drover.connectors.jdbc.catalogue import sources_of
 from drover.connectors.jdbc.columns import ColumnError
-from drover.connectors.jdbc.database import DatabaseAddress, address_of
-from drover.connectors.jdbc.reading import session
-from drover.connectors.jdbc.source import JdbcSource
-from drover.connectors.jdbc.table_plan import TablePlanner
 from tests.support.mariadb import MariaDb
+from tests.support.table_reading import TableReader, ids_of, rows_of
 
 #: A type; a value as SQL writes it; the same in Arrow.
 CASES: list[tuple[str, str, Any]] = [
@@ -53,31 +48,10 @@ CASES: list[tuple[str, str, Any]] = [
 ]  # fmt: skip
 
 
-def planner(database: MariaDb, mode: str, **settings: str) -> tuple[DatabaseAddress, TablePlanner]:
-    raw = {
-        "name": "c",
-        "connector.class": "JdbcSource",
-        **database.settings,
-        "mode": mode,
-        "topic.prefix": "x",
-        **settings,
-    }
-    config = {
-        **parse_config(JdbcSource, raw).require_valid(),
-        "task.tables": '[[null, "items"]]',
-    }
-    address = address_of(config)
-    with address.connected() as connection:
-        (source,) = sources_of(connection, config)
-    return address, TablePlanner(address, source, mode, {}, gap_delay_ms=0)
-
-
-def rows_of(database: MariaDb, mode: str, **settings: str) -> list[dict[str, Any]]:
-    address, plans = planner(database, mode, **settings)
-    with session(address) as connection:
-        plan = plans.plan(connection, 1_000_000, 2)
+def rows(reader: TableReader) -> list[dict[str, Any]]:
+    plan = reader.plan()
     assert plan is not None
-    return [row for part in plan.parts for batch in part.read() for row in batch.to_pylist()]
+    return rows_of(plan)
 
 
 def test_every_type_of_mariadb(mariadb: MariaDb) -> None:
@@ -88,7 +62,7 @@ def test_every_type_of_mariadb(mariadb: MariaDb) -> None:
         f"INSERT INTO items VALUES (1, {values})",
         "INSERT INTO items (id) VALUES (2)",
     )
-    full, empty = rows_of(mariadb, "bulk")
+    full, empty = rows(TableReader(mariadb, "bulk"))
     for number, (kind, _, wanted) in enumerate(CASES):
         assert full[f"c{number}"] == wanted, kind
         assert empty[f"c{number}"] is None, kind
@@ -104,7 +78,7 @@ def test_what_has_no_place_is_told_with_its_column(mariadb: MariaDb, kind: str, 
         f"INSERT INTO items VALUES (1, {value})",
     )
     with pytest.raises(ColumnError, match="column 'odd'"):
-        rows_of(mariadb, "bulk")
+        rows(TableReader(mariadb, "bulk"))
 
 
 @pytest.mark.parametrize("mode", ["timestamp", "timestamp+incrementing"])
@@ -112,23 +86,17 @@ def test_what_has_no_place_is_told_with_its_column(mariadb: MariaDb, kind: str, 
 def test_rows_are_found_by_time_in_every_zone(mariadb: MariaDb, mode: str, kind: str) -> None:
     """The server's zone is not UTC: a TIMESTAMP is a moment, a DATETIME what a clock shows."""
     mariadb.execute(
-        f"CREATE TABLE items (id INT PRIMARY KEY, at {kind} NOT NULL)",
+        f"CREATE TABLE items (id INT PRIMARY KEY, changed {kind} NOT NULL)",
         "INSERT INTO items VALUES (1, now() - INTERVAL 1 HOUR), (2, now() - INTERVAL 1 MINUTE),"
         " (3, now() + INTERVAL 1 MINUTE)",
     )
-    columns = {"timestamp.column.name": "at", "incrementing.column.name": "id"}
     zone = "Asia/Kolkata" if kind.startswith("timestamp") else "Etc/GMT+5"
-    address, plans = planner(mariadb, mode, **columns, **{"db.timezone": zone})
-    found = []
-    with session(address) as connection:
-        while (plan := plans.plan(connection, 1, 1)) is not None:
-            plans.advance(plan.offset)
-            found += [n for each in plan.parts for b in each.read() for n in b["id"].to_pylist()]
-    assert found == [1, 2]
-    ((stamp,),) = mariadb.rows("SELECT unix_timestamp(at) FROM items WHERE id = 2")
-    assert plan is None
-    assert plans._moment is not None
-    assert plans._moment.timestamp() == float(str(stamp))
+    reader = TableReader(mariadb, mode, {"db.timezone": zone})
+    plans = [reader.plan(rows_max=1) for _ in range(3)]
+    assert [each and ids_of(each) for each in plans] == [[1], [2], None]
+    ((stamp,),) = mariadb.rows("SELECT unix_timestamp(changed) FROM items WHERE id = 2")
+    assert plans[1] is not None
+    assert plans[1].offset["timestamp"] == int(float(str(stamp)) * 1_000)
 
 
 def test_a_query_is_read_with_the_types_of_its_columns(mariadb: MariaDb) -> None:
@@ -137,27 +105,24 @@ def test_a_query_is_read_with_the_types_of_its_columns(mariadb: MariaDb) -> None
         "INSERT INTO orders VALUES (1, 2.5), (2, 5), (3, 7)",
     )
     query = "SELECT id, price * 2 AS twice, 'a%:b' AS kind FROM orders WHERE id > 1;"
-    found = rows_of(mariadb, "incrementing", query=query, **{"incrementing.column.name": "id"})
+    found = rows(TableReader(mariadb, "incrementing", {"query": query}))
     assert found == [
         {"id": 2, "twice": Decimal("10.00"), "kind": "a%:b"},
         {"id": 3, "twice": Decimal("14.00"), "kind": "a%:b"},
     ]
 
 
-def test_rows_are_left_at_the_server_until_they_are_wanted(mariadb: MariaDb) -> None:
+def test_rows_are_left_at_the_server_until_they_are_wanted(
+    mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drover.connectors.jdbc.reading._BATCH_BYTES", 200_000)
     mariadb.execute(
         "CREATE TABLE items (id INT PRIMARY KEY, note LONGTEXT)",
-        "INSERT INTO items SELECT seq, repeat('x', 100000) FROM seq_1_to_500",
+        "INSERT INTO items SELECT seq, repeat('x', 20000) FROM seq_1_to_300",
     )
-    address, plans = planner(mariadb, "bulk")
-    with session(address) as connection:
-        plan = plans.plan(connection, 1_000, 1)
+    plan = TableReader(mariadb, "bulk").plan(parallel=1)
     assert plan is not None
     (part,) = plan.parts
-    sizes = [(batch.num_rows, batch.nbytes) for batch in part.read()]
-    assert sum(rows for rows, _ in sizes) == 500
-    assert max(size for _, size in sizes) < 16 * 1024 * 1024
-    ((sent,),) = mariadb.rows(
-        "SELECT count(*) FROM information_schema.processlist WHERE command = 'Query'"
-    )
-    assert sent == 1
+    counts = [batch.num_rows for batch in part.read()]
+    assert counts[:2] == [100, 9]
+    assert sum(counts) == 300

@@ -1,20 +1,12 @@
 """All of a table, in batches and parts: each row once, as it was at one moment."""
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from drover.connector import RetriableError
-from drover.connector.settings import parse_config
-from drover.connectors.jdbc.catalogue import sources_of
-from drover.connectors.jdbc.database import DatabaseAddress, address_of, telling
-from drover.connectors.jdbc.reading import session
-from drover.connectors.jdbc.source import JdbcSource
 from drover.connectors.jdbc.source_settings import BULK
-from drover.connectors.jdbc.table_plan import Plan, TablePlanner
 from tests.databases.conftest import Database, Sqlite
 from tests.support.postgres import Postgres
+from tests.support.table_reading import TableReader, ids_of
 
 
 @pytest.fixture(params=["postgres", "sqlite", "mariadb"])
@@ -28,50 +20,6 @@ def database(request: pytest.FixtureRequest) -> Database:
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drover.connectors.jdbc.whole_table._PART_PAGES", 1)
     monkeypatch.setattr("drover.connectors.jdbc.table_plan._SPLIT_ROWS", 50)
-
-
-class Reader:
-    """Reads a table as a task in bulk mode does."""
-
-    def __init__(self, database: Database, **settings: str) -> None:
-        raw = {
-            "name": "c",
-            "connector.class": "JdbcSource",
-            **database.settings,
-            "mode": "bulk",
-            "topic.prefix": "x",
-            **({} if "query" in settings else {"table.whitelist": "items"}),
-            **settings,
-        }
-        config = {
-            **parse_config(JdbcSource, raw).require_valid(),
-            "task.tables": '[[null, "items"]]',
-        }
-        self.address: DatabaseAddress = address_of(config)
-        with self.address.connected() as connection:
-            (source,) = sources_of(connection, config)
-        self.planner = TablePlanner(self.address, source, BULK, {"incrementing": 7})
-
-    def plan(self, rows_max: int) -> Plan | None:
-        self.planner.batch_done()
-        with telling(self.address, "looking"), session(self.address) as connection:
-            plan = self.planner.plan(connection, rows_max, 3)
-        if plan is not None:
-            assert plan.offset == {}
-            self.planner.advance(plan.offset)
-        return plan
-
-    def batches(self, rows_max: int) -> Iterator[list[Any]]:
-        """The ids of each batch of one course through the table."""
-        while (plan := self.plan(rows_max)) is not None:
-            yield ids(plan)
-            if not plan.more:
-                break
-        self.planner.batch_done()
-
-
-def ids(plan: Plan) -> list[Any]:
-    return [n for part in plan.parts for each in part.read() for n in each["id"].to_pylist()]
 
 
 def fill(database: Database, count: int, first: int = 1) -> None:
@@ -89,7 +37,7 @@ def test_batches_are_limited_and_have_each_row_once(items: Database) -> None:
     fill(items, 1_000)
     items.execute("DELETE FROM items WHERE id % 7 = 0")
     wanted = [(n,) for n in range(1, 1_001) if n % 7]
-    reader = Reader(items)
+    reader = TableReader(items, BULK)
     for _ in range(2):
         found = list(reader.batches(rows_max=300))
         assert all(len(each) <= 300 for each in found)
@@ -99,23 +47,23 @@ def test_batches_are_limited_and_have_each_row_once(items: Database) -> None:
 
 def test_a_batch_is_read_in_parts_at_the_same_time(items: Database) -> None:
     fill(items, 1_000)
-    reader = Reader(items)
+    reader = TableReader(items, BULK)
     plan = reader.plan(rows_max=600)
     assert plan is not None
     assert [sum(each.num_rows for each in part.read()) > 100 for part in plan.parts] == [True] * 3
-    assert ids(plan) == list(range(1, 601))
+    assert ids_of(plan) == list(range(1, 601))
     reader.planner.close()
 
 
 def test_no_more_than_one_row_is_no_limit_either(items: Database) -> None:
     fill(items, 5)
-    assert list(Reader(items).batches(rows_max=1))[:5] == [[n] for n in range(1, 6)]
+    assert list(TableReader(items, BULK).batches(rows_max=1))[:5] == [[n] for n in range(1, 6)]
 
 
 def test_it_is_one_moment_of_the_table(postgres: Postgres) -> None:
     postgres.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, note VARCHAR(500))")
     fill(postgres, 1_000)
-    reader = Reader(postgres)
+    reader = TableReader(postgres, BULK)
     found = []
     for number, batch in enumerate(reader.batches(rows_max=100)):
         found += batch
@@ -154,7 +102,7 @@ def test_what_tables_are_made_of(postgres: Postgres, made: list[str]) -> None:
         postgres.execute(
             f"INSERT INTO {table} (id, note) SELECT n, 'x' FROM generate_series(1, 1000) n"
         )
-    found = list(Reader(postgres).batches(rows_max=300))
+    found = list(TableReader(postgres, BULK).batches(rows_max=300))
     assert sorted(n for each in found for n in each) == sorted([*range(1, 1_001)] * 2)
     assert max(map(len, found)) <= 300
 
@@ -180,7 +128,7 @@ def test_what_cannot_be_split_comes_as_one(postgres: Postgres, how: str) -> None
             wanted = range(991, 1_001)
         case "query":
             settings = {"query": "SELECT * FROM items"}
-    (found,) = Reader(postgres, **settings).batches(rows_max=300)
+    (found,) = TableReader(postgres, BULK, settings).batches(rows_max=300)
     assert sorted(found) == list(wanted)
 
 
@@ -195,7 +143,7 @@ def role(request: pytest.FixtureRequest) -> None:
 def test_it_begins_anew_when_its_session_is_lost(postgres: Postgres) -> None:
     postgres.execute("CREATE TABLE items (id INTEGER PRIMARY KEY, note VARCHAR(500))")
     fill(postgres, 500)
-    reader = Reader(postgres)
+    reader = TableReader(postgres, BULK)
     plan = reader.plan(rows_max=300)
     assert plan is not None
     postgres.execute(
@@ -203,7 +151,7 @@ def test_it_begins_anew_when_its_session_is_lost(postgres: Postgres) -> None:
         " WHERE state = 'idle in transaction' AND datname = current_database()"
     )
     with pytest.raises(RetriableError, match="has ended"):
-        ids(plan)
+        ids_of(plan)
     with pytest.raises(RetriableError, match="looking at postgresql://"):
         reader.plan(rows_max=300)
     assert [len(each) for each in reader.batches(rows_max=300)] == [300, 200]
@@ -212,4 +160,4 @@ def test_it_begins_anew_when_its_session_is_lost(postgres: Postgres) -> None:
 def test_a_table_without_a_number_as_its_key_comes_as_one(sqlite: Sqlite) -> None:
     sqlite.execute("CREATE TABLE items (id TEXT PRIMARY KEY)")
     sqlite.execute("INSERT INTO items VALUES ('a'), ('b')")
-    assert list(Reader(sqlite).batches(rows_max=1)) == [["a", "b"]]
+    assert list(TableReader(sqlite, BULK).batches(rows_max=1)) == [["a", "b"]]

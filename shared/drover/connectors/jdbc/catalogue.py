@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from drover.connector import Violation
 from drover.connectors.jdbc.columns import Column
 from drover.connectors.jdbc.database import USER, DatabaseError, reason_of
-from drover.connectors.jdbc.reading import TableSource
+from drover.connectors.jdbc.reading import TableSource, run_verbatim
 from drover.connectors.jdbc.source_settings import (
     BOTH,
     BULK,
@@ -37,6 +37,17 @@ from drover.connectors.jdbc.source_settings import (
 #: What a query is called while its columns are looked at.
 _QUERY_NAME = "drover_query"
 _MYSQL = ("mysql", "mariadb")
+_LOCK_WAIT_S = 3
+_READABLE = """
+SELECT coalesce(bool_and(has_column_privilege(attrelid, attnum, 'SELECT')), true)
+FROM pg_attribute
+WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
+"""
+# what is read with the table that it is a part of
+_PARTITIONS = """
+SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE relispartition AND nspname = coalesce(%(schema)s, current_schema())
+"""
 
 
 def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableName]:
@@ -50,13 +61,20 @@ def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> lis
     pattern = config.get(TABLE_PATTERN)
     found: dict[str, TableName] = {}
     for schema in sorted(schemas, key=lambda each: each or ""):
+        partitions = _partitions(connection, schema)
         for name in sorted(inspector.get_table_names(schema)):
             names = {name, f"{schema}.{name}" if schema else name}
-            listed = whitelist is None or names & set(whitelist)
+            listed = name not in partitions if whitelist is None else names & set(whitelist)
             matched = pattern is None or any(re.fullmatch(pattern, each) for each in names)
             if listed and matched and not names & set(blacklist):
                 found[f"{schema}.{name}"] = (schema, name)
     return list(found.values())
+
+
+def _partitions(connection: "sa.Connection", schema: str | None) -> set[str]:
+    if connection.dialect.name != "postgresql":
+        return set()
+    return set(connection.exec_driver_sql(_PARTITIONS, {"schema": schema}).scalars())
 
 
 def sources_of(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableSource]:
@@ -108,7 +126,7 @@ def _query_source(connection: "sa.Connection", config: Mapping[str, Any]) -> Tab
     made = f"CREATE TEMPORARY VIEW {_QUERY_NAME} AS {query}"
     if connection.dialect.name in _MYSQL:
         made = f"CREATE TEMPORARY TABLE {_QUERY_NAME} SELECT * FROM ({query}) AS query LIMIT 0"
-    _run(connection, made)
+    run_verbatim(connection, made)
     columns = reflected(connection, _QUERY_NAME, None, config[NUMERIC_MAPPING])
     connection.rollback()
     return _source(config, "query", None, columns, query=query)
@@ -164,17 +182,12 @@ def _columns(
     )
 
 
-def _run(connection: "sa.Connection", statement: str) -> None:
-    """Run a statement as it is written, whatever looks like a parameter in it."""
-    connection.execution_options(no_parameters=True).exec_driver_sql(statement)
-
-
 def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Iterable[Violation]:
     """What the tables lack that the settings name."""
     if config.get(QUERY):
         text = config[QUERY].strip().rstrip(";")
         try:
-            _run(connection, f"SELECT * FROM ({text}) AS query WHERE 1 = 0")
+            run_verbatim(connection, f"SELECT * FROM ({text}) AS query WHERE 1 = 0")
         except sa.exc.SQLAlchemyError as error:
             yield Violation(QUERY, reason_of(error))
         return
@@ -185,25 +198,28 @@ def server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Ite
             yield Violation(TABLE_WHITELIST, f"there is no table {each!r}")
     inspector = sa.inspect(connection)
     for schema, name in tables:
+        if not _may_read(connection, name, schema):
+            yield Violation(USER, f"may not read table {name!r}: GRANT SELECT on it")
+            continue
         columns = {each["name"]: each for each in inspector.get_columns(name, schema)}
         yield from _column_faults(name, columns, config)
-        yield from _rights_faults(connection, name, schema, list(columns))
 
 
-def _rights_faults(
-    connection: "sa.Connection", name: str, schema: str | None, columns: Sequence[str]
-) -> Iterator[Violation]:
-    table = sa.table(name, *(sa.column(each) for each in columns), schema=schema)
-    try:
-        connection.execute(sa.select(*table.c).where(sa.false()))
-    except sa.exc.OperationalError as error:
-        if connection.dialect.name not in _MYSQL:
-            raise
-        connection.rollback()
-        yield Violation(USER, reason_of(error))
-    except sa.exc.SQLAlchemyError as error:
-        connection.rollback()
-        yield Violation(USER, reason_of(error))
+def _may_read(connection: "sa.Connection", name: str, schema: str | None) -> bool:
+    """Whether the user has the right to; a table that is locked is not waited for."""
+    table = sa.table(name, schema=schema)
+    match connection.dialect.name:
+        case "postgresql":
+            preparer = connection.dialect.identifier_preparer
+            of = {"table": preparer.format_table(table).replace("%%", "%")}
+            return bool(connection.exec_driver_sql(_READABLE, of).scalar_one())
+        case each if each in _MYSQL:
+            run_verbatim(connection, f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_S}")
+            try:
+                connection.execute(sa.select(sa.literal(1)).select_from(table).where(sa.false()))
+            except sa.exc.OperationalError as error:
+                return "denied" not in reason_of(error)
+    return True
 
 
 def _column_faults(

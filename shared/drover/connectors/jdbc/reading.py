@@ -64,9 +64,9 @@ class TableSource:
 
     def sql_name(self, connection: "sa.Connection") -> str:
         """A table's name as SQL has it."""
-        return connection.dialect.identifier_preparer.format_table(
-            self.piece(self.schema, self.name)
-        )
+        preparer = connection.dialect.identifier_preparer
+        # it is made for drivers that look for parameters
+        return preparer.format_table(self.piece(self.schema, self.name)).replace("%%", "%")
 
     def rows(self, relation: "sa.FromClause") -> "sa.Select[Any]":
         """Selects every column of it."""
@@ -141,6 +141,11 @@ class RowsBetween:
             yield batch
             row_bytes = max(1, batch.nbytes // len(rows))
             count = max(1, min(_MOST_ROWS, _BATCH_BYTES // row_bytes))
+
+
+def run_verbatim(connection: "sa.Connection", statement: str) -> None:
+    """Run a statement as it is written, whatever looks like a parameter in it."""
+    connection.execution_options(no_parameters=True).exec_driver_sql(statement)
 
 
 @contextmanager

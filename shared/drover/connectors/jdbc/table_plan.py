@@ -236,8 +236,10 @@ class TablePlanner:
         upto = moment <= last
         offset = _offset_of(self._as_utc(last))
         if number is not None:
-            within = sa.select(sa.func.max(limited.c[1])).where(found == last)
-            last_number = connection.execute(within).scalar_one()
+            backwards = [limited.c[0].desc(), limited.c[1].desc()]
+            last_number = connection.execute(
+                sa.select(limited.c[1]).order_by(*backwards).limit(1)
+            ).scalar_one()
             upto = sa.or_(moment < last, sa.and_(moment == last, number <= last_number))
             offset["incrementing"] = int(last_number)
         rows = source.rows(self._relation).order_by(*order)

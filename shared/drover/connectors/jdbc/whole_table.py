@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from drover.connectors.jdbc.database import DatabaseAddress
-from drover.connectors.jdbc.reading import RowsBetween, TableSource, session
+from drover.connectors.jdbc.reading import RowsBetween, TableSource, run_verbatim, session
 
 #: Fewer pages are not worth a Spark partition of their own.
 _PART_PAGES = 128
@@ -61,7 +61,7 @@ class WholeTable:
             table = source.sql_name(self._connection)
             execute = self._connection.exec_driver_sql
             # before the first query, with which the moment is chosen
-            execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE")
+            run_verbatim(self._connection, f"LOCK TABLE {table} IN ACCESS SHARE MODE")
             self._snapshot = str(execute("SELECT pg_export_snapshot()").scalar_one())
             pieces = execute(_PIECES, {"table": table}).all()
             secured = execute(_SECURED, {"table": table}).scalar_one()
