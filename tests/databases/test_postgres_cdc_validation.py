@@ -66,6 +66,19 @@ def test_tables_that_would_refuse_updates_are_told(
     assert faults(base) == {}
 
 
+def test_tables_that_cannot_be_told_apart_are_told(
+    base: dict[str, str], postgres: Postgres
+) -> None:
+    postgres.execute(
+        'CREATE SCHEMA "a.b"',
+        "CREATE SCHEMA a",
+        'CREATE TABLE "a.b".c (id INTEGER PRIMARY KEY)',
+        'CREATE TABLE a."b.c" (id INTEGER PRIMARY KEY)',
+    )
+    assert "2 tables are called a.b.c" in faults(base)["table.include.list"]
+    assert faults({**base, "schema.exclude.list": r"a\.b"}) == {}
+
+
 def test_a_key_has_columns_that_deletions_tell(base: dict[str, str], postgres: Postgres) -> None:
     postgres.execute("ALTER TABLE orders ADD COLUMN shop INTEGER")
     keyed = {**base, "message.key.columns": r"public\.orders:shop,id"}

@@ -1,81 +1,19 @@
 """Change capture through tasks on real Spark, from a real server."""
 
-import json
-from collections.abc import Iterator
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import Any
 
-import psycopg
 import pytest
 
 from drover.connector import RetriableError
 from drover.connector.offsets import parse_offsets
-from drover.connectors.files_sink import FilesSink
 from drover.connectors.postgres.server import ServerError
 from drover.connectors.postgres.source import PostgresCdcSource
-from tests.spark.pipeline import Pipeline, RunningSource
+from tests.spark.connectors.cdc_shop import dropped, raw_of, records_of, run_until, stored_in
+from tests.spark.pipeline import Pipeline
 from tests.support.postgres import Postgres
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def shop(postgres: Postgres) -> Iterator[Postgres]:
-    """A database with a table of two rows; its slots are gone afterwards."""
-    postgres.execute(
-        "CREATE TABLE orders (id INTEGER PRIMARY KEY, price NUMERIC(8, 2), note TEXT)",
-        "INSERT INTO orders VALUES (1, 1.5, 'one'), (2, NULL, '')",
-    )
-    yield postgres
-    slots = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
-    for (slot,) in postgres.rows(slots):
-        wait_until(partial(_dropped, postgres, str(slot)))
-
-
-def _dropped(postgres: Postgres, slot: str) -> bool:
-    where = f"FROM pg_replication_slots WHERE slot_name = '{slot}'"
-    # each time: a session that is just beginning has the slot only later
-    postgres.execute(f"SELECT pg_terminate_backend(active_pid) {where} AND active")
-    with suppress(psycopg.errors.ObjectInUse):
-        postgres.execute(f"SELECT pg_drop_replication_slot(slot_name) {where} AND NOT active")
-    return not postgres.rows(f"SELECT {where}")
-
-
-def raw_of(postgres: Postgres, **changes: str) -> dict[str, str]:
-    changed = {key.replace("_", "."): value for key, value in changes.items()}
-    slot = {"slot.name": f"slot_{postgres.database}"}
-    return {"name": "cdc", **postgres.cdc_settings, "topic.prefix": "db", **slot, **changed}
-
-
-def run_until(source: RunningSource, count: int) -> None:
-    """Move batches until so many records were moved, and no more come at once."""
-    moved = 0
-
-    def there() -> bool:
-        nonlocal moved
-        moved += source.run_until_idle()
-        return moved >= count
-
-    wait_until(there, describe=lambda: f"{moved} of {count} records")
-    assert moved == count
-
-
-def records_of(pipeline: Pipeline, topic: str, directory: Path) -> list[dict[str, Any]]:
-    """A topic's values, as JSON; without tombstones."""
-    raw = {"name": f"out-{topic}", "topics": topic, "path": str(directory), "format": "json"}
-    pipeline.start_sink(FilesSink, raw).run_until_idle()
-    files = sorted(directory.rglob("*.json"))
-    return [json.loads(line) for file in files for line in file.read_text().splitlines()]
-
-
-def stored_in(pipeline: Pipeline, topic: str, column: str) -> list[Any]:
-    """A topic's keys or values, as JSON with their schemas."""
-    plan = pipeline.store.plan_read({(topic, 0): 0}, max_records=1_000)
-    rows = pipeline.plane.rows(pipeline.spark, plan).run(iter)
-    return [json.loads(row[column] or b"null") for row in rows]
 
 
 def test_a_table_is_read_whole_and_then_followed(
@@ -266,7 +204,7 @@ def test_a_slot_that_is_gone_is_told_and_begun_again_when_asked_for(
     first = pipeline.start_source(PostgresCdcSource, raw)
     run_until(first, 2)
     first.source.stop()
-    wait_until(lambda: _dropped(shop, raw["slot.name"]))
+    wait_until(lambda: dropped(shop, raw["slot.name"]))
     with pytest.raises(ServerError, match=r"is gone.*--reset"):
         pipeline.start_source(PostgresCdcSource, raw)
     again = pipeline.start_source(PostgresCdcSource, {**raw, "snapshot.mode": "when_needed"})
@@ -284,7 +222,7 @@ def test_a_slot_that_somebody_else_moved_on_is_told(
     slot = raw["slot.name"]
     shop.execute("INSERT INTO orders VALUES (3)")
     if how == "made anew":
-        wait_until(lambda: _dropped(shop, slot))
+        wait_until(lambda: dropped(shop, slot))
         shop.execute(f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')")
     else:
         where = f"FROM pg_replication_slots WHERE slot_name = '{slot}' AND active"

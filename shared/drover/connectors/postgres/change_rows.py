@@ -4,6 +4,7 @@ Runs on executors: what the driver hands over can be pickled, and decodes to the
 however often it is tried.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -108,7 +109,8 @@ class TableRecords:
 
     def __init__(self, relation: Relation, key: Sequence[str], shape: RecordShape) -> None:
         self.relation = relation
-        self.topic = f"{shape.prefix}.{relation.name}"
+        #: As Debezium does: a topic's name has fewer characters than a table's.
+        self.topic = re.sub(r"[^A-Za-z0-9._-]", "_", f"{shape.prefix}.{relation.name}")
         names = [each.name for each in relation.columns]
         self.key_indices = [names.index(each) for each in key if each in names]
         self._shape = shape

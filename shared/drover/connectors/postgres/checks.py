@@ -74,6 +74,8 @@ def _server_faults(config: Mapping[str, Any]) -> list[Violation]:
     try:
         with address.connected() as connection:
             return list(_faults_at(connection, config))
+    except ServerError as error:
+        return [Violation(TABLE_INCLUDE, str(error))]
     except psycopg.Error as error:
         text = first_line(error)
         blamed = PASSWORD if "password" in text else DATABASE if "database" in text else HOST

@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     import psycopg
 
 CONNECT_TIMEOUT_S = 10
+#: A table that is locked for longer is tried again: whoever wants it goes first.
+LOCK_TIMEOUT_MS = 10_000
 #: What sessions must be set to, so that values have the text that is read here.
 _SESSION_OPTIONS = (
     "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 "
-    "-c bytea_output=hex -c statement_timeout=0 -c lock_timeout=0 "
+    "-c bytea_output=hex -c statement_timeout=0 "
     "-c idle_in_transaction_session_timeout=0"
 )
 
@@ -94,7 +96,7 @@ class ServerAddress:
             "dbname": self.database,
             "connect_timeout": CONNECT_TIMEOUT_S,
             "application_name": name,
-            "options": _SESSION_OPTIONS,
+            "options": f"{_SESSION_OPTIONS} -c lock_timeout={LOCK_TIMEOUT_MS}",
             # a server that is gone without a word is found out within a minute or two
             "keepalives_idle": 30,
             "keepalives_interval": 10,
@@ -177,11 +179,15 @@ def relation_of(connection: "psycopg.Connection[tuple[Any, ...]]", table: Table)
 def primary_key_of(
     connection: "psycopg.Connection[tuple[Any, ...]]", relation: Relation
 ) -> list[str]:
-    """The columns of a table's primary key, else those that identify its old rows."""
+    """The columns of a table's primary key, else those that identify its old rows.
+
+    The key is that of now, the table may be an earlier one, whose columns had other names.
+    """
     rows = connection.execute(_PRIMARY_KEY, (relation.oid,)).fetchall()
     names = [name for (name,) in rows]
-    if not names and not relation.full_identity:
-        names = [each.name for each in relation.columns if each.in_identity]
+    identity = [each.name for each in relation.columns if each.in_identity]
+    if identity and not (names and set(names) <= set(identity)):
+        return [] if relation.full_identity else identity
     return names
 
 
@@ -263,8 +269,11 @@ def published(connection: "psycopg.Connection[tuple[Any, ...]]", publication: st
 
 def publish(
     connection: "psycopg.Connection[tuple[Any, ...]]", publication: str, tables: Sequence[Table]
-) -> None:
-    """Have a publication of at least these tables; makes it, or adds what it lacks."""
+) -> list[str]:
+    """Have a publication of at least these tables; makes it, or adds what it lacks.
+
+    Returns: the tables that are left out, as the server would refuse updates and deletions of them.
+    """
     from psycopg import sql
 
     name = sql.Identifier(publication)
@@ -272,9 +281,10 @@ def publish(
         "SELECT puballtables FROM pg_publication WHERE pubname = %s", (publication,)
     ).fetchone()
     if exists == (True,):
-        return
+        return []
     there = published(connection, publication)
-    lacking = [sql.Identifier(each.schema, each.name) for each in tables if each.id not in there]
+    missing = [each for each in tables if each.id not in there]
+    lacking = [sql.Identifier(each.schema, each.name) for each in missing if each.identifies_rows]
     if exists is None:
         listed = sql.SQL("FOR TABLE {}").format(sql.SQL(", ").join(lacking)) if lacking else None
         connection.execute(
@@ -286,3 +296,4 @@ def publish(
         connection.execute(
             sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(name, sql.SQL(", ").join(lacking))
         )
+    return [each.id for each in missing if not each.identifies_rows]

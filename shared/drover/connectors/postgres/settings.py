@@ -1,6 +1,7 @@
 """The settings of PostgresCdcSource: Debezium's names where it has them."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -344,10 +345,21 @@ def address_of(config: Mapping[str, Any]) -> ServerAddress:
 def wanted_tables(
     connection: "psycopg.Connection[tuple[Any, ...]]", config: Mapping[str, Any]
 ) -> list[Table]:
-    """The tables that there are and that the settings ask for."""
-    from drover.connectors.postgres.server import tables_of
+    """The tables that there are and that the settings ask for.
 
-    return [each for each in tables_of(connection) if is_wanted(each.schema, each.id, config)]
+    Raises:
+        ServerError: two cannot be told apart by their names.
+    """
+    from drover.connectors.postgres.server import ServerError, tables_of
+
+    wanted = [each for each in tables_of(connection) if is_wanted(each.schema, each.id, config)]
+    for name, count in Counter(each.id for each in wanted).items():
+        if count > 1:
+            raise ServerError(
+                f"{count} tables are called {name}, as names have dots in them: leave one out by "
+                f"{SCHEMA_EXCLUDE}, or rename one"
+            )
+    return wanted
 
 
 def is_column_wanted(column: str, include: Sequence[str] | None, exclude: Sequence[str]) -> bool:

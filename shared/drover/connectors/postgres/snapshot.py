@@ -23,7 +23,6 @@ from drover.connectors.postgres.snapshot_point import SnapshotPoint
 _BATCH_BYTES = 32 * 1024 * 1024
 #: Fewer pages are not worth a Spark partition of their own.
 _PART_PAGES = 128
-_LOCK_TIMEOUT_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +120,6 @@ class Snapshot:
             try:
                 execute = self._connection.execute
                 execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-                execute(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}".encode())
                 # before the first query, with which the moment is chosen
                 for each in tables:
                     execute(

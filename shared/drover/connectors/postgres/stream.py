@@ -12,7 +12,7 @@ from drover.connectors.postgres.pgoutput import EPOCH_US
 from drover.connectors.postgres.server import ServerAddress, first_line
 
 if TYPE_CHECKING:
-    from psycopg.pq.abc import PGconn
+    from psycopg.pq.abc import PGconn, PGresult
 
 _BUFFER_MAX_BYTES = 64 * 1024 * 1024
 _WAIT_S = 0.2
@@ -30,7 +30,14 @@ _log = logging.getLogger(__name__)
 
 
 class StreamLostError(Exception):
-    """The stream ended; a new one goes on at the last position that was acknowledged."""
+    """The stream ended; a new one goes on at the last position that was acknowledged.
+
+    ``sqlstate`` is the server's code for why, where it gave one.
+    """
+
+    def __init__(self, told: str, sqlstate: str = "") -> None:
+        super().__init__(told)
+        self.sqlstate = sqlstate
 
 
 class ChangeStream:
@@ -55,7 +62,7 @@ class ChangeStream:
         self._bytes = 0
         #: Behind everything that was received, when that was asked last.
         self._quiet_lsn = 0
-        self._failure: str | None = None
+        self._failure: StreamLostError | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"slot-{slot}", daemon=True)
         self._thread.start()
@@ -71,7 +78,7 @@ class ChangeStream:
             taken = [self._messages.popleft() for _ in range(count)]
             self._bytes -= sum(len(payload) for _, payload in taken)
             if not taken and self._failure is not None:
-                raise StreamLostError(self._failure)
+                raise self._failure
             return taken
 
     def give_back(self, messages: list[tuple[int, bytes]]) -> None:
@@ -101,8 +108,11 @@ class ChangeStream:
 
         try:
             self._read()
+        except StreamLostError as error:
+            self._failure = error
         except (psycopg.Error, OSError, ValueError) as error:
-            self._failure = first_line(error)
+            self._failure = StreamLostError(first_line(error))
+        if self._failure is not None:
             _log.info("the stream of slot %s ended: %s", self._slot, self._failure)
 
     def _read(self) -> None:
@@ -129,7 +139,6 @@ class ChangeStream:
 
     def _begin(self, pgconn: "PGconn") -> None:
         """Have the server send the log; a replication session takes no prepared statements."""
-        import psycopg
         from psycopg.pq import ExecStatus
 
         lsn = f"{self._acknowledged >> 32:X}/{self._acknowledged & 0xFFFFFFFF:X}"
@@ -140,16 +149,14 @@ class ChangeStream:
             f"(proto_version '1', publication_names '\"{publication}\"')".encode()
         )
         if started.status != ExecStatus.COPY_BOTH:
-            raise psycopg.OperationalError(started.get_error_message())
+            raise _loss_of(started)
 
     def _read_some(self, pgconn: "PGconn") -> None:
         """What is there; waits a moment when there is nothing.
 
         Raises:
-            psycopg.OperationalError: the server ended the stream.
+            StreamLostError: the server ended the stream.
         """
-        import psycopg
-
         found: list[tuple[int, bytes]] = []
         size = quiet_lsn = 0
         while size < _AT_ONCE_BYTES:
@@ -166,12 +173,21 @@ class ChangeStream:
             self._bytes += size
             self._quiet_lsn = max(self._quiet_lsn, quiet_lsn)
         if count < 0:
-            result = pgconn.get_result()
-            told = result.get_error_message() if result is not None else ""
-            raise psycopg.OperationalError(told or "the server ended it")
+            raise _loss_of(pgconn.get_result())
         if not found:
             select.select([pgconn.socket], [], [], _WAIT_S)
             pgconn.consume_input()
+
+
+def _loss_of(result: "PGresult | None") -> StreamLostError:
+    """What the server says of the end of a stream."""
+    from psycopg.pq import DiagnosticField
+
+    if result is None:
+        return StreamLostError("the server ended it")
+    told = result.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"the server ended it"
+    code = result.error_field(DiagnosticField.SQLSTATE) or b""
+    return StreamLostError(told.decode(errors="replace")[:500], code.decode())
 
 
 def _feedback(written_lsn: int, flushed_lsn: int, *, reply: bool) -> bytes:

@@ -1,5 +1,6 @@
 """The task of PostgresCdcSource: tables read whole, then every change of them."""
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -45,11 +46,15 @@ if TYPE_CHECKING:
     from drover.connectors.postgres.pgoutput import Transaction
     from drover.connectors.postgres.snapshot import PagesReader, Snapshot
     from drover.connectors.postgres.snapshot_point import SnapshotPoint
-    from drover.connectors.postgres.stream import ChangeStream
+    from drover.connectors.postgres.stream import ChangeStream, StreamLostError
+
+_log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 10.0
 #: How often a position is committed while the log has no changes of published tables.
 _QUIET_COMMIT_EVERY_S = 10.0
+#: SQLSTATE of what is not there.
+_UNDEFINED_OBJECT = "42704"
 #: Fewer changes are not worth a Spark partition of their own.
 _PART_CHANGES = 5_000
 POSITION = "server"
@@ -90,6 +95,7 @@ class PostgresCdcSourceTask(SourceTask):
         #: Changes of the open transaction that were delivered or skipped.
         self._ordinal = 0
         self._tables: dict[str, Table] = {}
+        self._left_out: set[str] = set()
         self._snapshot_batches: Iterator[tuple[Table, PagesReader | None]] = iter(())
         self._looked_s = 0.0
         self._position = 0
@@ -146,6 +152,7 @@ class PostgresCdcSourceTask(SourceTask):
             raise
         except StreamLostError as error:
             self._forget_stream()
+            self._check_what_is_left(error)
             told = f"the stream of slot {self._slot!r} at {self._address} ended: {error}"
             raise RetriableError(told) from None
 
@@ -173,10 +180,7 @@ class PostgresCdcSourceTask(SourceTask):
         lost = what_is_lost(self._slot, slot, position, points, log_end(connection))
         if lost is not None:
             if mode != WHEN_NEEDED:
-                raise ServerError(
-                    f"{lost}. To read all tables again: drover connector offsets "
-                    f"{self._context.task.connector} --reset, or {SNAPSHOT_MODE}={WHEN_NEEDED}"
-                )
+                raise ServerError(f"{lost}. {self._how_to_read_again()}")
             position, points = {}, {}
         if slot is not None and slot.lost:
             connection.execute("SELECT pg_drop_replication_slot(%s)", (self._slot,))
@@ -192,11 +196,47 @@ class PostgresCdcSourceTask(SourceTask):
         self._position = int(position.get("lsn", slot.confirmed_lsn or 0))
         return position, points
 
+    def _how_to_read_again(self) -> str:
+        return (
+            f"To read all tables again: drover connector offsets {self._context.task.connector} "
+            f"--reset, or {SNAPSHOT_MODE}={WHEN_NEEDED}"
+        )
+
+    def _check_what_is_left(self, error: "StreamLostError") -> None:
+        """Tell what another stream would not mend.
+
+        Raises:
+            RetriableError: the server is away.
+            ServerError: the slot is gone, or changes were made while there was no publication.
+        """
+        from drover.connectors.postgres.server import slot_of
+
+        with telling(self._address, "reading the log"), self._address.connected() as connection:
+            slot = slot_of(connection, self._slot)
+        lost = what_is_lost(self._slot, slot, {"lsn": self._position}, {}, self._position)
+        if lost is not None:
+            raise ServerError(f"{lost}. {self._how_to_read_again()}")
+        if error.sqlstate == _UNDEFINED_OBJECT:
+            raise ServerError(
+                f"{error}, or was not there when tables changed, and the server cannot decode "
+                f"those changes: SELECT pg_drop_replication_slot('{self._slot}'). "
+                f"{self._how_to_read_again()}"
+            )
+
     def _publish(self, connection: "psycopg.Connection[tuple[Any, ...]]") -> None:
         from drover.connectors.postgres.server import publish
 
-        if self._context.config[AUTOCREATE] == FILTERED:
-            publish(connection, self._publication, wanted_tables(connection, self._context.config))
+        config = self._context.config
+        if config[AUTOCREATE] != FILTERED:
+            return
+        left_out = publish(connection, self._publication, wanted_tables(connection, config))
+        for name in sorted({*left_out} - self._left_out):
+            _log.warning(
+                "table %s has no primary key and is left out: published, the server would refuse "
+                "updates and deletions of it; ALTER TABLE … REPLICA IDENTITY FULL takes it in",
+                name,
+            )
+        self._left_out = {*left_out}
 
     def _committed_points(self) -> "Iterator[tuple[str, SnapshotPoint | None]]":
         """The tables that were read whole; their point is None with a mode that reads none."""

@@ -1,0 +1,197 @@
+"""What goes wrong around change capture: it is told what to do, and nothing is lost."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from drover.connector import RetriableError
+from drover.connectors.postgres.server import ServerError
+from drover.connectors.postgres.source import PostgresCdcSource
+from tests.spark.connectors.cdc_shop import dropped, raw_of, records_of, run_until, stored_in
+from tests.spark.pipeline import Pipeline, RunningSource
+from tests.support.postgres import PASSWORD, Postgres
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.spark
+
+
+@contextmanager
+def session(postgres: Postgres, **parameters: str) -> Iterator[psycopg.Connection[Any]]:
+    """Another session of the server."""
+    connection = psycopg.connect(
+        host="127.0.0.1",
+        port=postgres.port,
+        dbname=postgres.database,
+        user="drover",
+        password=PASSWORD,
+        autocommit=True,
+        **parameters,  # type: ignore[arg-type]
+    )
+    with closing(connection):
+        yield connection
+
+
+def fault_of(source: RunningSource, wanted: type[Exception]) -> str:
+    """What the task says in the end."""
+    told: list[Exception] = []
+
+    def fails() -> bool:
+        try:
+            source.step()
+        except (RetriableError, ServerError) as error:
+            told.append(error)
+        return bool(told) and isinstance(told[-1], wanted)
+
+    wait_until(fails, describe=lambda: str(told[-1:]))
+    return str(told[-1])
+
+
+def test_a_slot_that_another_session_reads_is_left_alone(
+    pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drover.connectors.postgres.session._SLOT_WAIT_S", 0.3)
+    raw = raw_of(shop)
+    slot = raw["slot.name"]
+    shop.execute(
+        f"SELECT pg_create_logical_replication_slot('{slot}', 'pgoutput')",
+        "CREATE PUBLICATION theirs",
+    )
+    with session(shop, replication="database") as other:
+        other.pgconn.exec_(
+            f'START_REPLICATION SLOT "{slot}" LOGICAL 0/0'
+            " (proto_version '1', publication_names 'theirs')".encode()
+        )
+        with pytest.raises(RetriableError, match=r"another session: .* slot\.name of its own"):
+            pipeline.start_source(PostgresCdcSource, raw)
+        assert shop.rows(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'") == [
+            (True,)
+        ]
+    wait_until(
+        lambda: (
+            shop.rows(f"SELECT active FROM pg_replication_slots WHERE slot_name = '{slot}'")
+            == [(False,)]
+        )
+    )
+    run_until(pipeline.start_source(PostgresCdcSource, raw), 2)
+
+
+def test_a_slot_that_is_dropped_while_it_is_read(pipeline: Pipeline, shop: Postgres) -> None:
+    raw = raw_of(shop)
+    source = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(source, 2)
+    source.run_until_idle()
+    wait_until(lambda: dropped(shop, raw["slot.name"]))
+    assert "is gone, and with it the changes" in fault_of(source, ServerError)
+
+
+def test_changes_without_a_publication_are_told(pipeline: Pipeline, shop: Postgres) -> None:
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop))
+    run_until(source, 2)
+    shop.execute("DROP PUBLICATION drover_cdc", "INSERT INTO orders VALUES (3)")
+    told = fault_of(source, ServerError)
+    assert "pg_drop_replication_slot" in told
+    assert "--reset" in told
+
+
+def test_rows_of_many_megabytes(pipeline: Pipeline, shop: Postgres, tmp_path: Path) -> None:
+    shop.execute("INSERT INTO orders VALUES (3, 1, repeat('x', 17000000))")
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop, record_layout="flat"))
+    run_until(source, 3)
+    shop.execute("UPDATE orders SET note = note || '!' WHERE id = 3")
+    run_until(source, 1)
+    found = records_of(pipeline, "db.public.orders", tmp_path / "out")
+    assert [len(each["note"]) for each in found[2:]] == [17_000_000, 17_000_001]
+
+
+def test_a_table_that_is_locked_is_read_later(
+    pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drover.connectors.postgres.server.LOCK_TIMEOUT_MS", 200)
+    monkeypatch.setattr("drover.connectors.postgres.task._LOOK_EVERY_S", 0.0)
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop))
+    with session(shop) as other:
+        other.execute("BEGIN; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+        assert "lock timeout" in fault_of(source, RetriableError)
+    run_until(source, 2)
+    shop.execute("CREATE TABLE later (id INTEGER PRIMARY KEY)", "INSERT INTO later VALUES (1)")
+    with session(shop) as other:
+        other.execute("BEGIN; LOCK TABLE later IN ACCESS EXCLUSIVE MODE")
+        assert "lock timeout" in fault_of(source, RetriableError)
+    run_until(source, 1)
+
+
+def test_a_password_that_is_changed_later_is_told(
+    pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drover.connectors.postgres.task._LOOK_EVERY_S", 0.0)
+    role = f"reader_{shop.database}"
+    shop.execute(f"CREATE ROLE {role} LOGIN SUPERUSER REPLICATION PASSWORD 'one'")
+    user = {"database_user": role, "database_password": "one"}
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop, **user))
+    run_until(source, 2)
+    shop.execute(f"ALTER ROLE {role} PASSWORD 'two'", "INSERT INTO orders VALUES (3)")
+    assert "password authentication failed" in fault_of(source, RetriableError)
+    source.source.stop()
+    user = {"database_user": role, "database_password": "two"}
+    run_until(pipeline.start_source(PostgresCdcSource, raw_of(shop, **user)), 1)
+
+
+def test_types_and_keys_that_change(pipeline: Pipeline, shop: Postgres, tmp_path: Path) -> None:
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop, record_layout="flat"))
+    run_until(source, 2)
+    shop.execute(
+        "INSERT INTO orders VALUES (3, 2.5, 'x')",
+        "ALTER TABLE orders ALTER COLUMN price TYPE TEXT",
+        "INSERT INTO orders VALUES (4, 'dear', 'x')",
+        # what was changed before is told as it was then
+        "ALTER TABLE orders RENAME COLUMN id TO number",
+    )
+    run_until(source, 2)
+    shop.execute("INSERT INTO orders VALUES (5, 'cheap', 'x')", "DROP TABLE orders")
+    run_until(source, 1)
+    *_, third, fourth, fifth = records_of(pipeline, "db.public.orders", tmp_path / "out")
+    assert (third["id"], fourth["id"], fourth["price"]) == (3, 4, "dear")
+    assert (fifth["number"], fifth["price"]) == (5, "cheap")
+    keys = [each["payload"] for each in stored_in(pipeline, "db.public.orders", "key")]
+    assert keys[2:] == [{"id": 3}, {"id": 4}, {"number": 5}]
+
+
+def test_names_of_any_characters(pipeline: Pipeline, shop: Postgres, tmp_path: Path) -> None:
+    shop.execute(
+        'CREATE SCHEMA "My.Schema"',
+        """CREATE TABLE "My.Schema"."Or""der's %s" ("Id x" INTEGER NOT NULL, "b.c" TEXT)""",
+        """CREATE UNIQUE INDEX one ON "My.Schema"."Or""der's %s" ("Id x") INCLUDE ("b.c")""",
+        """ALTER TABLE "My.Schema"."Or""der's %s" REPLICA IDENTITY USING INDEX one""",
+        """INSERT INTO "My.Schema"."Or""der's %s" VALUES (1, 'a')""",
+    )
+    lists = {"table_include_list": r"My\.Schema\.Or.*", "publication_name": """A "b'c"""}
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop, **lists))
+    run_until(source, 1)
+    shop.execute(
+        """INSERT INTO "My.Schema"."Or""der's %s" VALUES (2, 'b')""",
+        """DELETE FROM "My.Schema"."Or""der's %s" WHERE "Id x" = 1""",
+    )
+    run_until(source, 3)
+    topic = "db.My.Schema.Or_der_s__s"
+    keys = [each["payload"] for each in stored_in(pipeline, topic, "key")]
+    assert keys == [{"Id x": 1}, {"Id x": 2}, {"Id x": 1}, {"Id x": 1}]
+    found = records_of(pipeline, topic, tmp_path / "out")
+    assert found[1]["after"] == {"Id x": 2, "b.c": "b"}
+    assert found[1]["source"]["table"] == "Or\"der's %s"
+
+
+def test_a_later_table_that_cannot_be_published_is_left_out(
+    pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once it were published, the server would refuse its users' updates."""
+    monkeypatch.setattr("drover.connectors.postgres.task._LOOK_EVERY_S", 0.0)
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop))
+    run_until(source, 2)
+    shop.execute("CREATE TABLE keyless (id INTEGER)", "INSERT INTO keyless VALUES (1)")
+    run_until(source, 0)
+    shop.execute("UPDATE keyless SET id = 2", "ALTER TABLE keyless REPLICA IDENTITY FULL")
+    run_until(source, 1)
