@@ -23,7 +23,13 @@ from drover.connector import (
     SinkTaskContext,
     Violation,
 )
-from drover.connectors.lakehouse.rows import RECORD_KEY, RECORD_VALUE, RowSettings, TableError
+from drover.connectors.lakehouse.rows import (
+    EXTRA,
+    RECORD_KEY,
+    RECORD_VALUE,
+    RowSettings,
+    TableError,
+)
 from drover.connectors.offset_changes import refuse_renamed
 from drover.connectors.paths import ForbiddenPathError, root_fault
 from drover.connectors.stand_ins import ICEBERG_SINK
@@ -176,7 +182,10 @@ def _uri(config: Mapping[str, Any]) -> str:
 
     password = config[PASSWORD]
     address = parse_address(config[URI], config[USER], password.value if password else None)
-    return address.url().render_as_string(hide_password=False)
+    try:
+        return address.url().render_as_string(hide_password=False)
+    except ModuleNotFoundError as error:
+        raise TableError(EXTRA) from error
 
 
 def _listed(config: Mapping[str, Any], table: str, own: str, common: str) -> tuple[str, ...]:
@@ -224,7 +233,7 @@ def _catalog_faults(config: Mapping[str, Any]) -> list[Violation]:
 
     try:
         settings = settings_of(config)
-    except ValueError as error:
+    except (ValueError, TableError) as error:
         return [Violation(URI, str(error))]
     warehouse = local_path(str(config.get(WAREHOUSE) or "x:"))
     fault = root_fault(warehouse) if warehouse is not None else None

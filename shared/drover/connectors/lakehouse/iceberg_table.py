@@ -308,6 +308,8 @@ def telling(what: str) -> Iterator[None]:
         raise TableError(f"{what}: {error}") from error
     except (RetriableError, ForbiddenPathError):
         raise
+    except (ModuleNotFoundError, known.NotInstalledError) as error:
+        raise TableError(EXTRA) from error
     except passing as error:
         raise RetriableError(f"{what}: {_first_line(error)}") from error
     except Exception as error:

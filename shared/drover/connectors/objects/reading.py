@@ -57,11 +57,11 @@ class ObjectFiles:
         return ObjectReference(path, found.place, found.name, identity["etag"], identity["size"])
 
     def _list(self) -> "list[_Object]":
-        import obstore
-
         base, pattern = _split(self._url)
         place = ObjectPlace(base, self._options)
         with telling(place, "looking for objects"):
+            import obstore  # behind telling, which says that it is missing
+
             if pattern is None:
                 metas = list(obstore.list_with_delimiter(place.store())["objects"])
                 wanted = [each for each in metas if not each["path"].startswith((".", "_"))]
