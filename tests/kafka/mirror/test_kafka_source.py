@@ -16,6 +16,7 @@ from drover.connectors.mirror.cluster import ClusterError
 from drover.connectors.mirror.source import KafkaSource, KafkaSourceTask
 from drover.model.ids import TaskId, Term
 from tests.spark.pipeline import Pipeline
+from tests.support.docs_examples import config_of
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import QUIET, create_topic
@@ -257,7 +258,7 @@ def test_a_login_as_java_has_it(mortal_broker: KafkaBroker, topic_prefix: str) -
         for name, value in USERS.java_client_settings("drover").items()
     }
     guarded = Kafka(mortal_broker.sasl_bootstrap)
-    config = raw(guarded, topic, **own)
+    config = {**config_of("kafka-mirror", "east"), **raw(guarded, topic, **own)}
     assert faults(config) == {"topics": "match no topic of the cluster"}  # it may see none
     login = config["source.cluster.sasl.jaas.config"].replace("secret-1", "guessed")
     told = faults({**config, "source.cluster.sasl.jaas.config": login})
