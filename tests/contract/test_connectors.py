@@ -1,0 +1,65 @@
+"""What every built-in connector owes its users."""
+
+import re
+
+import pytest
+
+from drover.connector import ConfigType, Connector, SourceConnector
+from tests.support.docs_tables import connectors, marks, pages, shown_groups
+from tests.support.repository import REPOSITORY
+
+_SECRET = re.compile(
+    r"(password|secret|secret-access-key|token|credential|credentials\.json|authorization"
+    r"|jaas\.config|\.pem|\.key)$"
+)
+_ROW = re.compile(
+    r"^\| (?P<names>\[`.*?) \| .* \| (?P<embedded>[^|]*) \| (?P<kafka>[^|]*) \|$", re.M
+)
+
+KINDS = list(connectors().values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_says_what_it_is_and_what_it_guarantees(kind: type[Connector]) -> None:
+    assert kind.__doc__
+    assert re.fullmatch(r"\d+\.\d+\.\d+", kind.version)
+    assert kind.guarantees is not None
+    if issubclass(kind, SourceConnector):
+        assert kind.offset_forms, "which offsets it reads"
+        assert "alter_offsets" in vars(kind), "which offsets an operator may write"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_settings_are_told_and_its_secrets_are_not(kind: type[Connector]) -> None:
+    for key in kind.config_def():
+        assert key.documentation.endswith("."), key.name
+        sounds = _SECRET.search(key.name) is not None
+        assert (key.type is ConfigType.PASSWORD) == sounds, key.name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_page_says_what_it_guarantees(kind: type[Connector]) -> None:
+    for page in pages():
+        text = (REPOSITORY / page).read_text(encoding="utf-8")
+        if kind.__name__ in {name for name, _ in _shown(text)}:
+            assert re.search(r"\*\*[^*]*\bonce\b[^*]*\*\*", text), page
+
+
+def _shown(text: str) -> set[tuple[str, str]]:
+    return {pair for mark in marks(text) for pair in shown_groups(mark)}
+
+
+def test_the_readme_has_each_with_its_guarantees() -> None:
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    told: dict[str, tuple[str, str]] = {}
+    for row in _ROW.finditer(text):
+        names = re.findall(r"`(\w+)`", row["names"])
+        shares = [row[each].split(", ") for each in ("embedded", "kafka")]
+        for index, name in enumerate(names):
+            embedded, kafka = (each[min(index, len(each) - 1)] for each in shares)
+            told[name] = (embedded, kafka)
+    assert told == {
+        name: (str(kind.guarantees.embedded), str(kind.guarantees.kafka))
+        for name, kind in connectors().items()
+        if kind.guarantees is not None
+    }
