@@ -271,4 +271,11 @@ def test_tables_that_debeziums_sink_would_call_otherwise_are_refused() -> None:
     assert faults(without, topics="shop.public.orders") == {name}
     assert faults({**without, name: "orders"}, topics="shop.public.orders") == set()
     assert faults({**without, name: "${source.schema}_orders"}) == {name}
+    router = {
+        "transforms": "short",
+        "transforms.short.type": "org.apache.kafka.connect.transforms.RegexRouter",
+        "transforms.short.regex": r"shop\.public\.(.*)",
+        "transforms.short.replacement": "$1",
+    }
+    assert faults({**without, **router}, topics="shop.public.orders") == set()
     assert faults(JDBC_SINK, topics="shop.public.orders") == set()
