@@ -10,13 +10,10 @@ from tests.support.repository import python_files, text_of
 
 #: What authors may import of Drover, besides modules of their own package.
 PUBLIC = ("drover.connector", "drover.connector.records")
-#: Their imports are moved in a change of their own.
-WAITING = ("shared/drover/connectors/jdbc", "shared/drover/connectors/postgres")
 CONNECTORS = [
     path
     for path in python_files("shared", "examples")
     if path.as_posix().startswith(("shared/drover/connectors/", "examples/"))
-    and not path.as_posix().startswith(WAITING)
 ]
 
 

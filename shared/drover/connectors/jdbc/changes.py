@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.connector.records import KEY, OFFSET, PARTITION, VALUE, is_schemaless, original_topics
 from drover.connectors.jdbc.write_settings import (
     KAFKA,
     KAFKA_FIELDS,
@@ -16,8 +17,6 @@ from drover.connectors.jdbc.write_settings import (
     RECORD_VALUE,
     WriteSettings,
 )
-from drover.record.batch import KEY, OFFSET, PARTITION, VALUE, original_topics
-from drover.record.schema import is_schemaless
 
 Row = dict[str, Any]
 #: The topic that a record is from, its partition and offset.

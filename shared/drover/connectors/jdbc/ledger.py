@@ -6,10 +6,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from drover.connector import Term
+from drover.connector.records import OFFSET, PARTITION, original_topics
 from drover.connectors.jdbc.database import DatabaseError
 from drover.connectors.jdbc.write_settings import split_name
-from drover.model.ids import Term
-from drover.record.batch import OFFSET, PARTITION, original_topics
 
 #: A text that is part of a primary key needs a length on MySQL.
 _CONNECTOR_CHARS, _TOPIC_CHARS = 255, 249

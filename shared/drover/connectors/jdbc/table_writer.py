@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
+from drover.connector import Term
+from drover.connector.records import TOPIC
 from drover.connectors.jdbc.changes import (
     Place,
     RecordError,
@@ -19,8 +21,6 @@ from drover.connectors.jdbc.database import DatabaseAddress, is_of_a_row, reason
 from drover.connectors.jdbc.ledger import Ledger
 from drover.connectors.jdbc.tables import Tables, write_rows
 from drover.connectors.jdbc.write_settings import WriteSettings
-from drover.model.ids import Term
-from drover.record.batch import TOPIC
 
 #: Records that are written in one go: what is made of them takes several times their memory.
 _CHUNK_ROWS = 200_000

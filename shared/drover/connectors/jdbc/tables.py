@@ -8,6 +8,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
+from drover.connector.records import KEY, TOPIC, VALUE, is_schemaless
 from drover.connectors.jdbc.changes import Change
 from drover.connectors.jdbc.column_types import bound, parameter, sql_type
 from drover.connectors.jdbc.database import DatabaseError
@@ -21,8 +22,6 @@ from drover.connectors.jdbc.write_settings import (
     WriteSettings,
     split_name,
 )
-from drover.record.batch import KEY, TOPIC, VALUE
-from drover.record.schema import is_schemaless
 
 _MYSQL = ("mysql", "mariadb")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from drover.connector.records import ERROR_COLUMN, KEY, ORIGIN_COLUMN, TOPIC, VALUE, with_identity
 from drover.connectors.postgres.pgoutput import (
     BEGIN,
     CHANGES,
@@ -29,8 +30,6 @@ from drover.connectors.postgres.pgoutput import (
 from drover.connectors.postgres.settings import CONNECT, ENVELOPE, FLAT, is_column_wanted
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
 from drover.connectors.postgres.values import ColumnReader, column_type
-from drover.record.batch import ERROR_COLUMN, KEY, ORIGIN_COLUMN, TOPIC, VALUE
-from drover.record.schema import with_identity
 
 READ, CREATED, UPDATED, DELETED, TRUNCATED = "r", "c", "u", "d", "t"
 _SOURCE = pa.struct(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from drover.connector.records import KEY, TOPIC, VALUE, with_identity
 from drover.connectors.postgres.server import ServerAddress, telling
 from drover.connectors.postgres.settings import (
     HEARTBEAT_MS,
@@ -13,8 +14,6 @@ from drover.connectors.postgres.settings import (
     HEARTBEAT_QUERY,
     TOPIC_PREFIX,
 )
-from drover.record.batch import KEY, TOPIC, VALUE
-from drover.record.schema import with_identity
 
 _NAMESPACE = "io.debezium.connector.common"
 

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.connector.records import with_identity
 from drover.connectors.postgres.copied import from_text, lists
 from drover.connectors.postgres.pgoutput import UNCHANGED, RelationColumn, Value
 from drover.connectors.postgres.settings import ADAPTIVE, CONNECT, DOUBLE, STRING
-from drover.record.schema import with_identity
 
 _NUMERIC, _BOOL, _BYTEA = 1700, 16, 17
 _DATE, _TIME, _TIMESTAMP, _TIMESTAMPTZ = 1082, 1083, 1114, 1184
