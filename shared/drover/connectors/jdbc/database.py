@@ -309,7 +309,9 @@ class LookFailedError(Exception):
 def reason_of(error: Exception) -> str:
     """What a driver says, in one line, without the statement and its values."""
     original = getattr(error, "orig", None) or error
-    lines = [line.strip() for line in str(original).splitlines() if line.strip()]
+    number = _number(error)  # MySQL's comes with its text
+    whole = str(original) if number is None else f"{original.args[-1]} ({number})"
+    lines = [line.strip() for line in whole.splitlines() if line.strip()]
     # what follows the first line is of a row, unless nobody is logged in yet
     told = lines[:3] if "connect" in str(original) else lines[:1]
     text = " ".join(told)

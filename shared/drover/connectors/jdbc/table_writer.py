@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import sqlalchemy as sa
 from drover.connector import Term
 from drover.connector.records import TOPIC
 from drover.connectors.jdbc.changes import (
+    Change,
     Place,
     RecordError,
     changes_of,
@@ -27,6 +29,8 @@ _CHUNK_ROWS = 200_000
 _CHUNK_BYTES = 64 << 20
 #: So many are written one after the other where that is not possible.
 _SINGLE_ROWS = 100
+#: What a statement has beside its values.
+_STATEMENT_BYTES = 64 << 10
 _ANSWER = pa.schema(
     [
         ("rows", pa.int64()),
@@ -149,9 +153,32 @@ class _Writing:
                 if batch.num_rows > _SINGLE_ROWS:
                     return None
         changes = changes_of(batch, self._settings)
+        if self._packet_bytes and batch.nbytes * 2 > self._packet_bytes:
+            if batch.num_rows > 1:
+                return None
+            self._require_packet(changes)
         if changes:
             write_rows(self._connection, self._tables.table(name), self._settings, changes)
         return len(changes)
+
+    @cached_property
+    def _packet_bytes(self) -> int:
+        """How much MySQL takes of one row: with more it ends the connection; 0 for any."""
+        if self._connection.dialect.name not in ("mysql", "mariadb"):
+            return 0
+        found = self._connection.exec_driver_sql("SELECT @@max_allowed_packet")
+        return int(found.scalar_one())
+
+    def _require_packet(self, changes: Sequence[Change]) -> None:
+        driver: Any = self._connection.connection.driver_connection
+        values = [each for change in changes for each in (change.row or change.key).values()]
+        texts = (driver.escape(each) for each in values if isinstance(each, str | bytes))
+        size_bytes = sum(len(text.encode(errors="surrogateescape")) for text in texts)
+        if size_bytes + _STATEMENT_BYTES > self._packet_bytes:
+            raise RecordError(
+                f"it needs {size_bytes} bytes of a statement, the server takes"
+                f" {self._packet_bytes} (max_allowed_packet)"
+            )
 
     def _bulk_table(self, name: str) -> Any:
         if name not in self._bulk:

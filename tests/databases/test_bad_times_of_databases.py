@@ -1,0 +1,127 @@
+"""What JdbcSink's writer makes of large rows, locks, and servers and tables that go away."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import sqlalchemy as sa
+
+from drover.connector import RetriableError
+from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError
+from tests.databases.conftest import Database, Sqlite
+from tests.support.mariadb import MariaDb
+from tests.support.postgres import Postgres
+from tests.support.table_records import RefusedError, address_with_ledger, item, records, write
+from tests.support.waiting import wait_until
+
+LARGE = 17 << 20
+
+
+@pytest.fixture(params=["postgres", "sqlite", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Database:
+    found: Database = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def address(database: Database) -> DatabaseAddress:
+    return address_with_ledger(database.settings)
+
+
+@contextmanager
+def locked(address: DatabaseAddress, database: Database) -> Iterator[None]:
+    """The rows of the table "items" are locked by another session."""
+    with address.connected() as connection:
+        if isinstance(database, Sqlite):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            connection.exec_driver_sql("SELECT * FROM items FOR UPDATE")
+        yield
+
+
+@contextmanager
+def locked_until_dead(
+    address: DatabaseAddress, database: Postgres | MariaDb
+) -> Iterator[Callable[[], bool]]:
+    """The rows of "items" are locked by a session that may lose its server; says whether another
+    one waits for them.
+    """
+    waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    if isinstance(database, MariaDb):
+        waiting = "SELECT count(*) > 0 FROM information_schema.innodb_lock_waits"
+    with suppress(sa.exc.OperationalError), locked(address, database):
+        yield lambda: bool(database.rows(waiting)[0][0])
+
+
+def test_a_large_row(database: Database, address: DatabaseAddress) -> None:
+    batch = records(item(1, "a"), item(2, "x" * LARGE), item(3, "c"))
+    if isinstance(database, MariaDb):
+        with pytest.raises(RefusedError, match=r"items-0@1: it needs .* \(max_allowed_packet\)"):
+            write(address, batch)
+        write(address, records(item(2, "x" * (LARGE // 2)), start=1))
+        return
+    assert write(address, batch) == 3
+    assert database.rows("SELECT length(name) FROM items WHERE id = 2") == [(LARGE,)]
+
+
+def test_a_lock_is_waited_for_within_bounds(database: Database, address: DatabaseAddress) -> None:
+    write(address, records(item(1, "a")))
+    again = records(item(1, "b"), start=1)
+    with locked(address, database), pytest.raises(RetriableError, match="writing at"):
+        write(address, again, lock_timeout_ms=1)
+    assert write(address, again) == 1
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_server_that_dies_in_the_middle(kind: str, request: pytest.FixtureRequest) -> None:
+    database: Any = request.getfixturevalue(kind)
+    server: Any = request.getfixturevalue(f"{kind}_server")
+    address = address_with_ledger(database.settings)
+    write(address, records(item(1, "a")))
+    again = records(item(1, "b"), item(2, "c"), start=1)
+    with ThreadPoolExecutor(1) as threads, locked_until_dead(address, database) as waited_for:
+        writing = threads.submit(write, address, again)
+        wait_until(waited_for, describe="a statement that waits for the lock")
+        server.kill()
+        with pytest.raises(RetriableError, match="writing at"):
+            writing.result(60)
+    assert write(address, again) == 2
+    assert database.rows("SELECT id, name FROM items ORDER BY id") == [(1, "b"), (2, "c")]
+
+
+def test_a_table_that_is_dropped(database: Database, address: DatabaseAddress) -> None:
+    write(address, records(item(1, "a")))
+    database.execute("DROP TABLE items")
+    with pytest.raises(DatabaseError, match="there is no table 'items'"):
+        write(address, records(item(2, "b"), start=1), creates=False)
+    assert write(address, records(item(2, "b"), start=1)) == 1
+    database.execute("DROP TABLE drover_offsets")
+    with pytest.raises(DatabaseError, match="drover_offsets"):
+        write(address, records(item(3, "b"), start=2))
+
+
+def test_tables_with_dots_quotes_and_capitals(database: Database, address: DatabaseAddress) -> None:
+    name = 'It"s a `Table` %s'
+    write(address, records(item(1, "a"), item(2, "b"), topic=name))
+    write(address, records(item(1, "c"), item(2, None), start=2, topic=name))
+    quoted = name.replace('"', '""')
+    assert database.rows(f'SELECT id, name FROM "{quoted}"') == [(1, "c")]
+
+
+def test_records_of_several_topics_and_schemas(
+    database: Database, address: DatabaseAddress
+) -> None:
+    narrow = pa.struct([("id", pa.int64())])
+    batches = [
+        records(item(1, "a"), item(2, "b"), topic="one"),
+        records(item(1, "x"), topic="two"),
+        records(({"id": 3}, {"id": 3}), value=narrow, start=2, topic="one"),
+        records(item(1, None), item(3, "c"), start=3, topic="one"),
+    ]
+    assert write(address, *batches) == 6
+    assert database.rows("SELECT id, name FROM one ORDER BY id") == [(2, "b"), (3, "c")]
+    assert database.rows("SELECT id, name FROM two") == [(1, "x")]
+    assert write(address, *batches) == 0
