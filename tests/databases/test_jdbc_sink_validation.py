@@ -5,6 +5,15 @@ import pytest
 from drover.connector.settings import validate_config
 from drover.connectors.jdbc.sink import JdbcSink
 from tests.databases.conftest import Database
+from tests.support.mariadb import MariaDb
+from tests.support.postgres import Postgres
+
+
+@pytest.fixture(params=["postgres", "sqlite", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Database:
+    found: Database = request.getfixturevalue(request.param)
+    return found
+
 
 BASE = {"name": "c", "connector.class": "JdbcSink", "topics": "orders"}
 
@@ -56,3 +65,81 @@ def test_keys_that_are_none(database: Database) -> None:
     assert faults({**config, "pk.fields": "nope"}) == {
         "pk.fields": "table 'orders' has no column 'nope'"
     }
+
+
+def test_keys_that_a_table_made_by_hand_has_not(database: Database) -> None:
+    database.execute("CREATE TABLE orders (__connect_topic VARCHAR(99), id INTEGER)")
+    config = {**BASE, **database.settings, "insert.mode": "upsert", "pk.mode": "kafka"}
+    assert faults(config) == {"pk.fields": "table 'orders' has no column '__connect_offset'"}
+    config |= {"pk.mode": "record_key", "pk.fields": "id"}
+    assert "no primary key or unique" in faults(config)["pk.fields"]
+    assert faults({**config, "insert.mode": "update"}) == {}
+
+
+def as_user(database: Postgres | MariaDb, *grants: str) -> dict[str, str]:
+    """Settings of a user who has only these rights."""
+    name = f"u_{database.database}"
+    if isinstance(database, MariaDb):
+        database.execute(f"CREATE USER {name}@'127.0.0.1' IDENTIFIED BY 'x'")
+        own = f"{name}@'127.0.0.1'"
+    else:
+        database.execute(
+            f"CREATE USER {name} PASSWORD 'x'",
+            f"REVOKE TEMPORARY ON DATABASE {database.database} FROM public",
+        )
+        own = name
+    database.execute(*(f"GRANT {each} TO {own}" for each in grants))
+    return {**database.settings, "connection.user": name, "connection.password": "x"}
+
+
+def test_rights_that_are_missing_on_postgres(postgres: Postgres) -> None:
+    postgres.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    settings = as_user(postgres, "INSERT, SELECT ON orders")
+    config = {**BASE, **settings, "insert.mode": "upsert", "pk.mode": "record_key"}
+    config |= {"pk.fields": "id", "delete.enabled": "true", "auto.evolve": "true"}
+    assert faults(config) == {
+        "connection.user": "; ".join(
+            f"has no right to {each}: grant it"
+            for each in (
+                "UPDATE at table 'orders'",
+                "DELETE at table 'orders'",
+                "CREATE tables in schema 'public'",
+                "TEMPORARY tables in this database",
+            )
+        ),
+        "auto.evolve": "table 'orders' can only be extended by its owner",
+    }
+    user = settings["connection.user"]
+    postgres.execute(
+        f"GRANT UPDATE, DELETE ON orders TO {user}",
+        f"GRANT CREATE ON SCHEMA public TO {user}",
+        f"GRANT TEMPORARY ON DATABASE {postgres.database} TO {user}",
+    )
+    assert faults({**config, "auto.evolve": "false"}) == {}
+    missing = {**config, "auto.evolve": "false", "auto.create": "true"}
+    assert faults({**missing, "table.name.format": "nope.${topic}"}) == {
+        "connection.user": "has no right to CREATE tables: there is no schema 'nope': grant it"
+    }
+
+
+def test_rights_that_are_missing_on_mariadb(mariadb: MariaDb) -> None:
+    mariadb.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+    settings = as_user(mariadb, f"INSERT, SELECT ON {mariadb.database}.orders")
+    config = {**BASE, **settings, "insert.mode": "upsert", "pk.mode": "record_key"}
+    config |= {"pk.fields": "id", "delete.enabled": "true"}
+    assert faults(config) == {
+        "connection.user": "has no right to UPDATE at table 'orders': grant it; "
+        "has no right to DELETE at table 'orders': grant it; "
+        "has no right to see or CREATE table 'drover_offsets': grant it"
+    }
+    own = f"{settings['connection.user']}@'127.0.0.1'"
+    mariadb.execute(f"GRANT SELECT, UPDATE, DELETE, CREATE ON {mariadb.database}.* TO {own}")
+    assert faults(config) == {}
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_wrong_password(kind: str, request: pytest.FixtureRequest) -> None:
+    database: Database = request.getfixturevalue(kind)
+    found = faults({**BASE, **database.settings, "connection.password": "s3cret"})
+    assert list(found) == ["connection.password"]
+    assert "s3cret" not in str(found)

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from drover.connector import (
     ONCE,
@@ -29,6 +29,7 @@ from drover.connectors.jdbc.database import (
     looking_at,
     telling,
 )
+from drover.connectors.jdbc.sink_checks import server_faults
 from drover.connectors.jdbc.write_settings import (
     INSERT,
     KAFKA,
@@ -41,9 +42,6 @@ from drover.connectors.jdbc.write_settings import (
     WriteSettings,
 )
 from drover.connectors.stand_ins import JDBC_SINK
-
-if TYPE_CHECKING:
-    import sqlalchemy as sa
 
 INSERT_MODE = "insert.mode"
 PK_MODE = "pk.mode"
@@ -228,7 +226,8 @@ class JdbcSink(SinkConnector):
         if not faults and URL in config and TABLE_FORMAT in config:
             suppressed = contextlib.suppress(LookFailedError)
             with suppressed, looking_at(address_of(config), faults) as connection:
-                faults += _server_faults(connection, config)
+                topics = config.get("topics") or ()
+                faults += server_faults(connection, _write_settings(config), topics)
         return faults
 
     @classmethod
@@ -266,18 +265,19 @@ class JdbcSink(SinkConnector):
 
 
 def _write_settings(config: Mapping[str, Any]) -> WriteSettings:
-    fields = config[FIELDS_WHITELIST]
+    """Those of a config, in which faulty ones may be missing."""
+    fields = config.get(FIELDS_WHITELIST)
     return WriteSettings(
         table_format=config[TABLE_FORMAT],
-        insert_mode=config[INSERT_MODE],
-        pk_mode=config[PK_MODE],
-        pk_fields=tuple(config[PK_FIELDS] or ()),
-        deletes=config[DELETE_ENABLED],
-        creates=config[AUTO_CREATE],
-        evolves=config[AUTO_EVOLVE],
+        insert_mode=config.get(INSERT_MODE, INSERT),
+        pk_mode=config.get(PK_MODE, NONE),
+        pk_fields=tuple(config.get(PK_FIELDS) or ()),
+        deletes=config.get(DELETE_ENABLED, False),
+        creates=config.get(AUTO_CREATE, False),
+        evolves=config.get(AUTO_EVOLVE, False),
         fields=tuple(fields) if fields else None,
-        ledger=config[OFFSETS_TABLE] or None,
-        lock_timeout_ms=config[LOCK_TIMEOUT],
+        ledger=config.get(OFFSETS_TABLE) or None,
+        lock_timeout_ms=config.get(LOCK_TIMEOUT, LOCK_TIMEOUT_MS),
     )
 
 
@@ -292,41 +292,3 @@ def _contradictions(config: Mapping[str, Any]) -> Iterator[Violation]:
         yield Violation(PK_FIELDS, "must name three columns, of topic, partition and offset")
     if keys == NONE and fields:
         yield Violation(PK_FIELDS, f"must not be set with {PK_MODE}={NONE}")
-
-
-def _server_faults(connection: "sa.Connection", config: Mapping[str, Any]) -> Iterator[Violation]:
-    """Tables that there are not, and keys that are none."""
-    import sqlalchemy as sa
-
-    inspector = sa.inspect(connection)
-    fields = set(config.get(PK_FIELDS) or ())
-    for topic in config.get("topics") or ():
-        name = config[TABLE_FORMAT].replace("${topic}", topic)
-        schema, _, own = name.rpartition(".")
-        if not inspector.has_table(own, schema or None):
-            if not config.get(AUTO_CREATE):
-                text = f"there is no table {name!r} for topic {topic!r}: create it, or set this"
-                yield Violation(AUTO_CREATE, text)
-            continue
-        columns = {each["name"] for each in inspector.get_columns(own, schema or None)}
-        missing = sorted(fields - columns)
-        if missing:
-            yield Violation(PK_FIELDS, f"table {name!r} has no column {missing[0]!r}")
-        elif fields and config.get(INSERT_MODE) == UPSERT:
-            yield from _key_faults(inspector, own, schema or None, fields)
-
-
-def _key_faults(
-    inspector: Any, table: str, schema: str | None, fields: set[str]
-) -> Iterator[Violation]:
-    primary = set(inspector.get_pk_constraint(table, schema).get("constrained_columns") or ())
-    unique = [set(each["column_names"]) for each in inspector.get_unique_constraints(table, schema)]
-    indexes = [
-        set(each["column_names"])
-        for each in inspector.get_indexes(table, schema)
-        if each.get("unique")
-    ]
-    if fields not in [primary, *unique, *indexes]:
-        listed = ", ".join(sorted(fields))
-        text = f"table {table!r} has no primary key or unique constraint on {listed}"
-        yield Violation(PK_FIELDS, text)
