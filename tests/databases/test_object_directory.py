@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from unittest.mock import patch
 
 import obstore
@@ -100,6 +101,31 @@ def test_a_suspended_owner_puts_nothing_in_place(s3: S3) -> None:
         first.publish([staged(first, "much later", 0, 10)])
     assert lines(s3) == [0, 1, 2]
     assert directory(s3, 3).take_over("orders", 0, 3) == 3
+
+
+def test_a_store_that_tells_of_missing_objects_changes_nothing(s3: S3) -> None:
+    delete = obstore.delete
+
+    def telling(store: Any, paths: str | list[str]) -> None:
+        """As Google's store and Azure's do, who stop at the first one."""
+        for each in [paths] if isinstance(paths, str) else paths:
+            obstore.head(store, each)
+            delete(store, each)
+
+    with patch.object(obstore, "delete", telling):
+        first, second = directory(s3, 1), directory(s3, 2)
+        first.take_over("orders", 0, 0)
+        removed = staged(first, "x", 0, 10)
+        second.take_over("orders", 0, 0)
+        kept = staged(first, "y", 0, 10)
+        with pytest.raises(FailedPreconditionError, match="was taken over by another task"):
+            first.publish([removed, kept])
+        second.publish([staged(second, "z", 0, 10)])
+    assert lines(s3) == list(range(10))
+    side = [
+        each["path"] for each in obstore.list(s3.store()).collect() if ".drover/" in each["path"]
+    ]
+    assert not [each for each in side if "/staged/" in each]
 
 
 def test_files_of_an_owner_that_died_on_the_way_get_into_place(s3: S3) -> None:
@@ -239,6 +265,21 @@ def test_a_busy_store_is_asked_again_and_then_later(s3: S3) -> None:
         with pytest.raises(ObjectStoreError, match="400"):
             refusing.probe()
     assert len(asked) == 1
+
+
+def test_stores_of_all_kinds_may_be_elsewhere(s3: S3) -> None:
+    google = '{"disable_oauth": true, "client_email": "", "private_key": "", "private_key_id": ""}'
+    azure = {"azblob.account.name": "a", "azblob.account.key": "a2V5"}
+    for path, own in (
+        ("gs://bucket/x", {"gcs.credentials.json": google}),
+        ("az://bucket/x", azure),
+        ("abfss://bucket@account.dfs.core.windows.net/x", azure),
+    ):
+        with answering(400) as (url, asked):
+            told = faults(s3, **own, path=path, **{"store.url": url})
+        assert "400" in told["path"]
+        assert len(asked) == 1
+        assert "/bucket/x" in asked[0]
 
 
 def test_a_bucket_that_is_not_there_is_told(s3: S3) -> None:

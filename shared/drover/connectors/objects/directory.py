@@ -20,6 +20,7 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -355,8 +356,16 @@ class ObjectDirectory:
     def _delete(self, paths: list[str]) -> None:
         import obstore
 
-        if paths:
-            obstore.delete(self._place.store(), paths)
+        if not paths:
+            return
+        store = self._place.store()
+        try:
+            obstore.delete(store, paths)
+        except FileNotFoundError:
+            # unlike S3, Google's store and Azure's say so, perhaps before they come to the others
+            for each in paths:
+                with suppress(FileNotFoundError):
+                    obstore.delete(store, each)
 
     def _path_of(self, file: StagedFile) -> str:
         name = self._naming.name(file, self._tag, self._extension)

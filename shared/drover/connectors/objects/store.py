@@ -127,11 +127,12 @@ def _store(place: ObjectPlace) -> "ObjectStore":
     from datetime import timedelta
 
     options: dict[str, Any] = dict(place.options)
+    address = options.get("endpoint") or options.get("base_url") or ""
     try:
         return from_url(
             place.url,
             client_options={
-                "allow_http": options.get("endpoint", "").startswith("http://"),
+                "allow_http": address.startswith("http://"),
                 "timeout": f"{_TIMEOUT_S}s",
                 "connect_timeout": f"{_CONNECT_TIMEOUT_S}s",
             },
