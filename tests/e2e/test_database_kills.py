@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
 from drover.cli.process import descendants
+from drover.codec.common import decode_figures
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.postgres import Postgres, running_postgres
 from tests.support.waiting import wait_until_async
@@ -85,6 +86,10 @@ async def test_changes_arrive_whatever_is_killed(tmp_path: Path) -> None:
                     timeout_s=600,
                     describe=read.__name__,
                 )
+            async with cluster.client() as client:
+                status = await client.get_connector_status("capture")
+            told = decode_figures(status.tasks[0].figures)
+            assert {"slot_lag_bytes", "slot_kept_bytes", "behind_ms"} <= told.keys()
         assert postgres.rows("SELECT count(*) > 20000 FROM copied") == [(True,)]
 
 
@@ -149,6 +154,7 @@ async def _create_capture(cluster: EmbeddedCluster, postgres: Postgres, path: Pa
                 "topic.prefix": "cdc",
                 "table.include.list": "public[.]orders",
                 "record.layout": "flat",
+                "heartbeat.interval.ms": "200",
                 "errors.retry.timeout": "60000",
             },
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow
 from drover.api.engine.v1 import engine_pb2 as pb
-from drover.codec.common import encode_counts
+from drover.codec.common import encode_counts, encode_figures
 from drover.codec.coordinator import decode_offset
 from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.errors import Reason, UnavailableError
@@ -167,9 +167,12 @@ class FakeEngine:
         """Say that records of topics were moved."""
         self._progress(task, pb.TaskProgress.Entry(topics=topics))
 
-    def count(self, task: TaskId, counts: RecordCounts) -> None:
-        """Say what became of a task's records."""
-        self._progress(task, pb.TaskProgress.Entry(counts=encode_counts(counts)))
+    def count(self, task: TaskId, counts: RecordCounts, **figures: int) -> None:
+        """Say what became of a task's records, and what its connector tells of itself."""
+        self._progress(
+            task,
+            pb.TaskProgress.Entry(counts=encode_counts(counts), figures=encode_figures(figures)),
+        )
 
     def _progress(self, task: TaskId, entry: pb.TaskProgress.Entry) -> None:
         entry.run_id = self.running_tasks[task]

@@ -26,12 +26,14 @@ _OTHERS = ("postgres", "nobody")
 class Postgres:
     """A running server; ``database`` is the one of the present test.
 
-    ``kill`` ends the server with -9 and starts it again.
+    ``kill`` ends the server with -9 and starts it again, ``end`` leaves it away until ``start``.
     """
 
     port: int
     database: str = "postgres"
     kill: Callable[[], None] = field(default=lambda: None, compare=False)
+    end: Callable[[], None] = field(default=lambda: None, compare=False)
+    start: Callable[[], None] = field(default=lambda: None, compare=False)
 
     @property
     def url(self) -> str:
@@ -103,7 +105,7 @@ def binaries() -> Path | None:
 
 
 @contextmanager
-def running_postgres() -> Iterator[Postgres]:
+def running_postgres(*, wal_level: str = "logical") -> Iterator[Postgres]:
     """A server for a while; nothing is left of it."""
     bin_path = binaries()
     assert bin_path is not None, "install PostgreSQL (postgres and initdb)"
@@ -130,7 +132,7 @@ def running_postgres() -> Iterator[Postgres]:
         command = [
             *(bin_path / "postgres", "-D", data, "-p", str(port), "-k", directory),
             *("-h", "127.0.0.1", "-F", "-c", "timezone=America/New_York"),
-            *("-c", "wal_level=logical", "-c", "max_replication_slots=50"),
+            *("-c", f"wal_level={wal_level}", "-c", "max_replication_slots=50"),
             *("-c", "max_wal_senders=50"),
         ]
         with (directory / "log").open("ab") as log:
@@ -144,15 +146,21 @@ def running_postgres() -> Iterator[Postgres]:
                     processes.append(start())
                 return _answers(server)
 
-            def kill() -> None:
+            def end() -> None:
                 processes[-1].kill()
                 processes[-1].wait()
+
+            def start_again() -> None:
                 wait_until(answers, describe=told)
+
+            def kill() -> None:
+                end()
+                start_again()
 
             def told() -> str:
                 return (directory / "log").read_text()[-2_000:]
 
-            server = Postgres(port, kill=kill)
+            server = Postgres(port, kill=kill, end=end, start=start_again)
             try:
                 wait_until(answers, describe=told)
                 yield server

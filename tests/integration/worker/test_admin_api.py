@@ -16,7 +16,7 @@ from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
 from drover.api.worker.v1 import worker_service_pb2 as worker_pb
 from drover.api.worker.v1.worker_service_pb2_grpc import WorkerServiceStub
-from drover.codec.common import decode_counts
+from drover.codec.common import decode_counts, decode_figures
 from drover.errors import InternalError
 from drover.model.config import ConfigSnapshot
 from drover.model.ids import TaskId
@@ -379,10 +379,10 @@ async def test_what_became_of_records_is_shown_through_every_worker(
     await cluster.running("a", 2, *workers)
     owners = {task: worker for worker in workers for task in worker.tasks}
 
-    def count(task: TaskId, counts: RecordCounts) -> None:
+    def count(task: TaskId, counts: RecordCounts, **figures: int) -> None:
         engine = owners[task].engine
         assert engine is not None
-        engine.count(task, counts)
+        engine.count(task, counts, **figures)
 
     async def shown(*expected: RecordCounts | None, total: RecordCounts) -> None:
         async def is_shown() -> bool:
@@ -401,11 +401,18 @@ async def test_what_became_of_records_is_shown_through_every_worker(
 
     count(tasks[0], RecordCounts(10, 6, 2, 1, 1))
     await shown(RecordCounts(10, 6, 2, 1, 1), None, total=RecordCounts(10, 6, 2, 1, 1))
-    count(tasks[1], RecordCounts(5, 5))
+    count(tasks[1], RecordCounts(5, 5), slot_lag_bytes=7)
     count(tasks[0], RecordCounts(20, 16, 2, 1, 1))
     await shown(
         RecordCounts(20, 16, 2, 1, 1), RecordCounts(5, 5), total=RecordCounts(25, 21, 2, 1, 1)
     )
+    request = pb.GetConnectorStatusRequest(name="a")
+    for worker in workers:
+        status = (await worker.stub.GetConnectorStatus(request, timeout=20)).status
+        assert [decode_figures(task.figures) for task in status.tasks] == [
+            {},
+            {"slot_lag_bytes": 7},
+        ]
 
 
 async def test_watched_connectors_come_present_ones_first_then_changes(

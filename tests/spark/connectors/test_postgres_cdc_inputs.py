@@ -1,7 +1,7 @@
 """What goes wrong around change capture: it is told what to do, and nothing is lost."""
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +9,17 @@ import psycopg
 import pytest
 
 from drover.connector import RetriableError
+from drover.connector.settings import parse_config
 from drover.connectors.postgres.server import ServerError
 from drover.connectors.postgres.source import PostgresCdcSource
 from tests.spark.connectors.cdc_shop import dropped, raw_of, records_of, run_until, stored_in
 from tests.spark.pipeline import Pipeline, RunningSource
-from tests.support.postgres import PASSWORD, Postgres
+from tests.support.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
+
+CONNECTOR = {"connector.class": "PostgresCdcSource"}
 
 
 @contextmanager
@@ -182,6 +185,48 @@ def test_names_of_any_characters(pipeline: Pipeline, shop: Postgres, tmp_path: P
     found = records_of(pipeline, topic, tmp_path / "out")
     assert found[1]["after"] == {"Id x": 2, "b.c": "b"}
     assert found[1]["source"]["table"] == "Or\"der's %s"
+
+
+@pytest.mark.faults("connectors")
+def test_a_server_that_is_away_for_long_is_waited_for(pipeline: Pipeline) -> None:
+    with running_postgres() as server:
+        server.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+        raw = raw_of(server, errors_retry_timeout="600000")
+        source = pipeline.start_source(PostgresCdcSource, raw)
+        run_until(source, 0)
+        server.execute("INSERT INTO orders SELECT generate_series(1, 1000)")
+        server.end()
+        for _ in range(5):
+            assert "127.0.0.1" in fault_of(source, RetriableError)
+        server.start()
+        moved = 0
+
+        def there() -> bool:
+            nonlocal moved
+            with suppress(RetriableError):  # the server may refuse at first
+                moved += source.run_until_idle()
+            return pipeline.store.end_offsets("db.public.orders").get(0, 0) >= 1_000
+
+        wait_until(there, describe=lambda: f"{moved} moved")
+        server.execute("INSERT INTO orders VALUES (1001)")
+        run_until(source, 1)
+        assert pipeline.store.end_offsets("db.public.orders") == {0: 1_001}
+        source.source.stop()
+
+
+@pytest.mark.faults("connectors")
+def test_a_server_that_decodes_no_log_is_told() -> None:
+    with running_postgres(wal_level="replica") as server:
+        server.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
+        found = parse_config(PostgresCdcSource, {**raw_of(server), **CONNECTOR})
+        assert [(each.field, each.description) for each in found.violations] == [
+            (
+                "database.hostname",
+                "the server's wal_level is replica: set it to logical, and restart the server",
+            )
+        ]
+        once = {**raw_of(server, snapshot_mode="initial_only"), **CONNECTOR}
+        assert not parse_config(PostgresCdcSource, once).violations
 
 
 def test_a_later_table_that_cannot_be_published_is_left_out(
