@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from drover.connector import ConnectorContext, SourceTaskContext
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import parse_config, task_config
+from drover.connector.task import TaskFigures
 from drover.connectors.mirror.cluster import ClusterError
 from drover.connectors.mirror.source import KafkaSource, KafkaSourceTask
 from drover.model.ids import TaskId, Term
@@ -53,6 +54,7 @@ class Copy:
         self._config = config
         self._committed: dict[str, Any] = {}
         self.rows: list[Row] = []
+        self.figures = TaskFigures()
         self.restart()
 
     def restart(self) -> None:
@@ -71,6 +73,7 @@ class Copy:
                 config=task_config(KafkaSource, self._config, own),
                 spark=None,  # type: ignore[arg-type]
                 committed=list(self._committed.values()),
+                report=self.figures.report,
             )
         )
 
@@ -141,7 +144,9 @@ def test_a_task_goes_on_behind_what_was_committed(kafka: Kafka, topic_prefix: st
         wait_until(lambda: copy.step(commits=False))  # read, and killed before the commit
         copy.close()
         copy.restart()
+    assert 0 < copy.figures.values()["lag_count"] <= 870
     copy.run_until(1_000)
+    assert copy.figures.values()["lag_count"] == 0
     copy.close()
     for partition in (0, 1):
         own = [each["value"] for each in copy.rows if each["partition"] == partition]

@@ -107,9 +107,11 @@ class KafkaSourceTask(SourceTask):
             self._assign(consumer)  # what was taken comes again
             raise
         if not messages:
+            self._report_lag(consumer)
             return None
         moved = {_place(each): int(each.offset() or 0) for each in messages}
         self._next |= {place: offset + 1 for place, offset in moved.items()}
+        self._report_lag(consumer)
         offsets = [
             (
                 {"cluster": self._alias, "partition": partition, "topic": topic},
@@ -118,6 +120,16 @@ class KafkaSourceTask(SourceTask):
             for (topic, partition), offset in sorted(moved.items())
         ]
         return SourceBatch(self._table(messages), offsets)
+
+    def _report_lag(self, consumer: "Consumer") -> None:
+        """Tell how many records are left to read, as far as the last answers of brokers say."""
+        from confluent_kafka import TopicPartition
+
+        ends = (
+            (at, consumer.get_watermark_offsets(TopicPartition(*place), cached=True)[1])
+            for place, at in self._next.items()
+        )
+        self._context.report("lag_count", sum(max(0, end - at) for at, end in ends))
 
     def _taken(self, consumer: "Consumer") -> "list[Message]":
         config = self._context.config
