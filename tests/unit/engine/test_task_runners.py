@@ -365,6 +365,23 @@ def test_figures_of_a_plugin_are_reported_once_they_change(world: World) -> None
     assert runner.progress() is None
 
 
+def test_a_sink_tells_how_many_records_it_has_left_to_write(world: World) -> None:
+    source = world.source()
+    while source.run_once() == 0:
+        pass
+    sink = world.sink(**{"batch.max.records": "1"})
+    lags = []
+    for _ in range(4):
+        sink._next_lag_s = 0.0  # as if a second were over
+        sink.run_once()
+        progress = sink.progress()
+        assert progress is not None
+        lags.append(decode_figures(progress.figures)["lag_count"])
+        if world.tools.commits:
+            world.answer_commit()
+    assert lags == [3, 2, 1, 0]
+
+
 def test_a_batch_that_waits_for_the_store_is_counted_once_it_is_there(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -30,6 +30,10 @@ from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 _NEW_TOPICS_S = 5.0
 #: How often a batch that waits for more records looks for them.
 _WAITING_S = 1.0
+#: The figure of every sink task: records of its partitions that are not written yet.
+_LAG = "lag_count"
+#: How often a sink that is behind looks how far.
+_LAG_EVERY_S = 1.0
 #: Topic partitions that one warning names.
 _NAMED_MAX = 20
 
@@ -56,6 +60,8 @@ class SinkRunner(TaskRunner):
         self._fresh = True
         #: When the batch that waits for more records had its first ones.
         self._waits_since_s: float | None = None
+        #: When it is looked again how far the task is behind.
+        self._next_lag_s = 0.0
         #: What write() asked to have again.
         self._again: ReadPlan | None = None
         #: Records of a plan, after one whose records had several schemas.
@@ -86,12 +92,14 @@ class SinkRunner(TaskRunner):
         plan = self._again or self._plan_next()
         if not plan.record_count:
             self._positions = dict(plan.next_offsets)
+            self._figures.report(_LAG, 0)
             self._tools.watcher.wait(self._wake, self._positions, self._partition_counts)
             return _NEW_TOPICS_S if self._pattern is not None else None
         wait_s = self._wait_s(plan)
         if wait_s > 0:
             return min(wait_s, _WAITING_S)
         self._waits_since_s = None
+        self._report_lag()
         self._check_claim()  # a zombie should not write what it cannot commit
         try:
             metadata, report = self._write(plan)
@@ -129,6 +137,16 @@ class SinkRunner(TaskRunner):
         )
         self._log_skipped(plan)
         return plan
+
+    def _report_lag(self) -> None:
+        """Tell how many records are left to write, as the status shows it."""
+        now_s = time.monotonic()
+        if now_s < self._next_lag_s:
+            return
+        self._next_lag_s = now_s + _LAG_EVERY_S
+        ends = self._tools.plane.end_offsets(self._positions)
+        lag = sum(max(0, ends.get(key, at) - at) for key, at in self._positions.items())
+        self._figures.report(_LAG, lag)
 
     def _find_partitions(self) -> None:
         """Take on the partitions that topics have by now, this task's share of them."""
