@@ -13,8 +13,17 @@ from hypothesis import strategies as st
 
 from drover.connectors.jdbc import table_writer
 from drover.connectors.jdbc.database import DatabaseAddress
+from drover.connectors.jdbc.table_writer import TableWriter
+from drover.model.ids import Term
 from tests.support.postgres import Postgres
-from tests.support.table_records import address_with_ledger, records, write
+from tests.support.table_records import (
+    RefusedError,
+    address_with_ledger,
+    item,
+    records,
+    write,
+    write_settings,
+)
 
 _tables = count(1)
 TEXTS = [
@@ -220,3 +229,57 @@ def test_changes_in_any_order_and_cut_anywhere(both: Both, data: st.DataObject) 
     ]
     both.write(topic, *batches, insert_mode=mode, fields=fields, ledger=None)
     both.rows(topic, "k::text, part, a, b, kept")
+
+
+@pytest.mark.parametrize(
+    ("column", "name", "told"),
+    [
+        ("name VARCHAR(3)", "s3cret", "value too long for type character varying(3)"),
+        ("name TEXT NOT NULL", None, 'null value in column "name"'),
+        ("name INTEGER", "s3cret", "invalid input syntax for type integer"),
+        ("name SMALLINT", "99999", "value is out of range for type smallint"),
+        ("name TEXT CHECK (name <> 's3cret')", "s3cret", "violates check constraint"),
+        ("name TEXT", "s3cret\0", "invalid byte sequence"),
+        ("name JSON", "{s3cret", "invalid input syntax for type json"),
+    ],
+)
+def test_a_row_that_is_refused_is_named(
+    both: Both, column: str, name: str | None, told: str
+) -> None:
+    topic = f"t{next(_tables)}"
+    both.postgres.execute(f"CREATE TABLE {topic} (id BIGINT PRIMARY KEY, {column})")
+    names = ["1", "2", "3", name, *["4"] * 200]
+    batch = records(
+        *(({"id": n}, {"id": n, "name": one}) for n, one in enumerate(names)), topic=topic
+    )
+    with pytest.raises(RefusedError, match=f"record {topic}-0@3: ") as caught:
+        write(both.address, batch, ledger=None)
+    assert told in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    assert both.postgres.rows(f"SELECT count(*) FROM {topic}") == [(0,)]
+
+
+def test_what_nothing_fills_and_what_is_there_are_refused(both: Both) -> None:
+    topic = f"t{next(_tables)}"
+    both.postgres.execute(
+        f"CREATE TABLE {topic} (id BIGINT PRIMARY KEY, name TEXT, more INTEGER NOT NULL)"
+    )
+    with pytest.raises(RefusedError, match=f'{topic}-0@0: .*null value in column "more"'):
+        write(both.address, records(item(1, "a"), topic=topic), ledger=None)
+    both.postgres.execute(f"ALTER TABLE {topic} DROP COLUMN more")
+    again = records(item(1, "a"), item(2, "b"), item(1, "c"), topic=topic)
+    with pytest.raises(RefusedError, match=f'{topic}-0@2: .*duplicate key value .*"{topic}_pkey"'):
+        write(both.address, again, insert_mode="insert", ledger=None)
+
+
+def test_every_record_that_is_refused_is_answered(both: Both) -> None:
+    topic = f"t{next(_tables)}"
+    both.postgres.execute(f"CREATE TABLE {topic} (id BIGINT PRIMARY KEY, name VARCHAR(1))")
+    batch = records(*(item(n, "ab" if n % 7 == 3 else "c") for n in range(50)), topic=topic)
+    writer = TableWriter(both.address, "sink", Term(1, 1), write_settings(ledger=None), 100)
+    (answer,) = writer([batch])
+    assert answer.column("offset").to_pylist() == list(range(3, 50, 7))
+    places = {(topic, 0, offset) for offset in range(3, 50, 7)}
+    (answer,) = replace(writer, left_out=frozenset(places))([batch])
+    assert answer.to_pylist()[0]["rows"] == 50 - len(places)
+    assert both.postgres.rows(f"SELECT count(*) FROM {topic}") == [(50 - len(places),)]

@@ -8,11 +8,18 @@ import pytest
 from drover.connectors.datagen_source import DatagenSource
 from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.jdbc.source import JdbcSource
+from drover.pipeline.failures import RecordFailedError
 from tests.databases.conftest import Database
 from tests.spark.pipeline import Pipeline
 from tests.support.postgres import Postgres
 
 pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(params=["postgres", "sqlite", "mariadb"])
+def database(request: pytest.FixtureRequest) -> Database:
+    found: Database = request.getfixturevalue(request.param)
+    return found
 
 
 def fill(pipeline: Pipeline, rows: int = 3_000) -> None:
@@ -124,6 +131,27 @@ def test_columns_are_added(pipeline: Pipeline, database: Database) -> None:
     pipeline.start_sink(JdbcSink, {**raw, "auto.evolve": "true"}).run_until_idle()
     assert count(database) == (300, 300)
     assert database.rows("SELECT count(*) FROM orders WHERE city IS NULL") == [(0,)]
+
+
+def test_records_that_a_table_refuses(pipeline: Pipeline, database: Database) -> None:
+    fill(pipeline, 300)
+    database.execute(
+        "CREATE TABLE orders (order_id BIGINT PRIMARY KEY, city VARCHAR(99),"
+        " CHECK (order_id % 100 > 0))"
+    )
+    raw = sink(database, **{"fields.whitelist": "order_id,city"})
+    with pytest.raises(RecordFailedError, match=r"orders-0@\d+ failed in JdbcSink"):
+        pipeline.start_sink(JdbcSink, raw).run_until_idle()
+    assert count(database) == (0, 0)
+    tolerant = {
+        **raw,
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": "dead",
+    }
+    running = pipeline.start_sink(JdbcSink, tolerant)
+    running.run_until_idle()
+    assert count(database) == (297, 297)
+    assert pipeline.store.end_offsets("dead") == {0: 3}
 
 
 def test_offsets_that_are_set_back_are_written_again(
