@@ -15,6 +15,8 @@ from drover.connectors.jdbc import table_writer
 from drover.connectors.jdbc.database import DatabaseAddress
 from drover.connectors.jdbc.table_writer import TableWriter
 from drover.model.ids import Term
+from drover.record.schema import arrow_field
+from drover.record.schemaless import dumps
 from tests.support.postgres import Postgres
 from tests.support.table_records import (
     RefusedError,
@@ -283,3 +285,65 @@ def test_every_record_that_is_refused_is_answered(both: Both) -> None:
     (answer,) = replace(writer, left_out=frozenset(places))([batch])
     assert answer.to_pylist()[0]["rows"] == 50 - len(places)
     assert both.postgres.rows(f"SELECT count(*) FROM {topic}") == [(50 - len(places),)]
+
+
+#: Fields of JSON without a schema, and columns that they go to.
+JSON_CASES: dict[str, tuple[str, list[Any]]] = {
+    "text": ("TEXT", TEXTS),
+    "uuid": ("UUID", ["123e4567-E89B-12d3-a456-426614174000"]),
+    "moment": ("TIMESTAMP", ["2026-01-02T03:04:05+02:00", "2026-07-02 03:04:05"]),
+    "day": ("DATE", ["2026-01-02", date(2026, 1, 3)]),
+    "whole": ("INTEGER", [1, -5]),
+    "large": ("NUMERIC", [2**70, 1]),
+    "rounded": ("INTEGER", [1.5, 2, -7.25]),
+    "number": ("DOUBLE PRECISION", [1, 2.5, 1e300]),
+    "exact": ("NUMERIC(10, 2)", ["1.50", "2"]),
+    "decimal": ("NUMERIC(10, 2)", [Decimal("1.50"), Decimal("-100")]),
+    "shown": ("TEXT", [1, 2]),
+    "mixed": ("TEXT", ["a", 1, 2]),
+    "yes": ("BOOLEAN", [True, False]),
+    "said": ("TEXT", [True, False]),
+    "doc": ("JSONB", [{"a": [1.5, None, "ü"]}, ["x"], {}]),
+    "plain": ("JSON", [{"a": [1.5, None, "ü"]}, ["x"], {}]),
+    "scalar": ("JSONB", [1, 2]),
+    "list": ("INTEGER[]", [[1, None], []]),
+    "texts": ("TEXT[]", [TEXTS, ["a"]]),
+    "told": ("TEXT", [{"a": "ü"}, [1]]),
+    "raw": ("BYTEA", [b"\x00\xff", b""]),
+    "at": ("TIMESTAMPTZ", [datetime(2026, 1, 2, 3, 4, 5, 678000, UTC)]),
+}
+
+
+def test_values_without_a_schema(both: Both) -> None:
+    columns = ", ".join(f'"{name}" {column}' for name, (column, _) in JSON_CASES.items())
+    for each in ("bulk", "single"):
+        both.postgres.execute(f"CREATE TABLE plain_{each} (id BIGINT PRIMARY KEY, {columns})")
+    size = 1 + max(len(values) for _, values in JSON_CASES.values())
+    rows = [
+        {name: values[n] if n < len(values) else None for name, (_, values) in JSON_CASES.items()}
+        for n in range(size)
+    ]
+    texts = [("{" + f'"id":{n}' + "}", dumps({"id": n, **row})) for n, row in enumerate(rows)]
+    last = ('{"id":0}', None)
+    none = arrow_field("value", None)
+    both.write("plain", records(*texts, last, topic="plain", key=none, value=none), ledger=None)
+    for name in JSON_CASES:
+        found = dict(both.rows("plain", f'id, "{name}"::text'))
+        expected = {n for n, row in enumerate(rows) if n and row[name] is None}
+        assert {n for n in found if found[n] is None} == expected
+        assert sorted(found) == list(range(1, size))
+
+
+def test_values_of_several_shapes(both: Both) -> None:
+    topic = f"t{next(_tables)}"
+    for each in ("bulk", "single"):
+        both.postgres.execute(
+            f"CREATE TABLE {topic}_{each} (id BIGINT PRIMARY KEY, a TEXT DEFAULT 'a', b INTEGER)"
+        )
+    shapes: list[dict[str, Any] | None] = [{"a": "x"}, {"b": 1}, {"a": None, "b": 2}, None, {}]
+    rows = [(n % 11, shapes[n % 3 if n < 250 else n % 5]) for n in range(400)]
+    texts = [(str(n), None if row is None else dumps({"id": n, **row})) for n, row in rows]
+    none = arrow_field("value", None)
+    batch = records(*texts, topic=topic, key=none, value=none)
+    both.write(topic, batch, pk_fields=("id",), ledger=None)
+    both.rows(topic, "id, a, b")

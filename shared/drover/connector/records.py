@@ -20,8 +20,10 @@ from drover.record.batch import (
     TOPIC_COLUMN,
     VALUE,
     original_topics,
+    with_column,
 )
 from drover.record.schema import is_schemaless, with_identity
+from drover.record.schemaless import loads
 
 __all__ = [
     "ERROR_COLUMN",
@@ -38,6 +40,8 @@ __all__ = [
     "TOPIC_COLUMN",
     "VALUE",
     "is_schemaless",
+    "loads",
     "original_topics",
+    "with_column",
     "with_identity",
 ]

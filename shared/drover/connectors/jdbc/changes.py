@@ -1,6 +1,5 @@
 """What records do to their tables: by columns where values have a schema, else one by one."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -8,7 +7,17 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from drover.connector.records import KEY, OFFSET, PARTITION, VALUE, is_schemaless, original_topics
+from drover.connector.records import (
+    KEY,
+    OFFSET,
+    PARTITION,
+    VALUE,
+    is_schemaless,
+    loads,
+    original_topics,
+)
+from drover.connectors.jdbc.column_types import RecordError, Row
+from drover.connectors.jdbc.json_columns import with_columns
 from drover.connectors.jdbc.write_settings import (
     KAFKA,
     KAFKA_FIELDS,
@@ -18,13 +27,8 @@ from drover.connectors.jdbc.write_settings import (
     WriteSettings,
 )
 
-Row = dict[str, Any]
 #: The topic that a record is from, its partition and offset.
 Place = tuple[str, int, int]
-
-
-class RecordError(Exception):
-    """A record that cannot be written; the message says why, without values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +76,16 @@ def changes_of(batch: pa.RecordBatch, settings: WriteSettings) -> list[Change]:
 
 
 def column_changes(batch: pa.RecordBatch, settings: WriteSettings) -> ColumnChanges | None:
-    """What records do, by columns; None where values or keys have no schema.
+    """What records do, by columns; None where their values have a schema neither as records say
+    nor as they are (see ``with_columns``).
 
     Raises:
         RecordError: one has no key, or no fields.
     """
     value, key = batch.schema.field(VALUE), batch.schema.field(KEY)
     if is_schemaless(value) or (settings.pk_mode == RECORD_KEY and is_schemaless(key)):
-        return None
+        found = with_columns(batch, with_key=settings.pk_mode == RECORD_KEY)
+        return None if found is None else column_changes(found, settings)
     gone = batch.column(VALUE).is_null() if batch.column(VALUE).null_count else None
     if gone is not None:
         acts = pc.invert(gone)
@@ -98,8 +104,16 @@ def column_changes(batch: pa.RecordBatch, settings: WriteSettings) -> ColumnChan
             _refuse_first(batch, array.is_null(), settings)
     kept = {n: a for n, a in fields.items() if settings.fields is None or n in settings.fields}
     columns = {**kept, **keys}
-    rows = pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+    schema = pa.schema([_described(value, name, array) for name, array in columns.items()])
+    rows = pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
     return ColumnChanges(rows, tuple(keys), gone)
+
+
+def _described(value: pa.Field, name: str, array: pa.Array) -> pa.Field:
+    """A column, with what is said of the value's field of that name."""
+    index = value.type.get_field_index(name) if pa.types.is_struct(value.type) else -1
+    said = value.type.field(index).metadata if index >= 0 else None
+    return pa.field(name, array.type, metadata=said)
 
 
 def _keys(
@@ -186,5 +200,5 @@ def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
     field = batch.schema.field(name)
     values: list[Any] = batch.column(name).to_pylist()
     if is_schemaless(field):
-        return [None if each is None else json.loads(each) for each in values]
+        return [None if each is None else loads(each) for each in values]
     return values

@@ -10,11 +10,14 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql, postgresql
 
-from drover.connectors.jdbc.changes import RecordError, Row
-
+Row = dict[str, Any]
 #: A text that is part of a primary key needs a length on MySQL.
 _KEY_CHARS = 255
 _KEY_BYTES = 255
+
+
+class RecordError(Exception):
+    """A record that cannot be written; the message says why, without values."""
 
 
 def sql_type(kind: pa.DataType, *, key: bool) -> "sa.types.TypeEngine[Any]":
@@ -76,7 +79,7 @@ def parameter(table: "sa.Table", name: str, key: str) -> "sa.ColumnElement[Any]"
 
 def json_text(value: Any) -> str:
     """A value as a JSON column has it; a text is JSON already."""
-    return value if isinstance(value, str) else json.dumps(_plain(value))
+    return value if isinstance(value, str) else compact_json(value)
 
 
 def compact_json(value: Any) -> str:

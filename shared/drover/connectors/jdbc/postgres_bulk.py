@@ -16,6 +16,7 @@ import pyarrow.csv
 import sqlalchemy as sa
 
 from drover.connectors.jdbc.changes import ColumnChanges
+from drover.connectors.jdbc.json_columns import DOCUMENT
 from drover.connectors.jdbc.staged_columns import StagedColumn, TargetColumn, staged_column
 from drover.connectors.jdbc.tables import require_columns
 from drover.connectors.jdbc.write_settings import INSERT, UPDATE
@@ -75,8 +76,13 @@ class BulkTable:
             kept, states = _last_of_keys(rows.select(list(changes.keys)), gone)
             rows = rows.take(kept)
         columns = {
-            name: staged_column(f"c{index}", rows.column(index), self._targets[name])
-            for index, name in enumerate(rows.schema.names)
+            field.name: staged_column(
+                f"c{index}",
+                rows.column(index),
+                self._targets[field.name],
+                is_document=DOCUMENT in (field.metadata or {}),
+            )
+            for index, field in enumerate(rows.schema)
         }
         plan = _Plan(columns, changes.keys, states)
         with self._staging(plan):

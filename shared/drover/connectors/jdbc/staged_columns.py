@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.connector.records import loads
 from drover.connectors.jdbc.column_types import compact_json, json_text
 
 _TEXT, _BIGINT, _BOOLEAN, _NUMERIC = "text", "bigint", "boolean", "numeric"
@@ -50,10 +51,16 @@ class StagedColumn:
     exact: bool
 
 
-def staged_column(name: str, array: pa.Array, target: TargetColumn) -> StagedColumn:
-    """How a column gets into a table by way of the staging table's column ``name``."""
+def staged_column(
+    name: str, array: pa.Array, target: TargetColumn, *, is_document: bool
+) -> StagedColumn:
+    """How a column gets into a table by way of the staging table's column ``name``; texts of a
+    document are JSON.
+    """
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if is_document and target.base.endswith("[]"):
+        array = _each(array, _array_text_of_json)
     values, kind = _values_for(array, target)
     cast = _cast(name, kind, target.base)
     # a longer text is none of the table's: it must not be cut off
@@ -160,6 +167,11 @@ def _each(array: pa.Array, write: Callable[[Any], str]) -> pa.Array:
 
 def _bytes_text(value: bytes) -> str:
     return f"\\x{value.hex()}"
+
+
+def _array_text_of_json(text: str) -> str:
+    value = loads(text)
+    return _array_text(value) if isinstance(value, list) else text
 
 
 def _array_text(values: Sequence[Any]) -> str:

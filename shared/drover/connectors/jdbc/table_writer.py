@@ -14,11 +14,11 @@ from drover.connector.records import TOPIC
 from drover.connectors.jdbc.changes import (
     Change,
     Place,
-    RecordError,
     changes_of,
     column_changes,
     places_of,
 )
+from drover.connectors.jdbc.column_types import RecordError
 from drover.connectors.jdbc.database import DatabaseAddress, is_of_a_row, reason_of, telling
 from drover.connectors.jdbc.ledger import Ledger
 from drover.connectors.jdbc.tables import Tables, write_rows
