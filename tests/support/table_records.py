@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 
 from drover.connectors.jdbc.database import DatabaseAddress, parse_address
-from drover.connectors.jdbc.ledger import ledger_table
+from drover.connectors.jdbc.ledger import make_ledger
 from drover.connectors.jdbc.table_writer import TableWriter
 from drover.connectors.jdbc.write_settings import WriteSettings
 from drover.model.ids import Term
@@ -27,8 +27,7 @@ def address_with_ledger(settings: dict[str, str]) -> DatabaseAddress:
         settings.get("connection.password"),
     )
     with found.connected() as connection:
-        ledger_table("drover_offsets").create(connection, checkfirst=True)
-        connection.commit()
+        make_ledger(connection, "drover_offsets")
     return found
 
 

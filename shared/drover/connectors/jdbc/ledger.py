@@ -88,6 +88,18 @@ class Ledger:
         ]
 
 
+def make_ledger(connection: "sa.Connection", name: str) -> None:
+    """Have the table of offsets; another task may be faster. Commits."""
+    table = ledger_table(name)
+    try:
+        table.create(connection, checkfirst=True)
+        connection.commit()
+    except sa.exc.DBAPIError:
+        connection.rollback()
+        if not sa.inspect(connection).has_table(table.name, table.schema):
+            raise
+
+
 @lru_cache(maxsize=16)
 def ledger_table(name: str) -> "sa.Table":
     """The table of offsets."""

@@ -63,7 +63,7 @@ class JdbcSinkTask(SinkTask):
 
     def start(self, context: SinkTaskContext) -> None:
         """Have the table of offsets."""
-        from drover.connectors.jdbc.ledger import ledger_table
+        from drover.connectors.jdbc.ledger import make_ledger
         from drover.connectors.jdbc.table_writer import TableWriter
 
         config = context.config
@@ -71,8 +71,7 @@ class JdbcSinkTask(SinkTask):
         settings = _write_settings(config)
         if settings.ledger:
             with telling(address, "making the table of offsets"), address.connected() as connection:
-                ledger_table(settings.ledger).create(connection, checkfirst=True)
-                connection.commit()
+                make_ledger(connection, settings.ledger)
         self._writer = TableWriter(
             address,
             context.task.connector,
@@ -235,12 +234,12 @@ class JdbcSink(SinkConnector):
         """Set the table of offsets back as well, so that records are written again."""
         if not config[OFFSETS_TABLE]:
             return True
-        from drover.connectors.jdbc.ledger import ledger_table
+        from drover.connectors.jdbc.ledger import ledger_table, make_ledger
 
         table = ledger_table(config[OFFSETS_TABLE])
         address = address_of(config)
         with telling(address, "setting offsets back"), address.connected() as connection:
-            table.create(connection, checkfirst=True)
+            make_ledger(connection, config[OFFSETS_TABLE])
             own = table.update().where(table.c.connector == config["name"])
             if not changes:  # a reset that finds nothing committed
                 connection.execute(own.values(next_offset=0))

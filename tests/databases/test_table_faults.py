@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ import sqlalchemy as sa
 
 from drover.connector import RetriableError
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError
+from drover.connectors.jdbc.ledger import make_ledger
 from tests.databases.conftest import Database, Sqlite
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
@@ -125,3 +127,29 @@ def test_records_of_several_topics_and_schemas(
     assert database.rows("SELECT id, name FROM one ORDER BY id") == [(2, "b"), (3, "c")]
     assert database.rows("SELECT id, name FROM two") == [(1, "x")]
     assert write(address, *batches) == 0
+
+
+@pytest.mark.parametrize("first", ["CREATE TABLE", "ALTER TABLE", "the table of offsets"])
+def test_another_task_is_faster(postgres: Postgres, first: str) -> None:
+    address = address_with_ledger(postgres.settings)
+    batch = records(item(1, "a"))
+    work: Callable[[], object] = partial(write, address, batch, evolves=True)
+    statement = "CREATE TABLE items (id BIGINT PRIMARY KEY, name TEXT)"
+    if first == "ALTER TABLE":
+        postgres.execute("CREATE TABLE items (id BIGINT PRIMARY KEY)")
+        statement = "ALTER TABLE items ADD COLUMN name TEXT"
+    elif first != "CREATE TABLE":
+        postgres.execute("DROP TABLE drover_offsets")
+        statement = "CREATE TABLE drover_offsets (LIKE offsets INCLUDING ALL)"
+        with address.connected() as connection:
+            make_ledger(connection, "offsets")
+        work = partial(address_with_ledger, postgres.settings)
+    waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with ThreadPoolExecutor(1) as threads, address.connected() as connection:
+        connection.exec_driver_sql(statement)
+        working = threads.submit(work)
+        wait_until(lambda: postgres.rows(waiting)[0][0], describe="a statement that waits")
+        connection.commit()
+        working.result(60)
+    if "TABLE" in first:
+        assert postgres.rows("SELECT id, name FROM items") == [(1, "a")]
