@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from drover.connector import RetriableError
 from drover.connectors.files_sink import FilesSink
 from drover.connectors.jdbc.source import JdbcSource
 from tests.databases.conftest import Sqlite
 from tests.spark.pipeline import Pipeline
+from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
 
 pytestmark = pytest.mark.spark
@@ -134,3 +136,91 @@ def test_everything_is_read_again_after_a_while(pipeline: Pipeline, sqlite: Sqli
         receipt = again.step()
         assert receipt is not None
         assert receipt.record_count == 2
+
+
+def test_a_large_table_comes_in_batches_as_it_was_at_one_moment(
+    pipeline: Pipeline, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drover.connectors.jdbc.whole_table._PART_PAGES", 1)
+    postgres.execute(
+        "CREATE TABLE a (id INTEGER, name TEXT)",
+        "INSERT INTO a SELECT n, repeat('x', 500) FROM generate_series(1, 1000) n",
+        "CREATE TABLE b (id INTEGER)",
+        "INSERT INTO b VALUES (1)",
+    )
+    raw = {
+        "name": "db",
+        **postgres.settings,
+        "mode": "bulk",
+        "topic.prefix": "db-",
+        "batch.max.rows": "300",
+        "poll.interval.ms": "3600000",
+    }
+    source = pipeline.start_source(JdbcSource, raw)
+    receipts = [source.step()]
+    postgres.execute("DELETE FROM a WHERE id > 500", "INSERT INTO a VALUES (2000, 'later')")
+    receipts += [source.step() for _ in range(5)]
+    assert [each and each.record_count for each in receipts] == [300, 300, 300, 100, 1, None]
+    assert pipeline.store.end_offsets("db-a") == {0: 1_000}
+    assert postgres.rows(
+        "SELECT count(*) FROM pg_stat_activity WHERE state = 'idle in transaction'"
+    ) == [(0,)]
+
+
+def test_a_row_of_many_megabytes_arrives(pipeline: Pipeline, postgres: Postgres) -> None:
+    postgres.execute(
+        "CREATE TABLE a (id INTEGER PRIMARY KEY, name TEXT)",
+        "INSERT INTO a VALUES (1, repeat('x', 20000000)), (2, 'y')",
+    )
+    raw = {
+        "name": "db",
+        **postgres.settings,
+        "mode": "incrementing",
+        "incrementing.column.name": "id",
+        "topic.prefix": "db-",
+    }
+    assert pipeline.start_source(JdbcSource, raw).run_until_idle() == 2
+
+
+def test_a_restarted_server_is_told_and_the_next_start_goes_on(
+    pipeline: Pipeline, postgres: Postgres, postgres_server: Postgres
+) -> None:
+    postgres.execute(
+        "CREATE TABLE a (id INTEGER PRIMARY KEY)",
+        "INSERT INTO a SELECT n FROM generate_series(1, 10) n",
+    )
+    raw = {
+        "name": "db",
+        **postgres.settings,
+        "mode": "bulk",
+        "topic.prefix": "db-",
+        "batch.max.rows": "6",
+    }
+    source = pipeline.start_source(JdbcSource, raw)
+    assert source.step() is not None
+    postgres_server.kill()
+    with pytest.raises(RetriableError, match="looking for new rows"):
+        source.step()
+    again = pipeline.start_source(JdbcSource, raw)
+    assert [receipt and receipt.record_count for receipt in (again.step(), again.step())] == [6, 4]
+
+
+def test_on_mariadb_it_goes_on_where_it_was(
+    pipeline: Pipeline, mariadb: MariaDb, tmp_path: Path
+) -> None:
+    mariadb.execute(
+        "CREATE TABLE a (id INT PRIMARY KEY AUTO_INCREMENT, price DECIMAL(8, 2), at TIMESTAMP(3))",
+        "INSERT INTO a (price, at) VALUES (1.5, now(3)), (2.5, now(3))",
+    )
+    raw = {
+        "name": "db",
+        **mariadb.settings,
+        "mode": "incrementing",
+        "incrementing.column.name": "id",
+        "topic.prefix": "db-",
+    }
+    assert pipeline.start_source(JdbcSource, raw).run_until_idle() == 2
+    mariadb.execute("INSERT INTO a (price, at) VALUES (3.5, now(3))")
+    assert pipeline.start_source(JdbcSource, raw).run_until_idle() == 1
+    found = records_of(pipeline, "db-a", tmp_path / "out")
+    assert [each["id"] for each in found] == [1, 2, 3]

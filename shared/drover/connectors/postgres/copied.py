@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from psycopg.sql import Composed
 
 #: About this much text becomes one batch of rows, so that memory is bounded whatever is read.
-_BATCH_BYTES = 16 * 1024 * 1024
+_BATCH_BYTES = 4 * 1024 * 1024
 
 
 def copied(
