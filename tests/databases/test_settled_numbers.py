@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from drover.connectors.jdbc import settled_numbers
 from drover.connectors.jdbc.catalogue import reflected
 from drover.connectors.jdbc.database import DatabaseAddress, parse_address
 from drover.connectors.jdbc.reading import TableSource
@@ -171,6 +172,22 @@ def test_who_writes_is_found_behind_other_names(postgres: Postgres, begin: Begin
     assert reader.step() == []
     late.commit()
     assert reader.step() == [1, 2]
+
+
+def test_a_standby_goes_by_the_transactions_that_it_knows(
+    items: Postgres, begin: Begin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a standby no locks are seen; here its rule is tried on the primary."""
+    rule = settled_numbers._WRITERS.replace("pg_is_in_recovery()", "true")
+    monkeypatch.setattr(settled_numbers, "_WRITERS", rule)
+    reader, late, undone = Reader(items), begin(), begin()
+    assert (add(late), add(undone)) == (5, 6)
+    items.execute("INSERT INTO items DEFAULT VALUES")
+    assert reader.step() == [1, 2, 3, 4]
+    undone.rollback()
+    assert reader.step() == []
+    late.commit()
+    assert reader.step() == [5, 7]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -122,17 +122,25 @@ def test_it_goes_on_where_the_offset_says(database: Database, address: DatabaseA
     assert all_of(address, planner(address, INCREMENTING, {"incrementing": 3})) == [4, 5]
 
 
+@pytest.mark.parametrize("mode", [INCREMENTING, TIMESTAMP, BOTH])
 def test_large_reads_are_split_into_parts_that_keep_the_order(
-    database: Database, address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+    database: Database, address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
     monkeypatch.setattr("drover.connectors.jdbc.table_plan._SPLIT_ROWS", 10)
-    insert(database, *((number * number, "x", NOW) for number in range(50)))
-    plan = planner(address, INCREMENTING)
+    old = NOW - timedelta(hours=1)
+    numbers = [number * number for number in range(50)]
+    insert(database, *((each, "x", old + timedelta(seconds=each // 30)) for each in numbers))
+    plan = planner(address, mode)
     with session(address) as connection:
-        found = plan.plan(connection, 100, 4)
+        found = plan.plan(connection, 40, 4)
     assert found is not None
-    assert len(found.parts) == 4
-    assert [*_ids(found.parts)] == [number * number for number in range(50)]
+    parts = [[*_ids([part])] for part in found.parts]
+    assert len(parts) == 4
+    assert all(parts)
+    ids = [each for part in parts for each in part]
+    assert (sorted(ids) if mode == TIMESTAMP else ids) == numbers[:40]
+    plan.advance(found.offset)
+    assert sorted(all_of(address, plan)) == numbers[40:]
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ LEFT JOIN pg_am a ON a.oid = c.relam
 WHERE c.relkind <> 'p' ORDER BY 1, 2
 """
 _KIND = "SELECT relkind::text FROM pg_class WHERE oid = to_regclass(%(table)s)"
+# rows are counted in the order in which they are stored
+_IN_ORDER = "SET LOCAL synchronize_seqscans TO off; SET LOCAL max_parallel_workers_per_gather TO 0"
 _SECURED = "SELECT relrowsecurity FROM pg_class WHERE oid = to_regclass(%(table)s)"
 
 #: Where a row is: its page, and its place there.
@@ -62,6 +64,7 @@ class WholeTable:
             execute = self._connection.exec_driver_sql
             # before the first query, with which the moment is chosen
             run_verbatim(self._connection, f"LOCK TABLE {table} IN ACCESS SHARE MODE")
+            execute(_IN_ORDER)
             self._snapshot = str(execute("SELECT pg_export_snapshot()").scalar_one())
             pieces = execute(_PIECES, {"table": table}).all()
             secured = execute(_SECURED, {"table": table}).scalar_one()
