@@ -15,9 +15,6 @@ from tests.support.docs_tables import (
 )
 from tests.support.repository import REPOSITORY
 
-#: Their pages are written in a change of their own.
-WAITING = {"JdbcSource", "JdbcSink", "PostgresCdcSource"}
-
 
 def text_of(page: Path) -> str:
     return (REPOSITORY / page).read_text(encoding="utf-8")
@@ -34,10 +31,7 @@ def test_every_setting_of_every_connector_is_in_a_table() -> None:
         pair for page in pages() for mark in marks(text_of(page)) for pair in shown_groups(mark)
     }
     missing = {
-        (name, group)
-        for name, kind in connectors().items()
-        for group in groups_of(kind)
-        if name not in WAITING
+        (name, group) for name, kind in connectors().items() for group in groups_of(kind)
     } - shown
     assert missing == set()
 

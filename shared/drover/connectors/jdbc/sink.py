@@ -132,8 +132,8 @@ class JdbcSink(SinkConnector):
                 default=INSERT,
                 importance=Importance.HIGH,
                 group="Writing",
-                documentation="Whether a record is a new row, a new or changed one, or a changed "
-                "one only.",
+                documentation="Whether a record is a new row (insert), a new or changed one "
+                "(upsert), or a changed one only (update).",
                 validator=OneOf(INSERT, UPSERT, UPDATE),
             ),
             ConfigKey(
@@ -203,8 +203,8 @@ class JdbcSink(SinkConnector):
                 default="drover_offsets",
                 importance=Importance.LOW,
                 group="Tables",
-                documentation="Where it is kept what was written, so that no record is written "
-                "twice; made when it is missing. Empty for none.",
+                documentation="The table that has how far each topic partition has come, so that "
+                "no record is written twice; made when it is missing. Empty for none.",
             ),
             ConfigKey(
                 LOCK_TIMEOUT,

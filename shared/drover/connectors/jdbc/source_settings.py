@@ -89,7 +89,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Mode",
-        documentation="The column that grows with each row.",
+        documentation="The column that only grows: the number of a new row is higher.",
     ),
     ConfigKey(
         INCREMENTING_DELAY_MS,
@@ -118,7 +118,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         importance=Importance.HIGH,
         group="Mode",
         documentation="How old a row has to be, so that rows of transactions which are "
-        "committed late are not missed.",
+        "committed late are not missed: set it above the longest transaction.",
         validator=InRange(0),
     ),
     ConfigKey(
@@ -170,7 +170,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.LOW,
         group="Tables",
-        documentation="The schema of the tables; by default the one that the user has.",
+        documentation="The schema of tables that are named without one; by default the user's.",
     ),
     ConfigKey(
         TABLE_POLL_INTERVAL_MS,
@@ -178,7 +178,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=60_000,
         importance=Importance.LOW,
         group="Tables",
-        documentation="How often to look for new tables.",
+        documentation="How often to look for new tables, which get tasks by themselves.",
         validator=InRange(100),
     ),
     ConfigKey(

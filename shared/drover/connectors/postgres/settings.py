@@ -122,7 +122,7 @@ DEFINITION = ConfigDef(
         documentation="Its port.",
         validator=InRange(1, 65535),
     ),
-    _text(USER, "Who logs in; needs the right REPLICATION.", "Database"),
+    _text(USER, "Who logs in; needs the right REPLICATION, and to read the tables.", "Database"),
     ConfigKey(
         PASSWORD,
         ConfigType.PASSWORD,
@@ -148,7 +148,7 @@ DEFINITION = ConfigDef(
         ConfigType.STRING,
         importance=Importance.HIGH,
         group="Topics",
-        documentation="What topics begin with; .schema.table follows.",
+        documentation="What topics begin with: they are called prefix.schema.table.",
         validator=Matches(r"[A-Za-z0-9._-]+", "letters, digits, . _ and -"),
     ),
     ConfigKey(
@@ -157,7 +157,7 @@ DEFINITION = ConfigDef(
         default="pgoutput",
         importance=Importance.LOW,
         group="Log",
-        documentation="The server's plugin that decodes its log.",
+        documentation="The server's plugin that decodes its log; nothing but pgoutput is read.",
         validator=OneOf("pgoutput"),
     ),
     ConfigKey(
@@ -176,7 +176,7 @@ DEFINITION = ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Log",
-        documentation="The publication; by default drover_ and the connector's name.",
+        documentation="The publication of the tables; by default drover_ and the connector's name.",
         validator=NonEmpty(),
     ),
     ConfigKey(
@@ -204,8 +204,16 @@ DEFINITION = ConfigDef(
             (TABLE_EXCLUDE, "Regular expressions for schema.table to leave out."),
             (SCHEMA_INCLUDE, "Regular expressions for schemas; by default all."),
             (SCHEMA_EXCLUDE, "Regular expressions for schemas to leave out."),
-            (COLUMN_INCLUDE, "Regular expressions for schema.table.column; by default all."),
-            (COLUMN_EXCLUDE, "Regular expressions for schema.table.column to leave out."),
+            (
+                COLUMN_INCLUDE,
+                "Regular expressions for schema.table.column: which columns values have; by "
+                "default all. Keys keep theirs.",
+            ),
+            (
+                COLUMN_EXCLUDE,
+                "Regular expressions for schema.table.column to leave out; not beside "
+                "column.include.list.",
+            ),
         )
     ),
     ConfigKey(
@@ -226,7 +234,8 @@ DEFINITION = ConfigDef(
         importance=Importance.LOW,
         group="Records",
         documentation="The columns of records' keys instead of the primary key's: "
-        "schema.table:column,column;schema.table:column, the tables as regular expressions.",
+        "schema.table:column,column;schema.table:column, the tables as regular expressions. They "
+        "have to be columns that deletions tell, as with REPLICA IDENTITY FULL.",
         validator=Check(_key_rules_fault),
     ),
     ConfigKey(
@@ -244,7 +253,8 @@ DEFINITION = ConfigDef(
         default=True,
         importance=Importance.MEDIUM,
         group="Records",
-        documentation="A record without a value follows each deletion (flat: is it).",
+        documentation="Whether a record without a value follows each deletion; with the flat "
+        "layout it is the deletion.",
     ),
     ConfigKey(
         SKIPPED,
@@ -272,8 +282,8 @@ DEFINITION = ConfigDef(
         importance=Importance.MEDIUM,
         group="Records",
         documentation="connect: times as Kafka Connect's own types; adaptive: as Debezium's, in "
-        "milli- or microseconds as the column has them; adaptive_time_microseconds: the same, "
-        "but TIME always in microseconds.",
+        "milli- or microseconds as the column has them (its default); "
+        "adaptive_time_microseconds: the same, but TIME always in microseconds.",
         validator=OneOf(*TIME_MODES),
     ),
     ConfigKey(
@@ -309,7 +319,8 @@ DEFINITION = ConfigDef(
         default=None,
         importance=Importance.LOW,
         group="Heartbeats",
-        documentation="A statement that is run with each heartbeat, in its own transaction.",
+        documentation="A statement that is run with each heartbeat, in its own transaction, such "
+        "as an UPDATE of a table that is followed.",
         validator=NonEmpty(),
     ),
 )
