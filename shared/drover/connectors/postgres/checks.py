@@ -35,26 +35,10 @@ from drover.connectors.postgres.settings import (
 if TYPE_CHECKING:
     import psycopg
 
-#: Settings of Debezium's connector that change what records hold, and that are not here.
-_REFUSED = (
-    "binary.handling.mode",
-    "hstore.handling.mode",
-    "interval.handling.mode",
-    "snapshot.include.collection.list",
-    "snapshot.select.statement.overrides",
-    "provide.transaction.metadata",
-    "signal.data.collection",
-)
-_REFUSED_PREFIXES = ("column.mask.", "column.truncate.")
-
 
 def faults_of(config: Mapping[str, Any]) -> list[Violation]:
-    """Settings that are not here, and what the server lacks."""
-    faults = [
-        Violation(name, "is not known here, and would change what records hold")
-        for name in sorted(config)
-        if name in _REFUSED or name.startswith(_REFUSED_PREFIXES)
-    ]
+    """Settings that do not go together, and what the server lacks."""
+    faults: list[Violation] = []
     if config.get(COLUMN_INCLUDE) and config.get(COLUMN_EXCLUDE):
         faults.append(Violation(COLUMN_EXCLUDE, f"cannot be beside {COLUMN_INCLUDE}"))
     if all(each in config for each in (HOST, PORT, USER, DATABASE, PASSWORD, *SSL)):
