@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from drover.convert.converter import Decoded
+from drover.convert.decimal_columns import of_base64
 from drover.convert.json_encode import has_decimal, offsets_of, text_bytes
 from drover.convert.json_schema import parse_schema
 from drover.convert.json_values import (
@@ -360,6 +361,9 @@ def _from_wire(column: Any, schema: Schema, replace_null: bool, parent: Any) -> 
                 offsets_of(lengths), items, type=kind, mask=_null_mask(column)
             )
         case Type.BYTES if schema.name == schemas.DECIMAL:
+            decimals = of_base64(column, kind)
+            if decimals is not None:
+                return decimals
             return pa.array(
                 [None if each is None else decimal_of(schema, each) for each in column.to_pylist()],
                 kind,

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.convert.decimal_columns import quoted_base64
 from drover.convert.json_values import decimal_text, exact_json, reader_of
 from drover.record import schema as schemas
 from drover.record.errors import RecordError
@@ -151,6 +152,9 @@ class _Writer:
         if self._numeric:
             return values.cast(pa.string())
         scale = int(schema.parameters[SCALE])
+        texts = quoted_base64(values, scale)
+        if texts is not None:
+            return texts
         return pa.array(
             [
                 None if each is None else f'"{decimal_text(_unscaled(each, scale))}"'

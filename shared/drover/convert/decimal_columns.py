@@ -1,0 +1,126 @@
+"""Decimals and the base64 of their digits, a whole column at once.
+
+Only decimals of 128 bits whose digits fit into eight bytes, which are nearly all that databases
+hold, go this way; None says that a column has others.
+"""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+_ALPHABET = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+_PAD, _QUOTE = ord("="), ord('"')
+_NO_SEXTET = 0xFF
+#: Eight bytes have all numbers of so many digits.
+_DIGITS_MAX = 18
+_SEXTETS = np.full(256, _NO_SEXTET, np.uint8)
+_SEXTETS[_ALPHABET] = np.arange(64)
+#: From these numbers on one more byte is needed, whose first bit is the sign.
+_FIRST_OF_BYTES = np.array([1 << (8 * count - 1) for count in range(1, 8)], np.int64)
+
+
+def quoted_base64(values: Any, scale: int) -> Any | None:
+    """The JSON texts of decimals with that scale: two's complement in as few bytes as possible."""
+    if not pa.types.is_decimal128(values.type) or values.type.scale != scale or not len(values):
+        return None
+    numbers = _numbers_of(values)
+    if numbers is None:
+        return None
+    byte_counts = 1 + np.searchsorted(_FIRST_OF_BYTES, numbers ^ (numbers >> 63), side="right")
+    lengths = 2 + 4 * ((byte_counts + 2) // 3)
+    offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
+    if offsets[-1] > np.iinfo(np.int32).max:
+        return None
+    texts = np.full(offsets[-1], _QUOTE, np.uint8)
+    big_endian = numbers.astype(">i8").view(np.uint8).reshape(-1, 8)
+    for count in np.unique(byte_counts):
+        rows = np.flatnonzero(byte_counts == count)
+        encoded = _base64(big_endian[rows, 8 - count :])
+        texts[offsets[rows][:, None] + np.arange(1, 1 + encoded.shape[1])] = encoded
+    validity = values.is_valid().buffers()[1] if values.null_count else None
+    buffers = [validity, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(texts)]
+    return pa.Array.from_buffers(pa.string(), len(values), buffers)
+
+
+def of_base64(texts: Any, kind: pa.DataType) -> Any | None:
+    """Decimals of that type from the base64 of their digits, null for null."""
+    if not pa.types.is_decimal128(kind) or not len(texts) or texts.null_count == len(texts):
+        return None
+    _, offset_buffer, data = texts.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32)[texts.offset :][: len(texts) + 1]
+    lengths = np.diff(offsets)
+    characters = np.frombuffer(data, np.uint8)
+    valid = texts.is_valid().to_numpy(zero_copy_only=False)
+    numbers = np.zeros(len(texts), np.int64)
+    for length in np.unique(lengths[valid]):
+        rows = np.flatnonzero((lengths == length) & valid)
+        found = _numbers_in(characters[offsets[rows][:, None] + np.arange(length)])
+        if found is None:
+            return None
+        numbers[rows] = found
+    if kind.precision <= _DIGITS_MAX and not _has_digits(numbers, kind.precision):
+        return None
+    validity = texts.is_valid().buffers()[1] if texts.null_count else None
+    words = np.stack((numbers, numbers >> 63), axis=1)
+    return pa.Array.from_buffers(kind, len(texts), [validity, pa.py_buffer(words)])
+
+
+def _has_digits(numbers: Any, count: int) -> bool:
+    """Whether none has more."""
+    return bool(((-(10**count) < numbers) & (numbers < 10**count)).all())
+
+
+def _numbers_in(characters: Any) -> Any | None:
+    """Of rows of base64 of as many characters each; None where one is not as we write it."""
+    length = characters.shape[1]
+    if length not in (4, 8, 12):
+        return None
+    padding = (characters == _PAD).sum(axis=1)
+    numbers = np.zeros(len(characters), np.int64)
+    for pad in np.unique(padding):
+        rows = np.flatnonzero(padding == pad)
+        sextets = _SEXTETS[characters[rows, : length - pad]].astype(np.int64)
+        bits = 6 * (length - pad)
+        unused = bits % 8
+        byte_count = bits // 8
+        if pad > 2 or byte_count > 8 or (sextets == _NO_SEXTET).any():
+            return None
+        if (sextets[:, -1] & ((1 << unused) - 1)).any():
+            return None
+        found = np.zeros(len(rows), np.int64)
+        for column in range(sextets.shape[1] - 1):
+            found = found << 6 | sextets[:, column]
+        found = found << (6 - unused) | sextets[:, -1] >> unused
+        spare = 64 - 8 * byte_count
+        numbers[rows] = found << spare >> spare  # its first bit is the sign
+    return numbers
+
+
+def _numbers_of(values: Any) -> Any | None:
+    """The digits as eight-byte numbers, 0 for null; None when they do not fit."""
+    words = np.frombuffer(values.buffers()[1], "<i8").reshape(-1, 2)
+    words = words[values.offset : values.offset + len(values)]
+    if values.null_count:
+        words = np.where(values.is_valid().to_numpy(zero_copy_only=False)[:, None], words, 0)
+    low, high = words[:, 0], words[:, 1]
+    return low if np.array_equal(high, low >> 63) else None
+
+
+def _base64(digits: Any) -> Any:
+    """Of rows of as many bytes each."""
+    missing = -digits.shape[1] % 3
+    triples = np.pad(digits, ((0, 0), (0, missing))).reshape(len(digits), -1, 3)
+    first, second, third = (triples[:, :, number] for number in range(3))
+    sextets = (
+        first >> 2,
+        (first & 0x03) << 4 | second >> 4,
+        (second & 0x0F) << 2 | third >> 6,
+        third & 0x3F,
+    )
+    texts = _ALPHABET[np.stack(sextets, axis=2)].reshape(len(digits), -1)
+    if missing:
+        texts[:, -missing:] = _PAD
+    return texts
