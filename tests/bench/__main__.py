@@ -8,11 +8,13 @@ from tests.bench import (
     cluster,
     config_load,
     config_seen,
+    connectors,
     fail_over,
     heartbeats,
     joins,
     kafka_connectors,
     kafka_copy,
+    postgres_to_parquet,
     rows_job,
     status_writes,
 )
@@ -32,11 +34,14 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "kafka-copy": kafka_copy.figures,
     "kafka-json": kafka_copy.json_figures,
     "kafka-connectors": kafka_connectors.figures,
+    "databases": connectors.figures,
+    "postgres-to-parquet": postgres_to_parquet.figures,
 }
 #: Names for several parts.
 SETS = {
     "coordinator": ("joins", "heartbeats", "fail-over"),
     "config-store": ("config-seen", "config-load"),
+    "connectors": ("databases", "postgres-to-parquet"),
     "kafka": ("kafka-copy", "kafka-json", "kafka-connectors"),
 }
 

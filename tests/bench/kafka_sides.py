@@ -17,6 +17,7 @@ from tests.support.kafka.connect_rest import ConnectRest
 from tests.support.kafka.drover_cluster import drover_on_kafka
 from tests.support.kafka.jars import KafkaJars, find_jars
 from tests.support.kafka.missing import KafkaMissingError
+from tests.support.waiting import wait_until_async
 
 #: How the fixtures start Kafka's programs, so that they are up soon; for long they are slower.
 _START_SOON = frozenset({"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"})
@@ -52,6 +53,18 @@ class Side(Protocol):
         ...
 
 
+class StoppableSide(Side, Protocol):
+    """One whose connectors may rest."""
+
+    async def stop(self, name: str) -> None:
+        """Returns once its tasks are gone; the config stays."""
+        ...
+
+    async def resume(self, name: str) -> None:
+        """As create."""
+        ...
+
+
 class ServerJars(KafkaJars):
     """Kafka's programs as its own scripts start them: compiled in full, with more memory."""
 
@@ -80,6 +93,20 @@ class DroverSide:
         """See Side."""
         await self._client.delete_connector(name)
 
+    async def stop(self, name: str) -> None:
+        """See Side."""
+        await self._client.stop_connector(name)
+
+        async def is_stopped() -> bool:
+            status = await self._client.get_connector_status(name)
+            return _stopped(run_state(status.connector.state), status.tasks)
+
+        await wait_until_async(is_stopped, describe=f"{name} of {self.name} is stopped")
+
+    async def resume(self, name: str) -> None:
+        """See Side."""
+        await self._client.resume_connector(name)
+
     async def running_count(self) -> int:
         """See Side."""
         entries = await self._client.list_connectors(include_status=True)
@@ -107,6 +134,20 @@ class ConnectSide:
     async def delete(self, name: str) -> None:
         """See Side."""
         await asyncio.to_thread(self._rest.delete, name)
+
+    async def stop(self, name: str) -> None:
+        """See Side."""
+        await asyncio.to_thread(self._rest.stop, name)
+
+        async def is_stopped() -> bool:
+            status = await asyncio.to_thread(self._rest.status, name)
+            return _stopped(status["connector"]["state"], status["tasks"])
+
+        await wait_until_async(is_stopped, describe=f"{name} of {self.name} is stopped")
+
+    async def resume(self, name: str) -> None:
+        """See Side."""
+        await asyncio.to_thread(self._rest.resume, name)
 
     async def running_count(self) -> int:
         """See Side."""
@@ -138,7 +179,9 @@ def measured_broker(part: str) -> Iterator[tuple[KafkaJars, str, Path] | None]:
 
 
 @asynccontextmanager
-async def drover_side(bootstrap: str, directory: Path, *, workers: int = 1) -> AsyncIterator[Side]:
+async def drover_side(
+    bootstrap: str, directory: Path, *, workers: int = 1
+) -> AsyncIterator[StoppableSide]:
     """Its workers are members with warm engines."""
     directory.mkdir()
     options = ConnectOptions.named("bench-drover")
@@ -150,10 +193,16 @@ async def drover_side(bootstrap: str, directory: Path, *, workers: int = 1) -> A
 
 @asynccontextmanager
 async def connect_side(
-    jars: KafkaJars, bootstrap: str, directory: Path, *, workers: int = 1
-) -> AsyncIterator[Side]:
-    """Its workers have joined their group."""
-    options = replace(ConnectOptions.named("bench-connect"), settings=_CONNECT_DEFAULTS)
+    jars: KafkaJars,
+    bootstrap: str,
+    directory: Path,
+    *,
+    workers: int = 1,
+    settings: Mapping[str, str] | None = None,
+) -> AsyncIterator[StoppableSide]:
+    """Its workers have joined their group; ``settings`` are theirs beside its defaults."""
+    settings = {**_CONNECT_DEFAULTS, **(settings or {})}
+    options = replace(ConnectOptions.named("bench-connect"), settings=settings)
     async with AsyncExitStack() as stack:
         started = []
         for number in range(workers):
@@ -182,6 +231,10 @@ def sink_config(topic: str, path: Path) -> dict[str, str]:
         "file": str(path),
         "value.converter": STRING_CONVERTER,
     }
+
+
+def _stopped(connector: str, tasks: Sequence[object]) -> bool:
+    return connector == "STOPPED" and not tasks
 
 
 def _all_running(connector: str, tasks: Sequence[str]) -> bool:

@@ -6,6 +6,7 @@ import xml.etree.ElementTree as ET
 from functools import partial
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from tests.bench import (
@@ -16,9 +17,12 @@ from tests.bench import (
     heartbeats,
     joins,
     plot,
+    postgres_to_parquet,
     status_writes,
 )
+from tests.bench.databases import fill_table, make_table
 from tests.bench.kafka_sides import DroverSide, source_config
+from tests.support.postgres import running_postgres
 from tests.support.shared_cluster import SharedCluster
 from tests.support.waiting import wait_until_async
 
@@ -97,3 +101,25 @@ async def test_connectors_of_a_cluster_are_counted_as_they_come_and_go(
     finally:
         await side.delete("counted")
     await wait_until_async(partial(has, flow_count))
+
+
+@pytest.mark.spark
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_table_gets_into_parquet(unharmed: SharedCluster, tmp_path: Path) -> None:
+    with running_postgres() as postgres:
+        make_table(postgres, postgres_to_parquet.TABLE)
+        fill_table(postgres, postgres_to_parquet.TABLE, first=1, last=50)
+        target = tmp_path / "parquet-copy"
+        assert await postgres_to_parquet.drover_seconds(unharmed.client, postgres, target, 50) > 0
+    assert pyarrow.parquet.read_table(target)["id"].to_pylist() == list(range(1, 51))
+
+
+@pytest.mark.spark
+@pytest.mark.faults("connectors")
+async def test_a_table_gets_into_parquet_beside_dlt(tmp_path: Path) -> None:
+    python = postgres_to_parquet.find_dlt()
+    with running_postgres() as postgres:
+        figures = await postgres_to_parquet.measure(
+            postgres, tmp_path, python, row_count=50, rounds=1
+        )
+    assert all(each.value > 0 and each.peer_value for each in figures)

@@ -62,18 +62,18 @@ class Postgres:
 
     def execute(self, *statements: str) -> None:
         """Run statements, each committed by itself."""
-        with self._connected() as connection:
+        with self.connected() as connection:
             for statement in statements:
                 connection.execute(statement.encode())
 
     def rows(self, query: str) -> list[tuple[object, ...]]:
         """What a query finds."""
-        with self._connected() as connection:
+        with self.connected() as connection:
             return list(connection.execute(query.encode()).fetchall())
 
     def insert(self, table: str, rows: Sequence[Sequence[object]]) -> None:
         """Insert rows into ``name (columns)``."""
-        with self._connected() as connection:
+        with self.connected() as connection:
             for row in rows:
                 places = ", ".join(["%s"] * len(row))
                 connection.execute(f"INSERT INTO {table} VALUES ({places})".encode(), row)
@@ -88,7 +88,8 @@ class Postgres:
             password=PASSWORD,
         )
 
-    def _connected(self) -> "psycopg.Connection[tuple[object, ...]]":
+    def connected(self) -> "psycopg.Connection[tuple[object, ...]]":
+        """A session of its own, in which each statement is committed by itself."""
         connection = self.session()
         connection.autocommit = True
         return connection

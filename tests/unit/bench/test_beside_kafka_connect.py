@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import kafka_connectors, kafka_copy, kafka_sides
+from tests.bench import connectors, kafka_connectors, kafka_copy, kafka_sides
 from tests.bench.kafka_connectors import connectors_a_second
 from tests.bench.kafka_copy import TEXT, copy_seconds
 from tests.support.kafka.missing import KafkaMissingError
@@ -67,7 +67,7 @@ async def test_a_connector_that_is_refused_is_not_passed_over(tmp_path: Path) ->
     assert caught.value.subgroup(ConnectionError)
 
 
-@pytest.mark.parametrize("part", [kafka_copy, kafka_connectors])
+@pytest.mark.parametrize("part", [kafka_copy, kafka_connectors, connectors])
 def test_without_kafka_a_part_says_so_in_one_line(
     part: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,4 +81,5 @@ def test_without_kafka_a_part_says_so_in_one_line(
     assert said.err in (
         "kafka-copy is skipped: no mvn found in PATH\n",
         "kafka-connectors is skipped: no mvn found in PATH\n",
+        "databases is skipped: no mvn found in PATH\n",
     )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.kafka.debezium import find_debezium
 from tests.support.kafka.jars import find_jars
 from tests.support.kafka.missing import KafkaMissingError
 from tests.support.kafka.properties import write_properties
@@ -25,6 +26,7 @@ for each in "$@"; do case "$each" in -DoutputDirectory=*) out="${each#*=}" ;; es
 mkdir -p "$out" || exit 9
 """
 FETCHES = MVN + 'echo jar > "$out/kafka-clients-9.8.7.jar"\n'
+FETCHES_PLUGINS = f"{MVN}d=$out/debezium-connector-x\nmkdir -p $d\necho jar > $d/x.jar\n"
 BREAKS_OFF = FETCHES + "echo '[ERROR] the network is gone'\nexit 1\n"
 
 
@@ -47,9 +49,12 @@ class Machine:
     def remove(self, name: str) -> None:
         (self._bin / name).unlink()
 
+    @property
+    def environ(self) -> dict[str, str]:
+        return {"PATH": str(self._bin)}
+
     def find(self) -> Path:
-        environ = {"PATH": str(self._bin)}
-        return find_jars(environ, cache=self.cache, pom=self.pom).directory
+        return find_jars(self.environ, cache=self.cache, pom=self.pom).directory
 
     def refusal(self) -> str:
         with pytest.raises(KafkaMissingError) as caught:
@@ -104,6 +109,20 @@ def test_of_two_that_want_them_at_once_one_fetches_and_the_other_waits(
 
 def test_without_maven_a_line_says_what_to_install(machine: Machine) -> None:
     assert machine.refusal().startswith("no mvn found in PATH")
+
+
+def test_plugins_are_fetched_as_the_jars_are_and_only_whole(machine: Machine) -> None:
+    machine.install("mvn", FETCHES)
+    with pytest.raises(KafkaMissingError, match="mvn could not fetch Debezium's connectors"):
+        find_debezium(machine.environ, cache=machine.cache)
+    machine.install("mvn", FETCHES_PLUGINS)
+    found = find_debezium(machine.environ, cache=machine.cache)
+    machine.remove("mvn")
+
+    assert found == find_debezium(machine.environ, cache=machine.cache)
+    assert list(machine.cache.iterdir()) == [found.directory]
+    assert [path.name for path in found.directory.rglob("*.jar")] == ["x.jar"]
+    assert found.worker_settings == {"plugin.path": str(found.directory)}
 
 
 def test_properties_are_escaped(tmp_path: Path) -> None:

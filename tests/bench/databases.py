@@ -1,0 +1,220 @@
+"""What the figures of databases share: a PostgreSQL and a broker with both sides on them."""
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from confluent_kafka import Consumer, Message, TopicPartition
+
+from tests.bench.figure import Figure
+from tests.bench.kafka_sides import StoppableSide, connect_side, drover_side, measured_broker
+from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET
+from tests.support.kafka.connect import JSON_CONVERTER
+from tests.support.kafka.debezium import Debezium, find_debezium
+from tests.support.kafka.jars import KafkaJars
+from tests.support.kafka.missing import KafkaMissingError
+from tests.support.postgres import Postgres, binaries, running_postgres
+from tests.support.waiting import pause, wait_until
+
+ROW_COUNT = 200_000
+ROUNDS = 3
+TIMEOUT_S = 300.0
+_POLL_S = 0.02
+
+#: Both sides write and read the same JSON, with schemas.
+JSON_BOTH = {"key.converter": JSON_CONVERTER, "value.converter": JSON_CONVERTER}
+#: Of a source of Debezium, which is slower by default: more from its queue, and to the broker.
+LARGE_BATCHES = {
+    "max.batch.size": "8192",
+    "max.queue.size": "32768",
+    "producer.override.batch.size": "1048576",
+    "producer.override.linger.ms": "10",
+    "producer.override.compression.type": "lz4",
+}
+COLUMNS = "id, name, city, amount, changed_at"
+_ROWS = (
+    "SELECT n, 'customer ' || n * 7919 % 1000003,"
+    " (ARRAY['oslo', 'bergen', 'trondheim', 'bodo'])[1 + n % 4], (n % 99999)::numeric / 100,"
+    " TIMESTAMP '2026-01-01' + n * INTERVAL '1 second'"
+    " FROM generate_series({first}::bigint, {last}) n"
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Both sides are up all the while; each waits while the other works."""
+
+    postgres: Postgres
+    bootstrap: str
+    drover: StoppableSide
+    connect: StoppableSide
+    debezium: Debezium
+    folder: Path
+
+    @property
+    def sides(self) -> tuple[StoppableSide, StoppableSide]:
+        """In the order in which figures have them."""
+        return self.drover, self.connect
+
+
+@asynccontextmanager
+async def staged(
+    jars: KafkaJars, bootstrap: str, folder: Path, postgres: Postgres
+) -> AsyncIterator[Stage]:
+    """Drover, and a Kafka Connect that has Debezium's connectors.
+
+    Raises:
+        KafkaMissingError: Debezium's connectors cannot be had.
+    """
+    debezium = find_debezium()
+    async with AsyncExitStack() as stack:
+        connect = await stack.enter_async_context(
+            connect_side(jars, bootstrap, folder / "connect", settings=debezium.worker_settings)
+        )
+        drover = await stack.enter_async_context(drover_side(bootstrap, folder / "drover"))
+        yield Stage(postgres, bootstrap, drover, connect, debezium, folder)
+
+
+@contextmanager
+def measured_postgres(part: str) -> Iterator[Postgres | None]:
+    """A server; None, and a line that says why, where PostgreSQL is not installed."""
+    if binaries() is None:
+        sys.stderr.write(f"{part} is skipped: install PostgreSQL (postgres and initdb)\n")
+        yield None
+        return
+    with running_postgres() as postgres:
+        yield postgres
+
+
+def on_stage(
+    part: str, measures: Sequence[Callable[[Stage], Awaitable[Sequence[Figure]]]]
+) -> Iterator[Figure]:
+    """What they measure one after the other, where everything that it needs is there.
+
+    When one fails its error comes behind the figures of those before it.
+    """
+
+    async def measured(
+        jars: KafkaJars, bootstrap: str, folder: Path
+    ) -> tuple[list[Figure], Exception | None]:
+        found: list[Figure] = []
+        async with staged(jars, bootstrap, folder, postgres) as stage:
+            try:
+                for measure in measures:
+                    found += await measure(stage)
+            except Exception as error:  # noqa: BLE001 - raised again by whoever has the figures
+                return found, error
+        return found, None
+
+    with measured_broker(part) as broker:
+        if broker is None:
+            return
+        with measured_postgres(part) as server:
+            if server is None:
+                return
+            postgres = server
+            try:
+                figures, failure = asyncio.run(measured(*broker))
+            except KafkaMissingError as error:
+                sys.stderr.write(f"{part} is skipped: {error}\n")
+                return
+    yield from figures
+    if failure is not None:
+        raise failure
+
+
+async def in_turn(
+    sides: Sequence[StoppableSide],
+    run: Callable[[StoppableSide, int], Awaitable[T]],
+    *,
+    rounds: int,
+    prepare: Callable[[], None] = lambda: None,
+) -> list[list[T]]:
+    """What each side's rounds gave; who begins changes, and a first round only warms up.
+
+    ``prepare`` is called before each round.
+    """
+    found: list[list[T]] = [[] for _ in sides]
+    for number in range(rounds + 1):
+        await asyncio.to_thread(prepare)
+        turns = list(enumerate(sides))
+        for index, side in turns if number % 2 else reversed(turns):
+            result = await run(side, number)
+            if number:
+                found[index].append(result)
+    return found
+
+
+class TopicEnd:
+    """How many records a topic of one partition has."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": "bench-that-looks", **QUIET}
+        )
+        self._place = TopicPartition(topic, 0)
+
+    def __enter__(self) -> "TopicEnd":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer.close()
+
+    def __call__(self) -> int:
+        """As of now."""
+        ends = self._consumer.get_watermark_offsets(self._place, timeout=CALL_TIMEOUT_S)
+        return int(ends[1])
+
+
+async def arrived_s(there: Callable[[], bool], what: str) -> float:
+    """When it was there (monotonic seconds); it is looked for on a thread.
+
+    Raises:
+        TimeoutError: It is not there in time.
+    """
+    end_s = time.monotonic() + TIMEOUT_S
+    while not await asyncio.to_thread(there):
+        if time.monotonic() > end_s:
+            raise TimeoutError(f"{what}: not within {TIMEOUT_S:g} s")
+        await pause(_POLL_S)
+    return time.monotonic()
+
+
+def make_table(postgres: Postgres, table: str) -> None:
+    """An empty table of five columns."""
+    postgres.execute(
+        f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, name TEXT NOT NULL, city TEXT NOT NULL,"
+        " amount NUMERIC(12, 2) NOT NULL, changed_at TIMESTAMP NOT NULL)"
+    )
+
+
+def fill_table(postgres: Postgres, table: str, *, first: int, last: int) -> None:
+    """Rows with the numbers from ``first`` to ``last``, in one transaction."""
+    rows = _ROWS.format(first=first, last=last)
+    postgres.execute(f"INSERT INTO {table} ({COLUMNS}) {rows}")
+
+
+def last_records(bootstrap: str, topic: str, count: int) -> list[Message]:
+    """The last ``count`` of a topic of one partition, which has so many."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-that-reads", **QUIET})
+    try:
+        place = TopicPartition(topic, 0)
+        _, end = consumer.get_watermark_offsets(place, timeout=CALL_TIMEOUT_S)
+        consumer.assign([TopicPartition(topic, 0, end - count)])
+        found: list[Message] = []
+
+        def all_there() -> bool:
+            found.extend(consumer.consume(count - len(found), timeout=1))
+            return len(found) == count
+
+        wait_until(all_there, describe=lambda: f"{len(found)} of {count} records of {topic}")
+        return found
+    finally:
+        consumer.close()

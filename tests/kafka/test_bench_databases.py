@@ -1,0 +1,51 @@
+"""The figures beside Debezium are measured: tiny, and without a look at how long it took."""
+
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+from tests.bench import cdc_changes, jdbc_source, topic_sinks
+from tests.bench.databases import staged
+from tests.support.kafka.choice import Kafka
+from tests.support.kafka.clients import create_topic, produce
+from tests.support.kafka.jars import KafkaJars
+from tests.support.postgres import running_postgres
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+RECORD_COUNT = 200
+
+
+def test_a_plain_loop_copies_a_topic_to_parquet(
+    kafka: Kafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    topic = f"{topic_prefix}payments"
+    create_topic(kafka.bootstrap, topic)
+    produce(kafka.bootstrap, topic, topic_sinks.records(RECORD_COUNT))
+    target = tmp_path / topic
+    assert topic_sinks.plain_seconds(kafka.bootstrap, topic, target, RECORD_COUNT) > 0
+    found = pyarrow.parquet.read_table(target)
+    assert found["version"].to_pylist() == list(range(RECORD_COUNT))
+
+
+@pytest.mark.spark
+@pytest.mark.faults("connectors")
+async def test_both_sides_copy_changes_and_rows(
+    kafka: Kafka, kafka_jars: KafkaJars, tmp_path: Path
+) -> None:
+    with running_postgres() as postgres:
+        async with staged(kafka_jars, kafka.bootstrap, tmp_path, postgres) as stage:
+            figures = [
+                *await cdc_changes.measure(stage, change_count=RECORD_COUNT, rounds=1),
+                *await jdbc_source.measure(stage, row_count=RECORD_COUNT, rounds=1),
+                *await topic_sinks.measure(stage, record_count=RECORD_COUNT, rounds=1),
+            ]
+    assert [each.figure for each in figures] == [
+        "cdc_changes",
+        "cdc_changes_flowing",
+        "jdbc_source",
+        "jdbc_upserts",
+        "parquet_sink",
+    ]
+    assert all(each.value > 0 and each.peer_value for each in figures)

@@ -1,0 +1,42 @@
+"""Debezium's connectors as plugins of Kafka Connect, fetched once as Kafka's jars are."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.kafka.jars import PROJECT
+from tests.support.kafka.maven import CACHE, Wanted, fetched_once, version_in
+
+_POM = PROJECT / "debezium" / "pom.xml"
+POSTGRES_SOURCE = "io.debezium.connector.postgresql.PostgresConnector"
+JDBC_SINK = "io.debezium.connector.jdbc.JdbcSinkConnector"
+
+
+@dataclass(frozen=True, slots=True)
+class Debezium:
+    """The plugins' folder, and the releases of both connectors."""
+
+    directory: Path
+    postgres_version: str
+    jdbc_version: str
+
+    @property
+    def worker_settings(self) -> dict[str, str]:
+        """What a worker of Kafka Connect needs to find them."""
+        return {"plugin.path": str(self.directory)}
+
+
+def find_debezium(environ: Mapping[str, str] = os.environ, *, cache: Path = CACHE) -> Debezium:
+    """The plugins from the cache; they are fetched where they are not there yet.
+
+    Raises:
+        KafkaMissingError: there are neither the plugins nor an mvn that could fetch them.
+    """
+    postgres = version_in(_POM, "debezium.postgres.version")
+    jdbc = version_in(_POM, "debezium.jdbc.version")
+    wanted = Wanted(
+        "Debezium's connectors", "unpack-dependencies", _POM, "debezium-connector-*/*.jar"
+    )
+    directory = fetched_once(wanted, f"debezium-{postgres}", environ, cache=cache)
+    return Debezium(directory, postgres, jdbc)

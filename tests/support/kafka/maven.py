@@ -1,0 +1,105 @@
+"""What a pom lists, fetched once through mvn into a folder of the cache."""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.kafka.missing import KafkaMissingError
+from tests.support.repository import REPOSITORY
+
+CACHE = REPOSITORY / ".kafka"
+_FETCH_TIMEOUT_S = 280
+_INSTALL_MVN = "install Maven (Debian, Ubuntu: apt-get install maven; macOS: brew install maven)"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What to fetch: mvn's goal for a pom, and the files by which a whole folder is known."""
+
+    what: str
+    goal: str
+    pom: Path
+    sign: str
+
+
+def version_in(pom: Path, name: str) -> str:
+    """The property ``name``, a pinned release."""
+    found = re.search(rf"<{re.escape(name)}>([^<]+)</{re.escape(name)}>", pom.read_text())
+    if found is None:
+        raise ValueError(f"{pom} names no <{name}>")
+    return found[1]
+
+
+def fetched_once(
+    wanted: Wanted, name: str, environ: Mapping[str, str] = os.environ, *, cache: Path = CACHE
+) -> Path:
+    """The folder of the cache, called after ``name``; it is filled where it is not there yet.
+
+    Raises:
+        KafkaMissingError: there is neither the folder nor an mvn that could fill it.
+    """
+    # another pom is another folder, so that no folder ever has to be completed
+    checksum = hashlib.sha256(wanted.pom.read_bytes()).hexdigest()[:8]
+    directory = cache / f"{name}-{checksum}"
+    if not directory.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with _alone_in(cache):
+            if not directory.is_dir():
+                _fetch(wanted, environ, target=directory)
+    return directory
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One process at a time; others wait for as long as a fetch takes."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _fetch(wanted: Wanted, environ: Mapping[str, str], *, target: Path) -> None:
+    """Into a folder that gets its name when it is complete."""
+    mvn = shutil.which("mvn", path=environ.get("PATH", os.defpath))
+    if mvn is None:
+        raise KafkaMissingError(f"no mvn found in PATH to fetch {wanted.what} with; {_INSTALL_MVN}")
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetching-") as folder:
+        _run(mvn, wanted, environ, folder=Path(folder) / "files")
+        (Path(folder) / "files").rename(target)
+
+
+def _run(mvn: str, wanted: Wanted, environ: Mapping[str, str], *, folder: Path) -> None:
+    command = [
+        *(mvn, "-q", "-B", "-Dstyle.color=never", "-f", str(wanted.pom)),
+        *(f"dependency:{wanted.goal}", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"),
+        f"-DmarkersDirectory={folder.with_name('markers')}",  # else archives are unpacked once only
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=_FETCH_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise KafkaMissingError(f"mvn could not fetch {wanted.what}: {error}") from error
+    if done.returncode != 0 or not any(folder.glob(wanted.sign)):
+        errors = [line for line in done.stdout.splitlines() if "ERROR" in line] or [
+            "no reason given"
+        ]
+        raise KafkaMissingError(f"mvn could not fetch {wanted.what}: {errors[0][:500]}")
