@@ -1,9 +1,11 @@
-"""Servers to read from and write to, for the session: PostgreSQL, MariaDB, S3; files of SQLite."""
+"""Servers to read from and write to, for the session: PostgreSQL, MariaDB, S3, a catalogue of
+Iceberg; and files of SQLite.
+"""
 
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -11,7 +13,9 @@ from typing import Protocol
 
 import pytest
 
+from tests.support.iceberg_rest import IcebergRest, running_iceberg_rest
 from tests.support.mariadb import PACKAGE, MariaDb, running_mariadb, server_binary
+from tests.support.maven import JarsMissingError
 from tests.support.postgres import Postgres, binaries, running_postgres
 from tests.support.s3 import BINARY, S3, running_s3
 
@@ -105,3 +109,23 @@ def s3_server() -> Iterator[S3]:
 def s3(s3_server: S3) -> S3:
     """A bucket of the test's own."""
     return s3_server.created(f"test-{next(_numbers)}")
+
+
+@pytest.fixture(scope="session")
+def iceberg_rest_server() -> Iterator[IcebergRest]:
+    with ExitStack() as stack:
+        try:
+            server = stack.enter_context(running_iceberg_rest())
+        except JarsMissingError as error:
+            if os.environ.get("CI"):
+                raise
+            pytest.skip(str(error))
+        yield server
+
+
+@pytest.fixture
+def iceberg_rest(iceberg_rest_server: IcebergRest) -> IcebergRest:
+    """It runs, whatever the tests before have done to it."""
+    if not iceberg_rest_server.process.is_alive:
+        iceberg_rest_server.start()
+    return iceberg_rest_server

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from drover.connector import RetriableError
 from drover.connector.settings import parse_config
 from drover.connectors.lakehouse import delta_table
-from drover.connectors.lakehouse.delta_sink import DeltaSink
-from drover.connectors.lakehouse.delta_table import DeltaSettings, DeltaWriter
+from drover.connectors.lakehouse.delta_sink import DeltaSink, settings_of
+from drover.connectors.lakehouse.delta_table import DeltaSettings, DeltaWriter, telling
 from drover.connectors.lakehouse.rows import RECORD_KEY, RowSettings, TableError
+from tests.support.http_gate import LOST, http_gate
 from tests.support.lake_records import KEYS, orders, records
 from tests.support.s3 import S3
 
@@ -287,10 +289,41 @@ def test_tables_are_in_object_stores_too(s3: S3) -> None:
     assert faults(config) == {}
     wrong = faults({**config, "aws.secret.access.key": "wrong"})["table.uri"]
     assert "cannot be read" in wrong
-    from drover.connectors.lakehouse.delta_sink import settings_of
-
     own = settings_of(parse_config(DeltaSink, config).require_valid())
     assert write(own, orders(0, 5)) == 5
     assert write(own, orders(2, 5)) == 2
     found = DeltaTable(own.uri_of("orders"), storage_options=dict(own.storage_options))
     assert sorted(found.to_pyarrow_table().column("id").to_pylist()) == list(range(7))
+
+
+def test_an_object_store_in_trouble_is_asked_again(s3: S3) -> None:
+    uri = f"s3://{s3.bucket}/lake/${{topic}}"
+
+    def at(address: str) -> DeltaSettings:
+        config = raw(uri, **{**s3.settings, "store.url": address})
+        found = settings_of(DeltaSink.config_def().parse(config).values)
+        assert isinstance(found, DeltaSettings)
+        return found
+
+    with http_gate(s3.port) as gate:
+        own = at(gate.address)
+        write(own, orders(0, 5))
+        gate.rule = lambda _: 503
+        with pytest.raises(RetriableError, match=r"s3://.*/lake/orders: .*Generic S3 error"):
+            write(own, orders(5, 5))
+        gate.once(LOST, "PUT", ".json")
+        write(own, orders(5, 5))
+        assert write(own, orders(5, 6)) == 1
+    with pytest.raises(RetriableError, match=r"s3://.*/lake/orders: .*Generic S3 error"):
+        write(own, orders(11, 5))
+    options = dict(at(s3.endpoint).storage_options)
+    found = DeltaTable(own.uri_of("orders"), storage_options=options).to_pyarrow_table()
+    assert sorted(found.column("id").to_pylist()) == list(range(11))
+
+
+def test_a_number_in_an_address_is_no_refusal() -> None:
+    text = "Generic S3 error: error performing PUT http://127.0.0.1:40403/403/x: status code: "
+    with pytest.raises(RetriableError), telling("s3://lake"):
+        raise OSError(f"{text}503 Service Unavailable")
+    with pytest.raises(TableError), telling("s3://lake"):
+        raise OSError(f"{text}403 Forbidden")

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from drover.connector import RetriableError
 from drover.connector.settings import parse_config
 from drover.connectors.lakehouse import iceberg_table
 from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
@@ -22,6 +23,7 @@ from drover.connectors.lakehouse.iceberg_table import (
     written_offsets,
 )
 from drover.connectors.lakehouse.rows import TableError
+from tests.support.http_gate import LOST, Rule, http_gate
 from tests.support.lake_records import KEYS, orders, records
 from tests.support.postgres import Postgres
 from tests.support.s3 import S3
@@ -343,14 +345,18 @@ def test_a_password_of_the_catalogues_database_is_not_shown(
     assert "secret and wrong" not in told["iceberg.catalog.uri"]
 
 
-def test_tables_are_in_object_stores_too(tmp_path: Path, s3: S3) -> None:
-    own = {
+def at(s3: S3, endpoint: str = "") -> dict[str, str]:
+    return {
         "iceberg.catalog.warehouse": f"s3://{s3.bucket}/lake",
-        "iceberg.catalog.s3.endpoint": s3.endpoint,
+        "iceberg.catalog.s3.endpoint": endpoint or s3.endpoint,
         "iceberg.catalog.s3.region": "us-east-1",
         "iceberg.catalog.s3.access-key-id": s3.settings["aws.access.key.id"],
         "iceberg.catalog.s3.secret-access-key": s3.settings["aws.secret.access.key"],
     }
+
+
+def test_tables_are_in_object_stores_too(tmp_path: Path, s3: S3) -> None:
+    own = at(s3)
     found = settings(tmp_path, **own)
     assert write(found, orders(0, 5)) == 5
     assert write(found, orders(2, 5)) == 2
@@ -358,6 +364,28 @@ def test_tables_are_in_object_stores_too(tmp_path: Path, s3: S3) -> None:
     wrong = settings(tmp_path, **{**own, "iceberg.catalog.s3.secret-access-key": "wrong"})
     with pytest.raises(TableError, match=r"table app\.orders: "):
         write(wrong, orders(7, 5))
+
+
+def refusing_writes(status: int) -> Rule:
+    return lambda request: None if request.method == "GET" else status
+
+
+def test_an_object_store_in_trouble_is_asked_again(tmp_path: Path, s3: S3) -> None:
+    with http_gate(s3.port) as gate:
+        found = settings(tmp_path, **at(s3, gate.address))
+        write(found, orders(0, 5))
+        for status in (503, LOST):
+            gate.rule = refusing_writes(status)
+            with pytest.raises(RetriableError, match=r"table app\.orders: .*AWS Error"):
+                write(found, orders(5, 5))
+        gate.once(LOST, "PUT", ".metadata.json")
+        write(found, orders(5, 5))
+        write(found, orders(5, 6))
+    away = settings(tmp_path, **at(s3, gate.address))
+    with pytest.raises(RetriableError, match=r"table app\.orders: .*AWS Error"):
+        write(away, orders(11, 5))
+    seen = table(settings(tmp_path, **at(s3))).scan().to_arrow().column("id")
+    assert sorted(seen.to_pylist()) == list(range(11))
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.kafka.jars import PROJECT
-from tests.support.kafka.maven import CACHE, Wanted, fetched_once, version_in
+from tests.support.kafka.jars import CACHE, PROJECT
+from tests.support.kafka.missing import KafkaMissingError
+from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in
 
 _POM = PROJECT / "debezium" / "pom.xml"
 POSTGRES_SOURCE = "io.debezium.connector.postgresql.PostgresConnector"
@@ -38,5 +39,8 @@ def find_debezium(environ: Mapping[str, str] = os.environ, *, cache: Path = CACH
     wanted = Wanted(
         "Debezium's connectors", "unpack-dependencies", _POM, "debezium-connector-*/*.jar"
     )
-    directory = fetched_once(wanted, f"debezium-{postgres}", environ, cache=cache)
+    try:
+        directory = fetched_once(wanted, f"debezium-{postgres}", environ, cache=cache)
+    except JarsMissingError as error:
+        raise KafkaMissingError(str(error)) from error
     return Debezium(directory, postgres, jdbc)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drover.cli.java_check import JavaUnusableError, find_java
-from tests.support.kafka.maven import CACHE, Wanted, fetched_once, version_in
 from tests.support.kafka.missing import KafkaMissingError
+from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in
 from tests.support.repository import REPOSITORY
 
 PROJECT = REPOSITORY / "deploy" / "kafka"
+CACHE = REPOSITORY / ".kafka"
 _POM = PROJECT / "pom.xml"
 
 
@@ -51,10 +52,11 @@ def find_jars(
     Raises:
         KafkaMissingError: there is no Java, or neither the jars nor an mvn that could fetch them.
     """
-    try:
-        java = find_java(environ).path
-    except JavaUnusableError as error:
-        raise KafkaMissingError(str(error)) from error
     version = kafka_version(pom)
     wanted = Wanted("Kafka's jars", "copy-dependencies", pom, "kafka-clients-*.jar")
-    return KafkaJars(version, fetched_once(wanted, version, environ, cache=cache), java)
+    try:
+        java = find_java(environ).path
+        directory = fetched_once(wanted, version, environ, cache=cache)
+    except (JavaUnusableError, JarsMissingError) as error:
+        raise KafkaMissingError(str(error)) from error
+    return KafkaJars(version, directory, java)

@@ -126,7 +126,8 @@ def settings_of(config: Mapping[str, Any]) -> Any:
     options: tuple[tuple[str, str], ...] = ()
     if is_object_url(uri):
         options = (*place_of(uri, config).options, ("conditional_put", "etag"))
-        if any(name == "endpoint" and each.startswith("http://") for name, each in options):
+        addresses = (each for name, each in options if name in ("endpoint", "base_url"))
+        if any(each.startswith("http://") for each in addresses):
             options = (*options, ("allow_http", "true"))
     else:
         check_root(str(Path(uri.replace("${topic}", "topic"))))

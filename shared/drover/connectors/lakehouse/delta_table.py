@@ -20,6 +20,7 @@ from drover.connectors.lakehouse.rows import (
     stored_type,
     without_unknown,
 )
+from drover.connectors.objects.store import FINAL_STATUS
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -261,7 +262,7 @@ def telling(uri: str) -> Iterator[None]:
         raise TableError(f"{uri}: {error}") from error
     except (DeltaError, OSError, ValueError) as error:
         text = f"{uri}: {str(error).partition(chr(10))[0][:500]}"
-        if any(each in text for each in _PASSING) and "403" not in text:
+        if any(each in text for each in _PASSING) and not FINAL_STATUS.search(text):
             raise RetriableError(text) from error
         raise TableError(text) from error
 

@@ -1,5 +1,6 @@
 """IcebergSink: topics as tables of Apache Iceberg."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -215,6 +216,9 @@ def _rejoined(items: Sequence[str]) -> list[str]:
 
 def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
     faults = []
+    if config.get(TYPE) == _REST and not re.match("https?://[^/]", config.get(URI) or "http://x"):
+        text = "must be the address of the REST catalogue, such as https://catalogue:8181"
+        faults.append(Violation(URI, text))
     keyed, mode = config.get(UPSERT), config.get(PK_MODE)
     if keyed and mode == RECORD_VALUE:
         faults += [

@@ -47,6 +47,11 @@ _NEW_TABLE = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
+#: What pyarrow says of an S3 store that is away or busy.
+_AWAY = re.compile(
+    r"AWS Error (NETWORK_CONNECTION|SERVICE_UNAVAILABLE|SLOW_DOWN|INTERNAL_FAILURE|THROTTLING|"
+    r"REQUEST_TIMEOUT|UNKNOWN \(HTTP status (429|5\d\d)\))"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -117,9 +122,14 @@ class IcebergSettings:
             TableError: it cannot be used.
         """
         with telling(f"catalogue {self.catalog!r}"):
+            properties = dict(self.properties)
+            if properties["type"] == "rest":
+                from drover.connectors.lakehouse.rest_catalog import TimedRestCatalog
+
+                return TimedRestCatalog(self.catalog, **properties)
             from pyiceberg.catalog import load_catalog
 
-            return load_catalog(self.catalog, **dict(self.properties))
+            return load_catalog(self.catalog, **properties)
 
 
 @dataclass(frozen=True)
@@ -293,12 +303,17 @@ def telling(what: str) -> Iterator[None]:
     """The library's errors as ``TableError``, or as ``RetriableError`` where waiting helps."""
     try:
         import pyiceberg.exceptions as known
+        import requests
     except ModuleNotFoundError as error:
         raise TableError(EXTRA) from error
     passing = (
         known.CommitStateUnknownException,
         known.ServerError,
         known.ServiceUnavailableError,
+        known.TooManyRequestsError,
+        requests.ConnectionError,
+        requests.Timeout,
+        requests.exceptions.ChunkedEncodingError,
         ConnectionError,
         TimeoutError,
     )
@@ -310,11 +325,13 @@ def telling(what: str) -> Iterator[None]:
         raise
     except (ModuleNotFoundError, known.NotInstalledError) as error:
         raise TableError(EXTRA) from error
+    except requests.exceptions.SSLError as error:
+        raise TableError(f"{what}: {_first_line(error)}") from error
     except passing as error:
         raise RetriableError(f"{what}: {_first_line(error)}") from error
     except Exception as error:
         # what catalogues and file systems raise is theirs
-        if type(error).__name__ in ("OperationalError", "ConnectionError", "ConnectTimeout"):
+        if type(error).__name__ == "OperationalError" or _AWAY.search(str(error)):
             raise RetriableError(f"{what}: {_first_line(error)}") from error
         raise TableError(f"{what}: {type(error).__name__}: {_first_line(error)}") from error
 

@@ -33,7 +33,7 @@ EXTRA = (
     "then start them again"
 )
 #: What the libraries' messages have of answers that no repetition changes.
-_FINAL_STATUS = re.compile(r"status code: (400|401|403|404|405|411|416|501)\b")
+FINAL_STATUS = re.compile(r"status code: (400|401|403|404|405|411|416|501)\b")
 _REFUSED_STATUS = re.compile(r"status code: (401|403)\b")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
@@ -169,7 +169,7 @@ def telling(place: ObjectPlace, doing: str) -> Iterator[None]:
             )
         elif any(each in str(error) for each in _NO_BUCKET):
             text = f"{place.url}, {doing}: there is no such bucket: create it, or mend the URL"
-        elif isinstance(error, GenericError) and not _FINAL_STATUS.search(text):
+        elif isinstance(error, GenericError) and not FINAL_STATUS.search(text):
             raise RetriableError(text) from error
         raise ObjectStoreError(text) from error
 

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.kafka.missing import KafkaMissingError
-from tests.support.repository import REPOSITORY
-
-CACHE = REPOSITORY / ".kafka"
 _FETCH_TIMEOUT_S = 280
 _INSTALL_MVN = "install Maven (Debian, Ubuntu: apt-get install maven; macOS: brew install maven)"
+
+
+class JarsMissingError(Exception):
+    """The jars are not there and cannot be fetched; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +39,12 @@ def version_in(pom: Path, name: str) -> str:
 
 
 def fetched_once(
-    wanted: Wanted, name: str, environ: Mapping[str, str] = os.environ, *, cache: Path = CACHE
+    wanted: Wanted, name: str, environ: Mapping[str, str] = os.environ, *, cache: Path
 ) -> Path:
     """The folder of the cache, called after ``name``; it is filled where it is not there yet.
 
     Raises:
-        KafkaMissingError: there is neither the folder nor an mvn that could fill it.
+        JarsMissingError: there is neither the folder nor an mvn that could fill it.
     """
     # another pom is another folder, so that no folder ever has to be completed
     checksum = hashlib.sha256(wanted.pom.read_bytes()).hexdigest()[:8]
@@ -72,7 +72,7 @@ def _fetch(wanted: Wanted, environ: Mapping[str, str], *, target: Path) -> None:
     """Into a folder that gets its name when it is complete."""
     mvn = shutil.which("mvn", path=environ.get("PATH", os.defpath))
     if mvn is None:
-        raise KafkaMissingError(f"no mvn found in PATH to fetch {wanted.what} with; {_INSTALL_MVN}")
+        raise JarsMissingError(f"no mvn found in PATH to fetch {wanted.what} with; {_INSTALL_MVN}")
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetching-") as folder:
         _run(mvn, wanted, environ, folder=Path(folder) / "files")
         (Path(folder) / "files").rename(target)
@@ -97,9 +97,9 @@ def _run(mvn: str, wanted: Wanted, environ: Mapping[str, str], *, folder: Path) 
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise KafkaMissingError(f"mvn could not fetch {wanted.what}: {error}") from error
+        raise JarsMissingError(f"mvn could not fetch {wanted.what}: {error}") from error
     if done.returncode != 0 or not any(folder.glob(wanted.sign)):
         errors = [line for line in done.stdout.splitlines() if "ERROR" in line] or [
             "no reason given"
         ]
-        raise KafkaMissingError(f"mvn could not fetch {wanted.what}: {errors[0][:500]}")
+        raise JarsMissingError(f"mvn could not fetch {wanted.what}: {errors[0][:500]}")

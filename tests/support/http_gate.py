@@ -1,0 +1,113 @@
+"""A door before an HTTP server, which may answer in its place, or keep its answers back."""
+
+import http.client
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+#: The server gets the request, and its answer gets lost.
+LOST = 0
+_HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a client asks for, without the body."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+
+
+#: The status that the gate answers with, or LOST; None when the server shall answer.
+Rule = Callable[[Request], int | None]
+
+
+class HttpGate:
+    """A gate that runs; ``rule`` may be changed at any time, ``seen`` has all requests."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.rule: Rule = lambda _: None
+        self.seen: list[Request] = []
+
+    def once(self, status: int, method: str, ending: str) -> None:
+        """Do so with the next request of a method whose path (without a query) ends like this."""
+        left = [status]
+
+        def rule(request: Request) -> int | None:
+            fits = request.method == method and request.path.partition("?")[0].endswith(ending)
+            return left.pop() if left and fits else None
+
+        self.rule = rule
+
+
+@contextmanager
+def http_gate(port: int) -> Iterator[HttpGate]:
+    """A gate before the server on this port of the loopback interface."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _pass(self) -> None:
+            request = Request(self.command, self.path, dict(self.headers.items()))
+            gate.seen.append(request)
+            body = self._body()
+            status = gate.rule(request)
+            if status:
+                self._answer(status, [], b"")
+                return
+            server = http.client.HTTPConnection("127.0.0.1", port)
+            try:
+                server.request(self.command, self.path, body, request.headers)
+                with server.getresponse() as found:
+                    data = found.read()
+            except (OSError, http.client.HTTPException):
+                self.close_connection = True
+                return
+            finally:
+                server.close()
+            if status == LOST:
+                self.close_connection = True
+                return
+            self._answer(found.status, found.getheaders(), data)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass  # noqa: N815
+
+        def _body(self) -> bytes:
+            if "chunked" not in self.headers.get("transfer-encoding", ""):
+                return self.rfile.read(int(self.headers.get("content-length", 0)))
+            found, size = b"", 1  # as it came: it is passed on with the same header
+            while size:
+                line = self.rfile.readline()
+                size = int(line.split(b";")[0], 16)
+                found += line + self.rfile.read(size + len(b"\r\n"))
+            return found
+
+        def _answer(self, status: int, headers: list[tuple[str, str]], data: bytes) -> None:
+            length = str(len(data))
+            self.send_response_only(status)
+            for name, value in headers:
+                if name.lower() == "content-length" and self.command == "HEAD":
+                    length = value  # of what GET would get
+                elif name.lower() not in _HOP_BY_HOP:
+                    self.send_header(name, value)
+            self.send_header("content-length", length)
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *args: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    gate = HttpGate(f"http://127.0.0.1:{server.server_port}")
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield gate
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

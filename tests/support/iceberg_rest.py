@@ -1,0 +1,125 @@
+"""Iceberg's own REST catalogue on loopback, with its tables in a file of SQLite."""
+
+import importlib.util
+import os
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from drover.cli.java_check import JavaUnusableError, find_java
+from tests.support.addresses import HOST, free_ports
+from tests.support.child_process import ChildProcess
+from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in
+from tests.support.repository import REPOSITORY
+
+CACHE = REPOSITORY / ".iceberg"
+_POM = Path(__file__).with_name("iceberg_rest_pom.xml")
+_MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
+#: What PySpark has of Hadoop's client, and of what that logs with.
+_OF_SPARK = ("hadoop-client-api-*.jar", "hadoop-client-runtime-*.jar", "jcl-over-slf4j-*.jar")
+
+
+@dataclass(frozen=True)
+class IcebergRest:
+    """A running catalogue; ``warehouse`` is where its tables are.
+
+    It listens on all interfaces, as nothing tells it otherwise, and asks nobody for a password.
+    """
+
+    port: int
+    warehouse: str
+    process: ChildProcess
+
+    @property
+    def address(self) -> str:
+        """Where it listens."""
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """A sink's settings to reach it."""
+        return {"iceberg.catalog.type": "rest", "iceberg.catalog.uri": self.address}
+
+    def start(self) -> None:
+        """Start it (again), and wait until it answers."""
+        self.process.start(ready=self._answers)
+
+    def _answers(self) -> bool:
+        with (
+            suppress(OSError),
+            urllib.request.urlopen(f"{self.address}/v1/config", timeout=30) as answer,
+        ):
+            return bool(answer.status == 200)
+        return False
+
+
+def find_command(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """How to start it; its jars are fetched where they are not there yet.
+
+    Raises:
+        JarsMissingError: there is no Java, or no way to the jars.
+    """
+    version = version_in(_POM, "iceberg.version")
+    try:
+        java = find_java(environ).path
+    except JavaUnusableError as error:
+        raise JarsMissingError(str(error)) from error
+    wanted = Wanted("Iceberg's jars", "copy-dependencies", _POM, "iceberg-core-*.jar")
+    jars = fetched_once(wanted, version, environ, cache=CACHE)
+    pyspark = importlib.util.find_spec("pyspark")
+    assert pyspark is not None
+    assert pyspark.origin is not None
+    spark = Path(pyspark.origin).with_name("jars")
+    hadoop = [str(found) for each in _OF_SPARK for found in spark.glob(each)]
+    return [
+        str(java),
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.awt.headless=true",
+        *("-cp", ":".join([f"{jars}/*", *hadoop])),
+        _MAIN,
+    ]
+
+
+@contextmanager
+def running_iceberg_rest(warehouse: str | None = None, **properties: str) -> Iterator[IcebergRest]:
+    """A catalogue until the context ends.
+
+    Args:
+        warehouse: where its tables are; by default in a folder that goes with it.
+        properties: more of the catalogue's, with underscores for dots and two for dashes.
+
+    Raises:
+        JarsMissingError: see ``find_command``.
+    """
+    command = find_command()
+    with tempfile.TemporaryDirectory(
+        prefix="drover-iceberg-", ignore_cleanup_errors=True
+    ) as folder:
+        (port,) = free_ports(1)
+        place = warehouse or f"file://{folder}/warehouse"
+        environment = {
+            "CATALOG_REST_PORT": str(port),
+            "CATALOG_URI": f"jdbc:sqlite:{folder}/catalogue.db",
+            "CATALOG_WAREHOUSE": place,
+            # SeaweedFS refuses those that Amazon's library adds by itself
+            "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+            **{f"CATALOG_{name.upper()}": value for name, value in properties.items()},
+        }
+        process = ChildProcess(
+            "the REST catalogue",
+            command,
+            log_path=Path(folder) / "log",
+            environment=environment,
+        )
+        server = IcebergRest(port, place, process)
+        server.start()
+        try:
+            yield server
+        finally:
+            process.kill()
