@@ -7,6 +7,7 @@ however often it is tried.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -25,6 +26,7 @@ from drover.connectors.postgres.pgoutput import (
     parse_begin,
     parse_change,
     parse_relation,
+    relation_oid_of,
     truncated_oids,
 )
 from drover.connectors.postgres.settings import CONNECT, ENVELOPE, FLAT, is_column_wanted
@@ -85,8 +87,7 @@ class RecordShape:
     nullable_keys: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
+class _Event(NamedTuple):
     """One record to be; ``op`` None is a tombstone."""
 
     op: str | None
@@ -202,6 +203,8 @@ class TableRecords:
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def _rows(self, rows: Sequence[Row | None], faults: dict[int, str]) -> pa.Array:
+        if not any(row is not None for row in rows):
+            return pa.nulls(len(rows), self._row_type)
         absent: Row = [None] * len(self._readers)
         columns = list(zip(*(row or absent for row in rows), strict=True))
         arrays = [
@@ -305,17 +308,19 @@ class Messages:
         tables = {oid: self._table(payload, shape) for oid, payload in self.relations.items()}
         events: dict[TableRecords, list[_Event]] = {}
         transaction = self.transaction
+        points = {each: self.seen.get(each.relation.name) for each in tables.values() if each}
         for payload, lsn in zip(self.payloads, self.lsns, strict=True):
             kind = payload[0]
             if kind == BEGIN:
                 transaction = parse_begin(payload)
             elif kind == RELATION:
-                oid = parse_relation(payload).oid
-                tables[oid] = self._table(payload, shape)
+                table = tables[relation_oid_of(payload)] = self._table(payload, shape)
+                if table is not None:
+                    points[table] = self.seen.get(table.relation.name)
             elif kind in CHANGES:
                 assert transaction is not None, "a change outside of a transaction"
                 for table, event in _events(payload, lsn, transaction, tables, shape):
-                    point = self.seen.get(table.relation.name)
+                    point = points[table]
                     if point is None or not point.has_seen(transaction.xid, transaction.commit_lsn):
                         events.setdefault(table, []).append(event)
         for table, found in events.items():

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 BEGIN, COMMIT, RELATION = ord("B"), ord("C"), ord("R")
 INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
@@ -73,8 +73,7 @@ class Relation:
         return f"{self.schema}.{self.table}"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """A change of one row.
 
     ``old`` is None when the server did not send it; ``old_is_key``: only its identity's columns.

@@ -55,8 +55,10 @@ _LOOK_EVERY_S = 10.0
 _QUIET_COMMIT_EVERY_S = 10.0
 #: SQLSTATE of what is not there.
 _UNDEFINED_OBJECT = "42704"
-#: Fewer changes are not worth a Spark partition of their own.
-_PART_CHANGES = 5_000
+#: Fewer changes are not worth a Spark partition of their own; more, or larger ones, are in several.
+#: Each partition is handed the whole batch, so that many are slow.
+_PART_CHANGES, _PART_CHANGES_MAX = 5_000, 50_000
+_PART_BYTES = 16 * 1024 * 1024
 POSITION = "server"
 POSITION_KEYS = frozenset(("lsn", "transaction", "changes"))
 
@@ -324,19 +326,21 @@ class PostgresCdcSourceTask(SourceTask):
         assert self._stream is not None
         changes_max = self._context.config["batch.max.records"]
         taken = self._stream.take(changes_max)
+        parallel = max(1, self._context.spark.sparkContext.defaultParallelism) if taken else 1
+        part_changes = min(max(len(taken) // parallel + 1, _PART_CHANGES), _PART_CHANGES_MAX)
         parts: list[Messages] = []
         payloads: list[bytes] = []
         lsns: list[int] = []
         opening, relations = self._transaction, dict(self._relations)
-        count = total = moment_us = 0
+        count = total = moment_us = size = 0
 
         def cut() -> None:
-            nonlocal payloads, lsns, opening, relations, count
+            nonlocal payloads, lsns, opening, relations, count, size
             if count:
                 parts.append(
                     Messages(payloads, lsns, opening, relations, self._keys, self._points())
                 )
-            payloads, lsns, count = [], [], 0
+            payloads, lsns, count, size = [], [], 0, 0
             opening, relations = self._transaction, dict(self._relations)
 
         for number, (lsn, payload) in enumerate(taken):
@@ -366,7 +370,8 @@ class PostgresCdcSourceTask(SourceTask):
                 continue
             payloads.append(payload)
             lsns.append(lsn)
-            if count >= _PART_CHANGES:
+            size += len(payload)
+            if count >= part_changes or size >= _PART_BYTES:
                 cut()
         cut()
         if not total:
