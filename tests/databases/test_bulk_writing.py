@@ -139,10 +139,13 @@ class Both:
     postgres: Postgres
     address: DatabaseAddress
 
-    def write(self, topic: str, *batches: pa.RecordBatch, **changes: Any) -> None:
+    def write(
+        self, topic: str, *batches: pa.RecordBatch, chunk_rows: int = 1_000, **changes: Any
+    ) -> None:
         """Write the same batches, each by itself, into the tables ``<topic>_bulk`` and _single."""
         for batch in batches:
             with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(table_writer, "_CHUNK_ROWS", chunk_rows)
                 write(self.address, batch, table_format="${topic}_bulk", **changes)
                 patch.setattr(table_writer, "column_changes", lambda batch, settings: None)
                 write(self.address, batch, table_format="${topic}_single", **changes)
@@ -229,7 +232,9 @@ def test_changes_in_any_order_and_cut_anywhere(both: Both, data: st.DataObject) 
         for start, end in pairwise([0, *cuts, len(changes)])
         if start < end
     ]
-    both.write(topic, *batches, insert_mode=mode, fields=fields, ledger=None)
+    options = {"insert_mode": mode, "fields": fields, "ledger": None}
+    chunk_rows = data.draw(st.sampled_from([3, 1_000]))
+    both.write(topic, *batches, chunk_rows=chunk_rows, **options)
     both.rows(topic, "k::text, part, a, b, kept")
 
 

@@ -43,6 +43,21 @@ def test_what_comes_again_is_left_out(database: Database, address: DatabaseAddre
     assert items(database) == [(1, "changed"), (2, "changed"), (3, "c")]
 
 
+def test_each_partition_has_a_place_of_its_own(
+    database: Database, address: DatabaseAddress
+) -> None:
+    write(address, records(item(1, "a"), item(2, "b")))
+    batch = records(item(2, "old"), item(3, "c"), item(4, "d"), item(5, "e"))
+    places = {"partition": pa.array([0, 0, 1, 1], pa.int32()), "offset": pa.array([1, 2, 0, 7])}
+    for name, column in places.items():
+        batch = batch.set_column(batch.schema.get_field_index(name), name, column)
+    assert write(address, batch) == 3
+    assert write(address, batch) == 0
+    assert items(database) == [(1, "a"), (2, "b"), (3, "c"), (4, "d"), (5, "e")]
+    found = database.rows('SELECT "partition", next_offset FROM drover_offsets ORDER BY 1')
+    assert found == [(0, 3), (1, 8)]
+
+
 def test_an_error_writes_nothing_of_the_batch(database: Database, address: DatabaseAddress) -> None:
     write(address, records(item(1, "a")))
     wrong = pa.struct([("id", pa.int64()), ("more", pa.string())])

@@ -213,7 +213,7 @@ class JdbcSink(SinkConnector):
                 importance=Importance.LOW,
                 group="Writing",
                 documentation="How long a statement waits for rows and tables that others have "
-                "locked, before it is an error that may be retried.",
+                "locked, before it is an error that may be retried; whole seconds on MySQL.",
                 validator=InRange(1),
             ),
         )

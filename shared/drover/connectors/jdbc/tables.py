@@ -148,9 +148,11 @@ def write_rows(
             statement = _insert(connection.dialect.name, table, settings, shape, keys)
             connection.execute(statement, [bound(table, each.row or {}, "") for each in rows])
         elif len(shape) > len(keys):
-            values = [
-                bound(table, each.row or {}, "") | bound(table, each.key, "key_") for each in rows
-            ]
+            values = [bound(table, each.key, "key_") for each in rows]
+            for value, each in zip(values, rows, strict=True):
+                # what is named like a column would be set, the key as well
+                others = {n: v for n, v in (each.row or {}).items() if n not in keys}
+                value.update(bound(table, others, ""))
             connection.execute(_update(table, shape, keys), values)
 
 
