@@ -78,12 +78,12 @@ class JdbcSourceTask(SourceTask):
 
     def start(self, context: SourceTaskContext) -> None:
         """Look at the tables, and take up each where its committed offset says."""
+        from drover.connectors.jdbc.catalogue import sources_of
+
         config = context.config
         self._context = context
         self._address = address_of(config)
         self._interval_s = config[POLL_INTERVAL_MS] / 1000
-        from drover.connectors.jdbc.catalogue import sources_of
-
         self._planners: list[TablePlanner] = []
         looking = telling(self._address, "looking at the tables")
         with looking, self._address.connected() as connection:
