@@ -56,8 +56,9 @@ def test_a_change_that_the_snapshot_shows_comes_once(pipeline: Pipeline, shop: P
 
 
 def test_a_large_transaction_goes_on_in_its_middle(
-    pipeline: Pipeline, shop: Postgres, tmp_path: Path
+    pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr("drover.connectors.postgres.task._PART_CHANGES_MAX", 30)
     raw = raw_of(shop, batch_max_records="100", record_layout="flat")
     first = pipeline.start_source(PostgresCdcSource, raw)
     run_until(first, 2)

@@ -159,10 +159,18 @@ class ChangeStream:
         """
         found: list[tuple[int, bytes]] = []
         size = quiet_lsn = 0
+        fresh = False
         while size < _AT_ONCE_BYTES:
             count, data = pgconn.get_copy_data(1)
+            if (
+                count == 0 and not fresh
+            ):  # also what TLS has read, of which the socket knows nothing
+                pgconn.consume_input()
+                fresh = True
+                continue
             if count <= 0:
                 break
+            fresh = False
             if data[0] == _XLOG_DATA:
                 found.append((_LSN.unpack_from(data, 1)[0], bytes(data[_XLOG_HEAD_BYTES:])))
                 size += count
@@ -176,7 +184,6 @@ class ChangeStream:
             raise _loss_of(pgconn.get_result())
         if not found:
             select.select([pgconn.socket], [], [], _WAIT_S)
-            pgconn.consume_input()
 
 
 def _loss_of(result: "PGresult | None") -> StreamLostError:
