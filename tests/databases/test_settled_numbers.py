@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from drover.connectors.jdbc import settled_numbers
+from drover.connectors.jdbc import table_plan
 from drover.connectors.jdbc.catalogue import reflected
 from drover.connectors.jdbc.database import DatabaseAddress, parse_address
 from drover.connectors.jdbc.reading import TableSource
@@ -174,22 +174,6 @@ def test_who_writes_is_found_behind_other_names(postgres: Postgres, begin: Begin
     assert reader.step() == [1, 2]
 
 
-def test_a_standby_goes_by_the_transactions_that_it_knows(
-    items: Postgres, begin: Begin, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On a standby no locks are seen; here its rule is tried on the primary."""
-    rule = settled_numbers._WRITERS.replace("pg_is_in_recovery()", "true")
-    monkeypatch.setattr(settled_numbers, "_WRITERS", rule)
-    reader, late, undone = Reader(items), begin(), begin()
-    assert (add(late), add(undone)) == (5, 6)
-    items.execute("INSERT INTO items DEFAULT VALUES")
-    assert reader.step() == [1, 2, 3, 4]
-    undone.rollback()
-    assert reader.step() == []
-    late.commit()
-    assert reader.step() == [5, 7]
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_every_order_of_commits_gives_each_row_once_in_order(
     items: Postgres, begin: Begin, seed: int
@@ -215,20 +199,27 @@ def test_every_order_of_commits_gives_each_row_once_in_order(
     assert found == [number for (number,) in items.rows("SELECT id FROM items ORDER BY id")]
 
 
-def test_a_gap_is_waited_for_where_writers_cannot_be_seen(sqlite: Sqlite) -> None:
-    sqlite.execute(
+@pytest.mark.parametrize("kind", ["mariadb", "standby", "sqlite"])
+def test_a_gap_is_waited_for_where_writers_cannot_be_seen(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    now_s = 100.0
+    options = {"gap_delay_ms": 5_000} if kind == "sqlite" else {}
+    # a standby is a PostgreSQL that does not tell
+    monkeypatch.setattr(table_plan, "writers_are_seen", lambda _: False)
+    database: Database = request.getfixturevalue("postgres" if kind == "standby" else kind)
+    database.execute(
         "CREATE TABLE items (id INTEGER PRIMARY KEY)", "INSERT INTO items VALUES (1), (2), (4)"
     )
-    now_s = 100.0
-    reader = Reader(sqlite, gap_delay_ms=5_000, now_s=lambda: now_s)
+    reader = Reader(database, now_s=lambda: now_s, **options)
     assert reader.step() == [1, 2]
     assert reader.step() == []
-    sqlite.execute("INSERT INTO items VALUES (3), (6)")
+    database.execute("INSERT INTO items VALUES (3), (6)")
     assert reader.step() == [3, 4]
     now_s += 4.9
     assert reader.step() == []
     now_s += 0.1
-    sqlite.execute("INSERT INTO items VALUES (9)")
+    database.execute("INSERT INTO items VALUES (9)")
     assert reader.step() == [6]
     now_s += 5
     assert reader.step() == [9]

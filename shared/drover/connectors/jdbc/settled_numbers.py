@@ -16,19 +16,15 @@ if TYPE_CHECKING:
 #: So many highest numbers wait at the same time; more come when some of them are settled.
 _WAITING_MAX = 16
 # Whoever writes rows holds this lock from before it takes a number to its end; prepared
-# transactions too. A standby knows no locks of its primary, but which transactions run there.
+# transactions too.
 _WRITERS = """
 WITH RECURSIVE tree AS (
     SELECT to_regclass(%(table)s)::oid AS oid
     UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = tree.oid)
-SELECT CASE WHEN pg_is_in_recovery()
-    THEN ARRAY(SELECT xip::text FROM pg_snapshot_xip(pg_current_snapshot()) xip)
-    ELSE ARRAY(
-        SELECT DISTINCT virtualtransaction FROM pg_locks
-        WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted
-          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-          AND (relation IN (SELECT oid FROM tree) OR %(table)s IS NULL AND relation >= 16384)
-    ) END
+SELECT DISTINCT virtualtransaction FROM pg_locks
+WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND (relation IN (SELECT oid FROM tree) OR %(table)s IS NULL AND relation >= 16384)
 """
 
 Writers = Callable[["sa.Connection"], frozenset[str]]
@@ -92,7 +88,14 @@ class PostgresWriters:
 
     def __call__(self, connection: "sa.Connection") -> frozenset[str]:
         """Who writes now."""
-        return frozenset(connection.exec_driver_sql(_WRITERS, {"table": self.table}).scalar_one())
+        return frozenset(connection.exec_driver_sql(_WRITERS, {"table": self.table}).scalars())
+
+
+def writers_are_seen(connection: "sa.Connection") -> bool:
+    """Whether a database tells who writes: PostgreSQL, but not a standby of it."""
+    if connection.dialect.name != "postgresql":
+        return False
+    return not connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar_one()
 
 
 def nobody(connection: "sa.Connection") -> frozenset[str]:

@@ -98,8 +98,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         importance=Importance.MEDIUM,
         group="Mode",
         documentation="How long a gap in the numbers is waited for, which a row may fill that "
-        "is committed late: beside the transactions that write the table, which PostgreSQL "
-        "tells; by default 5000 with MySQL and MariaDB, else 0.",
+        "is committed late: beside the transactions that write the table, which a primary of "
+        "PostgreSQL tells; by default 5000 with MySQL, MariaDB and standbys, else 0.",
         validator=InRange(0),
     ),
     ConfigKey(
@@ -187,7 +187,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Tables",
-        documentation="A SELECT in place of tables; its rows go to the topic that "
+        documentation="A SELECT in place of tables, not on a standby; its rows go to the topic that "
         "topic.prefix names.",
     ),
     ConfigKey(

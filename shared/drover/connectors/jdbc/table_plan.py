@@ -16,13 +16,18 @@ from sqlalchemy.dialects import mysql
 
 from drover.connectors.jdbc.database import DatabaseAddress, now_at
 from drover.connectors.jdbc.reading import RowsBetween, TableSource
-from drover.connectors.jdbc.settled_numbers import PostgresWriters, SettledNumbers, nobody
+from drover.connectors.jdbc.settled_numbers import (
+    PostgresWriters,
+    SettledNumbers,
+    nobody,
+    writers_are_seen,
+)
 from drover.connectors.jdbc.source_settings import BOTH, BULK, INCREMENTING
 from drover.connectors.jdbc.whole_table import WholeTable
 
 #: Fewer rows than this are not worth another Spark partition.
 _SPLIT_ROWS = 20_000
-#: How long a gap in MySQL's numbers is waited for, which does not tell who writes.
+#: How long a gap in the numbers is waited for where it cannot be seen who writes.
 _UNSEEN_WRITERS_MS = 5_000
 
 Offset = Mapping[str, Any]
@@ -205,13 +210,14 @@ class TablePlanner:
     def _settling(self, connection: "sa.Connection") -> SettledNumbers | None:
         """Finds out what is settled; None where that is not looked for."""
         if self._numbers is None:
-            delay_ms, kind = self._gap_delay_ms, self._address.kind
-            if delay_ms is None:
-                delay_ms = _UNSEEN_WRITERS_MS if kind == "mysql" else 0
-            if kind == "postgresql":
+            delay_ms = self._gap_delay_ms
+            if writers_are_seen(connection):
                 table = None if self.source.query else self.source.sql_name(connection)
-                self._numbers = SettledNumbers(PostgresWriters(table), delay_ms, self._now_s)
-            elif delay_ms:
+                self._numbers = SettledNumbers(PostgresWriters(table), delay_ms or 0, self._now_s)
+                return self._numbers
+            if delay_ms is None:  # on SQLite one writes at a time
+                delay_ms = 0 if self._address.kind == "sqlite" else _UNSEEN_WRITERS_MS
+            if delay_ms:
                 self._numbers = SettledNumbers(nobody, delay_ms, self._now_s)
         return self._numbers
 
