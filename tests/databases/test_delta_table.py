@@ -327,3 +327,24 @@ def test_a_number_in_an_address_is_no_refusal() -> None:
         raise OSError(f"{text}503 Service Unavailable")
     with pytest.raises(TableError), telling("s3://lake"):
         raise OSError(f"{text}403 Forbidden")
+
+
+def test_what_the_library_refuses_is_told(tmp_path: Path) -> None:
+    own = settings(tmp_path, evolves=True)
+    write(own, records([{"id": 1}]))
+    with pytest.raises(TableError, match=r"/orders: .*Duplicate field name.* 'ID'"):
+        write(own, records([{"id": 2, "ID": 3}], first=1))
+
+
+ODD_NAMES = ["Order Id", "a.b", "a'b", 'a"b', "a`b", "a/b=é"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_columns_may_be_called_anything(tmp_path: Path, name: str) -> None:
+    keyed = replace(UPSERT, key_fields=(name,))
+    own = settings(tmp_path, rows=keyed, evolves=True, partition_by=("by " + name,))
+    keys: list[Any] = [{name: 1}, {name: 2}]
+    write(own, records([{"by " + name: "u/v"}, {"by " + name: "w"}], keys=keys))
+    write(own, records([{"by " + name: "x", name + "!": 3}, None], first=2, keys=keys))
+    found = DeltaTable(str(tmp_path / "orders")).to_pyarrow_table().to_pylist()
+    assert found == [{"by " + name: "x", name: 1, name + "!": 3}]

@@ -366,6 +366,34 @@ def test_tables_are_in_object_stores_too(tmp_path: Path, s3: S3) -> None:
         write(wrong, orders(7, 5))
 
 
+@pytest.mark.parametrize("name", ["Order Id", "a'b", 'a"b', "a`b", "a/b=é"])
+def test_columns_may_be_called_anything(tmp_path: Path, name: str) -> None:
+    evolving = {"iceberg.tables.evolve-schema-enabled": "true"}
+    by = {"iceberg.tables.default-partition-by": "by " + name}
+    own = settings(tmp_path, **UPSERT, **evolving, **by)
+    keys: list[Any] = [{name: 1}, {name: 2}]
+    write(own, records([{"by " + name: "u/v"}, {"by " + name: "w"}], keys=keys))
+    write(own, records([{"by " + name: "x", name + ".!": 3}, None], first=2, keys=keys))
+    found = table(own).scan().to_arrow().to_pylist()
+    assert found == [{"by " + name: "x", name: 1, name + ".!": 3}]
+
+
+def test_columns_of_a_key_have_no_dots(tmp_path: Path) -> None:
+    own = settings(tmp_path, **UPSERT)
+    with pytest.raises(TableError, match=r"column 'a\.b' of the key has a dot in its name"):
+        write(own, records([{"x": 1}], keys=[{"a.b": 1}]))
+    columns = "iceberg.tables.default-id-columns"
+    assert "must not have 'a.b'" in faults(tmp_path, **UPSERT, **{columns: "a.b"})[columns]
+
+
+def test_secrets_of_stores_are_not_shown(tmp_path: Path) -> None:
+    names = ("adls.account-key", "adls.sas-token", "adls.connection-string", "gcs.oauth2.token")
+    own = {f"iceberg.catalog.{each}": "s3cret" for each in names}
+    parsed = IcebergSink.config_def().parse(raw(tmp_path, **own)).values
+    assert "s3cret" not in repr(parsed)
+    assert dict(settings(tmp_path, **own).properties)["adls.account-key"] == "s3cret"
+
+
 def refusing_writes(status: int) -> Rule:
     return lambda request: None if request.method == "GET" else status
 

@@ -187,8 +187,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.MEDIUM,
         group="Tables",
-        documentation="A SELECT in place of tables, not on a standby; its rows go to the topic that "
-        "topic.prefix names.",
+        documentation="A SELECT in place of tables, not on a standby; its rows go to the topic "
+        "that topic.prefix names.",
     ),
     ConfigKey(
         TOPIC_PREFIX,

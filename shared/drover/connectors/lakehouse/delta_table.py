@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -252,15 +253,16 @@ def set_back(
 @contextmanager
 def telling(uri: str) -> Iterator[None]:
     """The library's errors as ``TableError``, or as ``RetriableError`` where waiting helps."""
-    try:
-        from deltalake.exceptions import DeltaError
-    except ModuleNotFoundError as error:
-        raise TableError(EXTRA) from error
+    if find_spec("deltalake") is None:
+        raise TableError(EXTRA)
     try:
         yield
     except TableError as error:
         raise TableError(f"{uri}: {error}") from error
-    except (DeltaError, OSError, ValueError) as error:
+    except RetriableError:
+        raise
+    except Exception as error:
+        # the library has some that are nothing else
         text = f"{uri}: {str(error).partition(chr(10))[0][:500]}"
         if any(each in text for each in _PASSING) and not FINAL_STATUS.search(text):
             raise RetriableError(text) from error

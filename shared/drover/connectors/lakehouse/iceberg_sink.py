@@ -50,7 +50,10 @@ EXPIRE_HOURS = "expire.snapshots.hours"
 INTERVAL_MS = "iceberg.control.commit.interval-ms"
 BATCH_WAIT_MS = "batch.wait.ms"
 
-_SECRETS = ("credential", "token", "s3.secret-access-key", "s3.session-token")
+_SECRETS = (
+    *("credential", "token", "s3.secret-access-key", "s3.session-token", "gcs.oauth2.token"),
+    *("adls.account-key", "adls.sas-token", "adls.connection-string", "adls.client-secret"),
+)
 _OWN = (TYPE, URI, USER, PASSWORD)
 _REST, _SQL = "rest", "sql"
 
@@ -220,11 +223,15 @@ def _contradictions(config: Mapping[str, Any]) -> list[Violation]:
         text = "must be the address of the REST catalogue, such as https://catalogue:8181"
         faults.append(Violation(URI, text))
     keyed, mode = config.get(UPSERT), config.get(PK_MODE)
-    if keyed and mode == RECORD_VALUE:
+    for each in config.get(TABLES) or () if keyed and ID_COLUMNS in config else ():
+        columns = _listed(config, each, "id-columns", ID_COLUMNS)
+        if not columns and mode == RECORD_VALUE:
+            text = f"must say which fields of the value are the key of {each!r}"
+            faults.append(Violation(ID_COLUMNS, text))
         faults += [
-            Violation(ID_COLUMNS, f"must say which fields of the value are the key of {each!r}")
-            for each in config.get(TABLES) or ()
-            if ID_COLUMNS in config and not _listed(config, each, "id-columns", ID_COLUMNS)
+            Violation(ID_COLUMNS, f"must not have {name!r}: with a dot it is no column of a key")
+            for name in columns
+            if "." in name
         ]
     if config.get(DELETE_ENABLED) and (not keyed or mode != RECORD_KEY):
         text = f"needs {UPSERT}=true and {PK_MODE}={RECORD_KEY}: the key says which row"

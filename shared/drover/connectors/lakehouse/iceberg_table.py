@@ -220,6 +220,7 @@ class IcebergWriter:
                 update.union_by_name(rows.schema)
         told = {"drover.connector": self.connector, "drover.topic": topic}
         if changes.keys:
+            _check_keys(changes.keys)
             keys = rows.select(list(changes.keys))
             if changes.deleted.num_rows:
                 deleted = changes.deleted.cast(keys.schema)
@@ -331,9 +332,22 @@ def telling(what: str) -> Iterator[None]:
         raise RetriableError(f"{what}: {_first_line(error)}") from error
     except Exception as error:
         # what catalogues and file systems raise is theirs
-        if type(error).__name__ == "OperationalError" or _AWAY.search(str(error)):
+        if _waiting_helps(error):
             raise RetriableError(f"{what}: {_first_line(error)}") from error
-        raise TableError(f"{what}: {type(error).__name__}: {_first_line(error)}") from error
+        text = f"{type(error).__name__}: {_first_line(error)}"
+        if isinstance(error, ModuleNotFoundError):
+            text = f"a library is missing on the workers: pip install {error.name}"
+        raise TableError(f"{what}: {text}") from error
+
+
+def _waiting_helps(error: Exception) -> bool:
+    """Of errors of databases, of pyarrow, and of Azure's library."""
+    status = getattr(error, "status_code", None)
+    return (
+        type(error).__name__ in ("OperationalError", "ServiceRequestError", "ServiceResponseError")
+        or (isinstance(status, int) and (status == 429 or status >= 500))
+        or _AWAY.search(str(error)) is not None
+    )
 
 
 def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -354,6 +368,15 @@ def _exact(table: "Table") -> "Table":
     properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
     metadata = table.metadata.model_copy(update={"properties": properties})
     return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
+
+
+def _check_keys(names: Iterable[str]) -> None:
+    dotted = [each for each in names if "." in each]
+    if dotted:
+        raise TableError(
+            f"column {dotted[0]!r} of the key has a dot in its name, which the library takes for a "
+            "field of a struct: rename it with ReplaceField"
+        )
 
 
 def _any(table: "Table", row_filter: Any) -> bool:
