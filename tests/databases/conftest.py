@@ -5,21 +5,39 @@ Iceberg; and files of SQLite.
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from tests.support.iceberg_rest import IcebergRest, running_iceberg_rest
+from tests.support.iceberg_rest import IcebergRest, find_command, running_iceberg_rest
 from tests.support.mariadb import PACKAGE, MariaDb, running_mariadb, server_binary
 from tests.support.maven import JarsMissingError
 from tests.support.postgres import Postgres, binaries, running_postgres
 from tests.support.s3 import BINARY, S3, running_s3
 
 _numbers = count(1)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests that lack the catalogue's jars share one line, as they are skipped from here."""
+    if "iceberg_rest" in getattr(item, "fixturenames", ()) and not os.environ.get("CI"):
+        missing = _missing_jars()
+        if missing:
+            pytest.skip(missing)
+
+
+@cache
+def _missing_jars() -> str | None:
+    try:
+        find_command()
+    except JarsMissingError as error:
+        return str(error)
+    return None
 
 
 class Database(Protocol):
@@ -113,13 +131,7 @@ def s3(s3_server: S3) -> S3:
 
 @pytest.fixture(scope="session")
 def iceberg_rest_server() -> Iterator[IcebergRest]:
-    with ExitStack() as stack:
-        try:
-            server = stack.enter_context(running_iceberg_rest())
-        except JarsMissingError as error:
-            if os.environ.get("CI"):
-                raise
-            pytest.skip(str(error))
+    with running_iceberg_rest() as server:
         yield server
 
 

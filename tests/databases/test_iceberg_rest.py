@@ -227,6 +227,7 @@ def test_a_catalogue_that_falls_silent_is_not_waited_for(
     assert sink.ids() == list(range(10))
 
 
+@pytest.mark.usefixtures("iceberg_rest")
 def test_tables_are_in_object_stores_with_the_catalogues_credentials(s3: S3) -> None:
     key, secret = s3.settings["aws.access.key.id"], s3.settings["aws.secret.access.key"]
     with running_iceberg_rest(
