@@ -37,7 +37,7 @@ _FIELDS = (
 _CITIES = ("oslo", "bergen", "trondheim", "bodo")
 _START_MS = 1_767_225_600_000
 #: Of Debezium's sink, which is slower by default: of a poll, and so of a batch.
-_BATCH = "5000"
+_BATCH = "2000"
 
 
 def records(count: int) -> Iterator[tuple[bytes, bytes]]:
