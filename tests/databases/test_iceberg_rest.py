@@ -14,7 +14,7 @@ from drover.connectors.lakehouse import rest_catalog
 from drover.connectors.lakehouse.iceberg_sink import IcebergSink, settings_of
 from drover.connectors.lakehouse.iceberg_table import IcebergWriter, opened
 from drover.connectors.lakehouse.rows import TableError
-from tests.support.http_gate import LOST, HttpGate, Request, http_gate
+from tests.support.http_gate import LOST, TWICE, HttpGate, Request, http_gate
 from tests.support.iceberg_rest import IcebergRest, running_iceberg_rest
 from tests.support.lake_records import orders, records
 from tests.support.s3 import S3
@@ -151,6 +151,20 @@ def test_what_a_catalogue_in_trouble_answers_is_tried_again(iceberg_rest: Iceber
             gate.once(503, method, path)
             with pytest.raises(RetriableError):
                 sink.write(orders(35, 5))
+
+
+@pytest.mark.parametrize("changed", [{}, UPSERT], ids=["append", "upsert"])
+def test_a_commit_that_a_proxy_repeats_is_no_other_writer(
+    iceberg_rest: IcebergRest, changed: dict[str, str]
+) -> None:
+    with http_gate(iceberg_rest.port) as gate:
+        sink = sink_of(iceberg_rest, changed, gate=gate)
+        sink.write(keyed(0, range(5)))
+        gate.once(TWICE, "POST", "/tables/orders")
+        assert sink.write(keyed(5, range(3, 10))) == 7
+        wanted = [*range(3), *range(3, 10)] if changed else sorted([*range(5), *range(3, 10)])
+        assert sink.ids() == wanted
+        assert sink.write(keyed(5, range(3, 10))) == 0
 
 
 def test_who_may_not_write_is_told_so(iceberg_rest: IcebergRest) -> None:

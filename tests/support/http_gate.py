@@ -3,12 +3,14 @@
 import http.client
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 #: The server gets the request, and its answer gets lost.
 LOST = 0
+#: The server gets the request twice, as from a proxy that lost its first answer.
+TWICE = -1
 _HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
 
 
@@ -21,7 +23,7 @@ class Request:
     headers: dict[str, str]
 
 
-#: The status that the gate answers with, or LOST; None when the server shall answer.
+#: The status that the gate answers with, LOST or TWICE; None when the server shall answer.
 Rule = Callable[[Request], int | None]
 
 
@@ -56,25 +58,30 @@ def http_gate(port: int) -> Iterator[HttpGate]:
             gate.seen.append(request)
             body = self._body()
             status = gate.rule(request)
-            if status:
+            if status is not None and status > 0:
                 self._answer(status, [], b"")
                 return
-            server = http.client.HTTPConnection("127.0.0.1", port)
             try:
-                server.request(self.command, self.path, body, request.headers)
-                with server.getresponse() as found:
-                    data = found.read()
+                found, data = self._forwarded(request, body)
+                if status == TWICE:
+                    found, data = self._forwarded(request, body)
             except (OSError, http.client.HTTPException):
                 self.close_connection = True
                 return
-            finally:
-                server.close()
             if status == LOST:
                 self.close_connection = True
                 return
             self._answer(found.status, found.getheaders(), data)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass  # noqa: N815
+
+        def _forwarded(
+            self, request: Request, body: bytes
+        ) -> tuple[http.client.HTTPResponse, bytes]:
+            with closing(http.client.HTTPConnection("127.0.0.1", port)) as server:
+                server.request(request.method, request.path, body, request.headers)
+                with server.getresponse() as found:
+                    return found, found.read()
 
         def _body(self) -> bytes:
             if "chunked" not in self.headers.get("transfer-encoding", ""):

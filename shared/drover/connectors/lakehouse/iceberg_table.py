@@ -211,10 +211,12 @@ class IcebergWriter:
     ) -> int:
         from pyiceberg.table.upsert_util import create_match_filter
 
+        from drover.connectors.lakehouse.exact_table import ExactTable
+
         evolves = self.settings.evolves
         schema = table.schema().as_arrow()
         rows = aligned(changes.rows, schema, evolves=evolves, evolve_setting=EVOLVE_SETTING)
-        transaction = _exact(table).transaction()
+        transaction = ExactTable.of(table).transaction()
         if evolves and not rows.schema.equals(schema):
             with transaction.update_schema() as update:
                 update.union_by_name(rows.schema)
@@ -357,17 +359,6 @@ def storable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 _SMALL = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
-
-
-def _exact(table: "Table") -> "Table":
-    """The table, whose commits fail when there was another one: a commit that the library adapts
-    to that would have offsets that it did not look at.
-    """
-    from pyiceberg.table import Table
-
-    properties = {**table.metadata.properties, "commit.retry.num-retries": "0"}
-    metadata = table.metadata.model_copy(update={"properties": properties})
-    return Table(table.name(), metadata, table.metadata_location, table.io, table.catalog)
 
 
 def _check_keys(names: Iterable[str]) -> None:
