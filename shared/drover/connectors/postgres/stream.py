@@ -162,10 +162,8 @@ class ChangeStream:
         fresh = False
         while size < _AT_ONCE_BYTES:
             count, data = pgconn.get_copy_data(1)
-            if (
-                count == 0 and not fresh
-            ):  # also what TLS has read, of which the socket knows nothing
-                pgconn.consume_input()
+            if count == 0 and not fresh:
+                pgconn.consume_input()  # also what TLS has read, which the socket does not tell
                 fresh = True
                 continue
             if count <= 0:
