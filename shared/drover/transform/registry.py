@@ -11,6 +11,7 @@ def _transforms() -> Sequence[type[Transform]]:
     from drover.transform.arrow_function import ArrowFunction
     from drover.transform.cast import CastKey, CastValue
     from drover.transform.extract_field import ExtractFieldKey, ExtractFieldValue
+    from drover.transform.extract_new_record_state import ExtractNewRecordState
     from drover.transform.filter import Filter
     from drover.transform.flatten import FlattenKey, FlattenValue
     from drover.transform.header_transforms import (
@@ -30,8 +31,9 @@ def _transforms() -> Sequence[type[Transform]]:
     from drover.transform.value_to_key import ValueToKey
 
     return (
-        ArrowFunction, CastKey, CastValue, DropHeaders, ExtractFieldKey, ExtractFieldValue, Filter,
-        FlattenKey, FlattenValue, HeaderFromKey, HeaderFromValue, HoistFieldKey, HoistFieldValue,
+        ArrowFunction, CastKey, CastValue, DropHeaders, ExtractFieldKey, ExtractFieldValue,
+        ExtractNewRecordState, Filter, FlattenKey, FlattenValue, HeaderFromKey, HeaderFromValue,
+        HoistFieldKey, HoistFieldValue,
         InsertFieldKey, InsertFieldValue, InsertHeader, MaskFieldKey, MaskFieldValue, RegexRouter,
         ReplaceFieldKey, ReplaceFieldValue, SetSchemaMetadataKey, SetSchemaMetadataValue,
         TimestampConverterKey, TimestampConverterValue, TimestampRouter, ValueToKey,

@@ -1,11 +1,13 @@
 """Change capture through tasks on real Spark, from a real server."""
 
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from drover.connector import RetriableError
 from drover.connector.offsets import parse_offsets
+from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.postgres.server import ServerError
 from drover.connectors.postgres.source import PostgresCdcSource
 from tests.spark.connectors.cdc_shop import dropped, raw_of, records_of, run_until, stored_in
@@ -39,6 +41,37 @@ def test_a_table_is_read_whole_and_then_followed(
     assert (where["db"], where["schema"], where["table"]) == (shop.database, "public", "orders")
     assert where["snapshot"] == "false"
     assert found[0]["source"]["snapshot"] == "true"
+
+
+def test_change_events_go_into_a_table_by_configs_of_debezium(
+    pipeline: Pipeline, shop: Postgres
+) -> None:
+    """Through Debezium's transform and its sink's settings: the copy is equal, deletions too."""
+    source = pipeline.start_source(PostgresCdcSource, raw_of(shop))
+    run_until(source, 2)
+    shop.execute(
+        "INSERT INTO orders VALUES (3, 2.25, 'three')",
+        "UPDATE orders SET note = 'uno' WHERE id = 1",
+        "DELETE FROM orders WHERE id = 2",
+    )
+    run_until(source, 4)
+    sink = {
+        "name": "copy",
+        "connector.class": "io.debezium.connector.jdbc.JdbcSinkConnector",
+        "topics": "db.public.orders",
+        **shop.settings,
+        "collection.name.format": "copied",
+        "insert.mode": "upsert",
+        "delete.enabled": "true",
+        "primary.key.mode": "record_key",
+        "schema.evolution": "basic",
+        "transforms": "unwrap",
+        "transforms.unwrap.type": "io.debezium.transforms.ExtractNewRecordState",
+        "transforms.unwrap.add.fields": "op",
+    }
+    pipeline.start_sink(JdbcSink, sink).run_until_idle()
+    found = shop.rows("SELECT id, price, note, __op FROM copied ORDER BY id")
+    assert found == [(1, Decimal("1.50"), "uno", "u"), (3, Decimal("2.25"), "three", "c")]
 
 
 def test_a_change_that_the_snapshot_shows_comes_once(pipeline: Pipeline, shop: Postgres) -> None:

@@ -126,14 +126,15 @@ def test_a_class_has_several_names(name: str) -> None:
     assert side_of(run(config, schemaless({"a": 1, "b": 2}))) == [{"b": 2}]
 
 
-def test_every_class_says_its_settings_and_has_a_name_of_kafka_connects() -> None:
+def test_every_class_says_its_settings_and_has_a_name_of_java() -> None:
     own = {"ArrowFunction", "FieldMatches", "FieldMatchesKey"}
     for registry in (TRANSFORMS, PREDICATES):
         for each in registry:
             assert all(key.documentation for key in each.config_def())
             assert pickle.loads(pickle.dumps(each)) is each
             if each.__name__ not in own:
-                assert any(alias.startswith("org.apache.kafka.") for alias in each.aliases)
+                packages = ("org.apache.kafka.", "io.debezium.")
+                assert any(alias.startswith(packages) for alias in each.aliases)
 
 
 def test_steps_are_in_order_of_their_names() -> None:

@@ -1,0 +1,149 @@
+"""ExtractNewRecordState: the row of a change event, as Debezium's transform of this name has it."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.validators import OneOf
+from drover.record.batch import VALUE, with_column
+from drover.record.schema import Schema, Type, arrow_field, is_schemaless
+from drover.record.schemaless import loads
+from drover.transform.field_path import find_column, find_value
+from drover.transform.key_or_value import list_key, text_key, to_texts
+from drover.transform.structs import columns_of, rebuilt_field, struct_of
+from drover.transform.transform import Transform
+
+_DROP, _TOMBSTONE, _REWRITE = "drop", "tombstone", "rewrite"
+_REWRITE_TOMBSTONE, _TO_TOMBSTONE = "rewrite-with-tombstone", "delete-to-tombstone"
+_BEFORE, _AFTER, _OP, _SOURCE = "before", "after", "op", "source"
+_DELETION = "d"
+#: Events that are of no row: TRUNCATE, and messages in the log.
+_OF_NO_ROW = ("t", "m")
+_DELETED = "__deleted"
+_MODE = "delete.tombstone.handling.mode"
+_FIELDS, _PREFIX = "add.fields", "add.fields.prefix"
+
+
+class ExtractNewRecordState(Transform):
+    """Puts the row behind a change in place of the event; what is no change event stays as it is.
+
+    A deletion is left out, and the tombstone that follows it stays; the mode says it otherwise.
+    """
+
+    aliases = ("io.debezium.transforms.ExtractNewRecordState",)
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See Transform."""
+        modes = (_DROP, _TOMBSTONE, _REWRITE, _REWRITE_TOMBSTONE, _TO_TOMBSTONE)
+        return ConfigDef(
+            ConfigKey(
+                _MODE,
+                ConfigType.STRING,
+                default=_TOMBSTONE,
+                documentation="What becomes of a deletion and of the tombstone behind it: both are "
+                "left out (drop), the tombstone stays (tombstone), the deletion is the row that "
+                "was there with a field __deleted (rewrite; rewrite-with-tombstone keeps both), "
+                "or the deletion is the tombstone itself (delete-to-tombstone).",
+                validator=OneOf(*modes),
+            ),
+            list_key(
+                _FIELDS,
+                default=None,
+                documentation="What else of the event becomes a field of the row: op, ts_ms, "
+                "table (of the source), source.lsn and so on.",
+            ),
+            text_key(_PREFIX, default="__", documentation="What the names of these begin with."),
+        )
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        mode = config[_MODE]
+        self._rewrites = mode in (_REWRITE, _REWRITE_TOMBSTONE)
+        self._keeps_tombstones = mode in (_TOMBSTONE, _REWRITE_TOMBSTONE)
+        self._keeps_deletions = self._rewrites or mode == _TO_TOMBSTONE
+        self._added = tuple(each.strip() for each in config[_FIELDS] or ())
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """See Transform."""
+        field, values = batch.schema.field(VALUE), batch.column(VALUE)
+        if values.null_count == len(values):
+            return [batch] if self._keeps_tombstones else []
+        if is_schemaless(field):
+            return self._of_maps(batch)
+        if not pa.types.is_struct(field.type) or not {_OP, _AFTER} <= {e.name for e in field.type}:
+            return [batch]
+        ops = pc.struct_field(values, [_OP])
+        deletes = pc.fill_null(pc.equal(ops, _DELETION), False)
+        kept = self._kept(values.is_null(), ops, deletes)
+        if not pc.all(kept).as_py():
+            batch, deletes = batch.filter(kept), deletes.filter(kept)
+            values = batch.column(VALUE)
+        return [self._unwrapped(batch, field, values, deletes)] if batch.num_rows else []
+
+    def _kept(self, tombstones: Any, ops: Any, deletes: Any) -> Any:
+        of_no_row = pc.fill_null(pc.is_in(ops, pa.array(_OF_NO_ROW)), False)
+        kept = pc.invert(of_no_row)
+        if not self._keeps_tombstones:
+            kept = pc.and_(kept, pc.invert(tombstones))
+        return kept if self._keeps_deletions else pc.and_(kept, pc.invert(deletes))
+
+    def _unwrapped(
+        self, batch: pa.RecordBatch, field: pa.Field, values: Any, deletes: Any
+    ) -> pa.RecordBatch:
+        row_field = field.type.field(_AFTER)
+        rows = pc.struct_field(values, [_AFTER])
+        if self._rewrites:
+            rows = pc.if_else(deletes, pc.struct_field(values, [_BEFORE]), rows)
+        if not self._rewrites and not self._added:
+            return with_column(batch, row_field.with_name(VALUE).with_nullable(False), rows)
+        columns = columns_of(rows)
+        if self._rewrites:
+            texts = pc.if_else(deletes, "true", "false")
+            columns.append((arrow_field(_DELETED, Schema(Type.STRING, optional=True)), texts))
+        for text in self._added:
+            found = find_column(field, values, self._path(text, field.type), replace_nulls=False)
+            if found is not None:
+                columns.append((found[0].with_name(self._name(text)).with_nullable(True), found[1]))
+        changed = struct_of(columns, rows)
+        return with_column(batch, rebuilt_field(row_field.with_name(VALUE), changed), changed)
+
+    def _path(self, text: str, event: pa.StructType) -> tuple[str, ...]:
+        """Where a field is: a name that the event has not is the source's."""
+        path = tuple(text.split("."))
+        return path if event.get_field_index(path[0]) >= 0 else (_SOURCE, *path)
+
+    def _name(self, text: str) -> str:
+        return str(self.config[_PREFIX]) + text.replace(".", "_")
+
+    def _of_maps(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        kept: list[bool] = []
+        rows: list[Any] = []
+        for text in batch.column(VALUE).to_pylist():
+            event: Any = None if text is None else loads(text)
+            is_event = isinstance(event, dict) and {_OP, _AFTER} <= event.keys()
+            op = event[_OP] if is_event else None
+            keeps = self._keeps_tombstones if event is None else op not in _OF_NO_ROW
+            kept.append(keeps and (op != _DELETION or self._keeps_deletions))
+            if kept[-1]:
+                rows.append(self._row_of(event) if is_event else event)
+        if not rows:
+            return []
+        batch = batch.filter(pa.array(kept))
+        return [with_column(batch, batch.schema.field(VALUE), to_texts(rows))]
+
+    def _row_of(self, event: Mapping[str, Any]) -> Any:
+        deleted = event[_OP] == _DELETION
+        row = event.get(_BEFORE) if deleted and self._rewrites else event[_AFTER]
+        if not isinstance(row, dict):
+            return row
+        more = {_DELETED: str(deleted).lower()} if self._rewrites else {}
+        for text in self._added:
+            path = tuple(text.split("."))
+            value = find_value(event, path if path[0] in event else (_SOURCE, *path))
+            if value is not None:
+                more[self._name(text)] = value
+        return {**row, **more}
