@@ -86,11 +86,17 @@ async def test_changes_arrive_whatever_is_killed(tmp_path: Path) -> None:
                     timeout_s=600,
                     describe=read.__name__,
                 )
-            async with cluster.client() as client:
-                status = await client.get_connector_status("capture")
-            told = decode_figures(status.tasks[0].figures)
-            assert {"slot_lag_bytes", "slot_kept_bytes", "behind_ms"} <= told.keys()
+            await wait_until_async(  # statuses follow the work by some seconds
+                partial(_tells_lag, cluster), timeout_s=120, describe=lambda: "no figures of lag"
+            )
         assert postgres.rows("SELECT count(*) > 20000 FROM copied") == [(True,)]
+
+
+async def _tells_lag(cluster: EmbeddedCluster) -> bool:
+    async with cluster.client() as client:
+        status = await client.get_connector_status("capture")
+    told = decode_figures(status.tasks[0].figures).keys() if status.tasks else set()
+    return {"slot_lag_bytes", "slot_kept_bytes", "behind_ms"} <= told
 
 
 def _in_iceberg(path: Path, wanted: dict[object, object]) -> bool:

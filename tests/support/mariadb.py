@@ -85,9 +85,9 @@ class MariaDb:
 
 
 def server_binary() -> Path | None:
-    """Where mariadbd is; Debian's package is installed where it is missing and that can be done."""
+    """Where mariadbd is; CI installs Debian's package where it is missing."""
     found = _installed()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
+    if found is None and os.environ.get("CI") and os.geteuid() == 0 and shutil.which("apt-get"):
         with (Path(tempfile.gettempdir()) / "drover-apt.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             found = _installed() or _install()
@@ -102,7 +102,10 @@ def _installed() -> Path | None:
 def _install() -> Path | None:
     for arguments in (["update"], ["install", "--yes", "--no-install-recommends", PACKAGE]):
         subprocess.run(
-            ["apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120", *arguments],
+            [
+                *("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=120"),
+                *("-o", "Acquire::Retries=3", *arguments),
+            ],
             env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
