@@ -1,10 +1,12 @@
 """What a snapshot of tables has seen, so that no change is read twice and none is missed."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 _XID_RANGE = 1 << 32
+#: Of an offset: false while the table is not read whole.
+_COMPLETE = "complete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,11 @@ class SnapshotPoint:
             raise ValueError("snapshot and lsn have to be there")
         return cls.parse(snapshot, lsn)
 
-    def offset(self) -> dict[str, Any]:
-        """As it is committed, once every row of a table was read."""
+    def offset(self, *, complete: bool = True) -> dict[str, Any]:
+        """As it is committed for a table: before its first rows, and once all of them were read."""
         running = ",".join(map(str, sorted(self.running)))
-        return {"snapshot": f"{self.xmin}:{self.xmax}:{running}", "lsn": self.lsn}
+        offset = {"snapshot": f"{self.xmin}:{self.xmax}:{running}", "lsn": self.lsn}
+        return offset if complete else {**offset, _COMPLETE: False}
 
     def has_seen(self, xid: int, commit_lsn: int) -> bool:
         """Whether a transaction's changes were in the tables already.
@@ -63,3 +66,23 @@ class SnapshotPoint:
         if near >= self.xmax:
             return False
         return near < self.xmin or near not in self.running
+
+
+def committed_points(
+    offsets: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], server: str
+) -> "tuple[dict[str, SnapshotPoint | None], dict[str, SnapshotPoint]]":
+    """The tables of a server that were read whole, and those whose rows had begun to come.
+
+    Raises:
+        ValueError: see ``SnapshotPoint.of_offset``.
+    """
+    points: dict[str, SnapshotPoint | None] = {}
+    begun: dict[str, SnapshotPoint] = {}
+    for partition, offset in offsets:
+        if "table" in partition and partition.get("server") == server:
+            point = SnapshotPoint.of_offset(offset)
+            if offset.get(_COMPLETE, True):
+                points[partition["table"]] = point
+            else:
+                begun[partition["table"]] = point
+    return points, begun

@@ -38,6 +38,7 @@ from drover.connectors.postgres.settings import (
     slot_name,
     wanted_tables,
 )
+from drover.connectors.postgres.snapshot_point import SnapshotPoint, committed_points
 
 if TYPE_CHECKING:
     import psycopg
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from drover.connectors.postgres.change_rows import Messages, RecordShape
     from drover.connectors.postgres.pgoutput import Transaction
     from drover.connectors.postgres.snapshot import PagesReader, Snapshot
-    from drover.connectors.postgres.snapshot_point import SnapshotPoint
     from drover.connectors.postgres.stream import ChangeStream, StreamLostError
 
 _log = logging.getLogger(__name__)
@@ -91,6 +91,9 @@ class PostgresCdcSourceTask(SourceTask):
         self._server = {POSITION: config[TOPIC_PREFIX]}
         self._slot, self._publication = slot_name(config), publication_name(config)
         self._seen: dict[str, SnapshotPoint | None] = {}
+        #: What was seen when rows of a table came first that is not read whole yet: changes since
+        #: then undo those of them that are gone by the time when it is.
+        self._begun: dict[str, SnapshotPoint] = {}
         self._keys: dict[str, tuple[str, ...]] = {}
         self._relations: dict[int, bytes] = {}
         self._transaction: Transaction | None = None
@@ -109,7 +112,7 @@ class PostgresCdcSourceTask(SourceTask):
                 f"the offset of {self._server} was not written by this connector: drover connector "
                 f"offsets {context.task.connector} --reset reads all tables again"
             )
-        points = dict(self._committed_points())
+        points, self._begun = committed_points(context.offsets(), self._server[POSITION])
         with telling(self._address, "preparing"), self._address.connected() as connection:
             position, points = self._prepare(connection, position, points)
             self._look_for_tables(connection, points)
@@ -179,11 +182,12 @@ class PostgresCdcSourceTask(SourceTask):
             return position, points
         self._publish(connection)
         slot = slot_of(connection, self._slot)
-        lost = what_is_lost(self._slot, slot, position, points, log_end(connection))
+        known = {**points, **self._begun}
+        lost = what_is_lost(self._slot, slot, position, known, log_end(connection))
         if lost is not None:
             if mode != WHEN_NEEDED:
                 raise ServerError(f"{lost}. {self._how_to_read_again()}")
-            position, points = {}, {}
+            position, points, self._begun = {}, {}, {}
         if slot is not None and slot.lost:
             connection.execute("SELECT pg_drop_replication_slot(%s)", (self._slot,))
             slot = None
@@ -239,14 +243,6 @@ class PostgresCdcSourceTask(SourceTask):
                 name,
             )
         self._left_out = {*left_out}
-
-    def _committed_points(self) -> "Iterator[tuple[str, SnapshotPoint | None]]":
-        """The tables that were read whole; their point is None with a mode that reads none."""
-        from drover.connectors.postgres.snapshot_point import SnapshotPoint
-
-        for partition, offset in self._context.offsets():
-            if "table" in partition and partition.get(POSITION) == self._server[POSITION]:
-                yield partition["table"], SnapshotPoint.of_offset(offset)
 
     def _look_for_tables(
         self,
@@ -304,12 +300,21 @@ class PostgresCdcSourceTask(SourceTask):
             )
             parallel = spark.sparkContext.defaultParallelism
             self._snapshot_batches = self._snapshot.batches(self._shape(), parallel)
-        point = self._snapshot.point
+            point = self._snapshot.point
+            fresh = [each.id for each in self._wanting() if each.id not in self._begun]
+            if fresh:
+                self._begun |= dict.fromkeys(fresh, point)
+                offset = point.offset(complete=False)
+                return self._without_records(*((self._of_table(name), offset) for name in fresh))
         table, reader = next(self._snapshot_batches)
         if reader is not None:
             return SourceBatch(ArrowRows(spark, reader, len(reader.parts), None), [])
+        point = self._begun.pop(table.id)
         self._seen[table.id] = point
-        return self._without_records({**self._server, "table": table.id}, point.offset())
+        return self._without_records((self._of_table(table.id), point.offset()))
+
+    def _of_table(self, name: str) -> dict[str, Any]:
+        return {**self._server, "table": name}
 
     def _changes(self) -> SourceBatch | None:
         from drover.connectors.postgres.change_rows import Messages
@@ -399,7 +404,7 @@ class PostgresCdcSourceTask(SourceTask):
         self._context.report("behind_ms", 0)
         self._position = max(self._position, self._stream.quiet_lsn())
         due = time.monotonic() - self._committed_s >= _QUIET_COMMIT_EVERY_S
-        return self._without_records(*self._move()) if due and self._is_ahead() else None
+        return self._without_records(self._move()) if due and self._is_ahead() else None
 
     def _is_ahead(self) -> bool:
         return self._position > self._committed
@@ -442,10 +447,10 @@ class PostgresCdcSourceTask(SourceTask):
         return {"lsn": self._position, "transaction": commit_lsn, "changes": changes}
 
     def _without_records(
-        self, partition: Mapping[str, Any], offset: Mapping[str, Any]
+        self, *offsets: tuple[Mapping[str, Any], Mapping[str, Any]]
     ) -> SourceBatch:
         nothing = ArrowRows(self._context.spark, _no_records, 1, None)
-        return SourceBatch(nothing, [(partition, offset)])
+        return SourceBatch(nothing, list(offsets))
 
     def _shape(self) -> "RecordShape":
         from drover.connectors.postgres.change_rows import RecordShape
