@@ -31,11 +31,10 @@ from drover.connectors.objects.store import (
     STORE_SETTINGS,
     ObjectStoreError,
     is_object_url,
+    place_fault,
     place_of,
-    url_fault,
 )
 from drover.connectors.output_directory import OutputDirectory, StagedFile
-from drover.connectors.paths import directory_fault
 from drover.connectors.row_files import (
     CSV,
     JSON,
@@ -207,7 +206,7 @@ class FilesSink(SinkConnector):
                 group="Files",
                 documentation="The directory to write to: an absolute path, which is created, or "
                 "s3://bucket/directory, gs://bucket/directory, az://container/directory.",
-                validator=All(NonEmpty(), Check(_path_fault)),
+                validator=All(NonEmpty(), Check(place_fault)),
             ),
             ConfigKey(
                 FORMAT,
@@ -315,10 +314,6 @@ def set_back(directory: ObjectDirectory, changes: Sequence[OffsetChange]) -> Non
             int(str(partition["kafka_partition"])),
             int(str(offset["kafka_offset"])) if offset else 0,
         )
-
-
-def _path_fault(path: str) -> str | None:
-    return url_fault(path) if is_object_url(path) else directory_fault(path)
 
 
 def _partition_by_fault(items: list[str]) -> str | None:

@@ -40,11 +40,10 @@ from drover.connectors.objects.store import (
     STORE_SETTINGS,
     ObjectStoreError,
     is_object_url,
+    place_fault,
     place_of,
-    url_fault,
 )
 from drover.connectors.offset_changes import refuse_misshapen
-from drover.connectors.paths import directory_fault
 from drover.connectors.readable_files import Files, LocalFiles
 from drover.connectors.source_files import AvroFile, ParquetFile, SourceFile, TextFile
 from drover.connectors.text_rows import CSV, JSON, TEXT, CsvOptions, TextOptions
@@ -233,7 +232,7 @@ class FilesSource(SourceConnector):
                 documentation="The file, directory or glob to read, as an absolute path or as "
                 "s3://bucket/directory, gs://bucket/directory, az://container/directory; in globs "
                 "** crosses directories. Of a directory names that begin with . or _ are left out.",
-                validator=All(NonEmpty(), Check(_path_fault)),
+                validator=All(NonEmpty(), Check(place_fault)),
             ),
             ConfigKey(
                 FORMAT,
@@ -408,7 +407,3 @@ def files_of(config: Mapping[str, Any]) -> Files:
     if is_object_url(path):
         return ObjectFiles(path, place_of(path, config).options)
     return LocalFiles(path)
-
-
-def _path_fault(path: str) -> str | None:
-    return url_fault(path) if is_object_url(path) else directory_fault(path)

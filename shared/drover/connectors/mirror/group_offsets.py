@@ -110,12 +110,13 @@ class GroupSync:
     ) -> int:
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
-        if not _committed(source[0], group).keys() & kept:
+        known = _committed(source[0], group).keys() & kept
+        if not known:
             return 0
         # in this order: a copy's end of before, then what was read, then the original's end
         ends = {
             place: target[1].get_watermark_offsets(self._copy(place), TIMEOUT_S)[1]
-            for place in _committed(source[0], group).keys() & kept
+            for place in known
         }
         offsets = {p: at for p, at in _committed(source[0], group).items() if p in ends}
         times = _next_times(source[1], offsets)

@@ -1,7 +1,7 @@
 """The settings of KafkaSource: those of MirrorMaker's source connector."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from drover.connector import (
@@ -17,6 +17,7 @@ from drover.connector import (
 )
 from drover.connectors.mirror.cluster import client_settings, cluster_keys
 from drover.connectors.mirror.group_offsets import GroupSync
+from drover.connectors.patterns import patterns_fault
 
 PREFIX, CONSUMER_PREFIX = "source.cluster.", "source.consumer."
 TARGET_PREFIX = "target.cluster."
@@ -87,15 +88,6 @@ def _is_default(config: Mapping[str, Any]) -> bool:
     return bool(config[POLICY].endswith(DEFAULT_POLICY))
 
 
-def _patterns_fault(patterns: Sequence[str]) -> str | None:
-    for each in patterns:
-        try:
-            re.compile(each)
-        except re.error as error:
-            return f"{each!r} is no regular expression: {error}"
-    return None
-
-
 def _policy_fault(name: str) -> str | None:
     if name.rpartition(".")[2] in (DEFAULT_POLICY, IDENTITY_POLICY):
         return None
@@ -129,14 +121,14 @@ SETTINGS = ConfigDef(
         ConfigType.LIST,
         default=[".*"],
         importance=Importance.HIGH,
-        validator=Check(_patterns_fault),
+        validator=Check(patterns_fault),
     ),
     _key(
         EXCLUDE,
         "Topics that are not copied, as names or regular expressions; by default internal ones.",
         ConfigType.LIST,
         default=_EXCLUDED,
-        validator=Check(_patterns_fault),
+        validator=Check(patterns_fault),
     ),
     _key(
         POLICY,
@@ -199,14 +191,14 @@ SETTINGS = ConfigDef(
         "The groups whose offsets are taken over, as names or regular expressions.",
         ConfigType.LIST,
         default=[".*"],
-        validator=Check(_patterns_fault),
+        validator=Check(patterns_fault),
     ),
     _key(
         GROUPS_EXCLUDE,
         "Groups that are left alone, as names or regular expressions.",
         ConfigType.LIST,
         default=_GROUPS_EXCLUDED,
-        validator=Check(_patterns_fault),
+        validator=Check(patterns_fault),
     ),
     *cluster_keys(TARGET_PREFIX, "the target", required=False),
 )

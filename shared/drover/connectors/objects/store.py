@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from drover.connector import Check, ConfigDef, ConfigKey, ConfigType, Importance, RetriableError
-from drover.connectors.paths import path_fault
+from drover.connectors.paths import directory_fault, path_fault
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -80,6 +80,11 @@ def url_fault(url: str) -> str | None:
         "must be a URL such as s3://bucket/directory, gs://bucket/directory or "
         f"az://container/directory, not {url[:200]!r}"
     )
+
+
+def place_fault(path: str) -> str | None:
+    """What is wrong with a path to files on a disk or in an object store, or None."""
+    return url_fault(path) if is_object_url(path) else directory_fault(path)
 
 
 def place_of(url: str, config: Mapping[str, Any]) -> ObjectPlace:

@@ -16,6 +16,7 @@ from drover.connector import (
     NonEmpty,
     OneOf,
 )
+from drover.connectors.patterns import patterns_fault
 from drover.connectors.postgres.server import ServerAddress, Table
 
 if TYPE_CHECKING:
@@ -74,15 +75,6 @@ def _text(name: str, documentation: str, group: str) -> ConfigKey:
     )
 
 
-def _patterns_fault(patterns: Sequence[str]) -> str | None:
-    for each in patterns:
-        try:
-            re.compile(each)
-        except re.error as error:
-            return f"{each!r} is no regular expression: {error}"
-    return None
-
-
 def key_rules(text: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """What message.key.columns says: regular expressions for tables, and columns.
 
@@ -101,7 +93,7 @@ def key_rules(text: str | None) -> tuple[tuple[str, tuple[str, ...]], ...]:
 
 def _key_rules_fault(text: str) -> str | None:
     try:
-        return _patterns_fault([pattern for pattern, _ in key_rules(text)])
+        return patterns_fault([pattern for pattern, _ in key_rules(text)])
     except ValueError as error:
         return str(error)
 
@@ -197,7 +189,7 @@ DEFINITION = ConfigDef(
             importance=Importance.MEDIUM,
             group="Tables",
             documentation=text,
-            validator=Check(_patterns_fault),
+            validator=Check(patterns_fault),
         )
         for name, text in (
             (TABLE_INCLUDE, "Regular expressions for schema.table; by default all."),
