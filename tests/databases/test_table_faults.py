@@ -53,7 +53,11 @@ def locked_until_dead(
     """
     waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     if isinstance(database, MariaDb):
-        waiting = "SELECT count(*) > 0 FROM information_schema.innodb_lock_waits"
+        # Its table of lock waits is a copy that frequent looks keep from being refreshed.
+        waiting = (
+            "SELECT variable_value > 0 FROM information_schema.global_status "
+            "WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'"
+        )
     with suppress(sa.exc.OperationalError), locked(address, database):
         yield lambda: bool(database.rows(waiting)[0][0])
 
