@@ -179,6 +179,10 @@ async def test_several_partitions_lose_and_double_nothing(flow: Flow, kafka: Kaf
     await flow.stop()
     wanted, found = (path.read_bytes().splitlines() for path in (flow.source, flow.target))
     assert sorted(found) == sorted(wanted)
+    partitions = [(flow.topic, number) for number in range(3)]
+    ends = await flow.engine.end_offsets(*partitions, (flow.topic, 3), (f"{flow.topic}-no", 0))
+    assert sorted(ends) == partitions
+    assert sum(ends.values()) >= len(wanted)  # marks of transactions count
 
 
 async def test_offsets_of_kafka_connect_are_gone_on_from(flow: Flow, kafka: Kafka) -> None:

@@ -48,6 +48,8 @@ class FakeEngine:
         self.logger_levels: list[tuple[str, str]] = []
         #: What plugins were asked about.
         self.altered_offsets: list[list[CommittedOffset]] = []
+        #: Where topic partitions end; None while it cannot say.
+        self.end_offsets: dict[tuple[str, int], int] | None = {}
         self._configs: dict[str, Mapping[str, str]] = {}
         self._call_ids = itertools.count(1)
         self.start_count = 0
@@ -105,6 +107,8 @@ class FakeEngine:
                 return _preview(command.preview_connector)
             case "alter_offsets":
                 return self._alter_offsets(command.alter_offsets)
+            case "list_end_offsets":
+                return self._list_end_offsets(command.list_end_offsets)
             case "start_connector":
                 start = command.start_connector
                 if _plugin(start.config) is None:
@@ -130,6 +134,16 @@ class FakeEngine:
                 self.logger_levels += [(each.name, each.level) for each in levels]
                 return pb.EngineReport(loggers=pb.LoggerList(loggers=[LOGGER]))
         return pb.EngineReport(done=pb.Done())
+
+    def _list_end_offsets(self, command: pb.ListEndOffsets) -> pb.EngineReport:
+        if self.end_offsets is None:
+            return pb.EngineReport(failure=pb.Failure(message="topics cannot be read"))
+        found = pb.EndOffsetList()
+        for each in command.partitions:
+            if (each.topic, each.partition) in self.end_offsets:
+                end_offset = self.end_offsets[each.topic, each.partition]
+                found.entries.add(partition=each, end_offset=end_offset)
+        return pb.EngineReport(end_offsets=found)
 
     def _generate(self, command: pb.GenerateTaskConfigs) -> pb.EngineReport:
         config = self._configs[command.connector]

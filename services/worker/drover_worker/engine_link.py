@@ -23,7 +23,7 @@ from drover.errors import (
 )
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
-from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets
+from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets, TopicPartition
 from drover_worker.core import events, instructions
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.supervisor import EngineExit
@@ -291,6 +291,26 @@ class EngineLink:
         if report.WhichOneof("report") == "failure":
             raise FailedPreconditionError(Reason.OFFSETS_REFUSED, report.failure.message)
         return report.offsets_altered.complete
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition], *, timeout_s: float
+    ) -> dict[TopicPartition, int]:
+        """Where topic partitions end for readers; those that do not exist are left out.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE, there is no engine, or it cannot say.
+            DeadlineExceededError: It does not answer.
+        """
+        wanted = pb.ListEndOffsets(
+            partitions=[pb.TopicPartition(topic=p.topic, partition=p.partition) for p in partitions]
+        )
+        report = await self._running().call(pb.EngineCommand(list_end_offsets=wanted), timeout_s)
+        if report.WhichOneof("report") == "failure":
+            raise UnavailableError(Reason.ENGINE_UNAVAILABLE, report.failure.message)
+        return {
+            TopicPartition(each.partition.topic, each.partition.partition): each.end_offset
+            for each in report.end_offsets.entries
+        }
 
     # Instructions
 

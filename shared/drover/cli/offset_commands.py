@@ -1,6 +1,6 @@
 """``drover connector offsets``: how far a connector has come, and to set it back.
 
-What ``-o json`` shows is what ``--file`` takes, and what Kafka Connect's REST API shows and takes.
+What ``-o json`` shows is what ``--file`` takes, and so is what Kafka Connect's REST API shows.
 """
 
 import json
@@ -25,6 +25,9 @@ from drover.cli.console import (
 from drover.cli.definitions import file_label, read_text
 from drover.cli.names import NameArgument
 
+#: Shown with a sink's offsets, and ignored in a file.
+_SHOWN_BESIDE = {"end_offset", "lag"}
+
 
 def offsets(
     name: NameArgument,
@@ -46,7 +49,7 @@ def offsets(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a connector's committed offsets, or change those of a stopped one."""
+    """Show a connector's committed offsets, a sink's with their lag, or change a stopped one's."""
     if file and reset:
         raise CliError("give --file or --reset, not both")
     if file:
@@ -82,7 +85,7 @@ def parse_offsets(text: str, label: str) -> list[pb.ConnectorOffset]:
 
 
 def _parse_entry(entry: Any, label: str) -> pb.ConnectorOffset:
-    if not isinstance(entry, dict) or entry.keys() != {"partition", "offset"}:
+    if not isinstance(entry, dict) or entry.keys() - _SHOWN_BESIDE != {"partition", "offset"}:
         raise CliError(f'{label} must have "partition" and "offset" (null to remove it)')
     try:
         return pb.ConnectorOffset(
@@ -101,6 +104,11 @@ def _show(found: Sequence[pb.ConnectorOffset], output: Output) -> None:
                     {
                         "partition": json.loads(each.partition_json),
                         "offset": json.loads(each.offset_json),
+                        **(
+                            {"end_offset": each.end_offset, "lag": each.lag}
+                            if each.HasField("end_offset")
+                            else {}
+                        ),
                     }
                     for each in found
                 ]
@@ -109,7 +117,17 @@ def _show(found: Sequence[pb.ConnectorOffset], output: Output) -> None:
         )
         return
     rows = [(_readable(each.partition_json), _readable(each.offset_json)) for each in found]
-    print_table(("PARTITION", "OFFSET"), rows, empty="none yet")
+    if not any(each.HasField("end_offset") for each in found):
+        print_table(("PARTITION", "OFFSET"), rows, empty="none yet")
+        return
+    lags = [
+        (str(each.end_offset), str(each.lag)) if each.HasField("end_offset") else ("-", "-")
+        for each in found
+    ]
+    table = [(*row, *lag) for row, lag in zip(rows, lags, strict=True)]
+    if len(found) > 1:
+        table.append(("total", "", "", str(sum(each.lag for each in found))))
+    print_table(("PARTITION", "OFFSET", "END", "LAG"), table)
 
 
 def _readable(text: str) -> str:

@@ -71,6 +71,14 @@ async def offsets_of(client: ConnectClient, name: str = "c") -> dict[str, str]:
     }
 
 
+async def lags_of(client: ConnectClient, name: str = "c") -> dict[str, tuple[int, int]]:
+    return {
+        each.partition_json: (each.end_offset, each.lag)
+        for each in await client.get_connector_offsets(name)
+        if each.HasField("end_offset")
+    }
+
+
 def offset(partition_json: str, offset_json: str | None = None) -> pb.ConnectorOffset:
     return pb.ConnectorOffset(partition_json=partition_json, offset_json=offset_json)
 
@@ -240,3 +248,31 @@ async def test_what_the_plugin_refuses_stays_as_it_is(
     assert caught.value.reason is Reason.OFFSETS_REFUSED
     assert caught.value.message == "the plugin refuses"
     assert await offsets_of(client) == {}
+
+
+async def test_offsets_of_topics_are_shown_with_their_lag(
+    cluster: WorkerCluster, workers: list[RunningWorker], client: ConnectClient
+) -> None:
+    await client.create_connector("c", {**CONFIG, "connector.class": SINK})
+    owner = await owner_of(cluster, workers)
+    asked = workers[1].engine
+    assert asked is not None
+    places = {PLACE: 7, PLACE.replace("0", "1"): 12, '{"kafka_topic":"no","kafka_partition":0}': 1}
+    for place, position in places.items():
+        assert not await committed(owner, place, f'{{"kafka_offset":{position}}}')
+    asked.end_offsets = {("t", 0): 10, ("t", 1): 3}
+    first, second, _ = places
+    assert await lags_of(client) == {first: (10, 3), second: (3, 0)}
+    asked.end_offsets = None
+    assert await lags_of(client) == {}
+    assert len(await offsets_of(client)) == len(places)
+
+
+async def test_a_sources_offsets_have_no_lag(
+    cluster: WorkerCluster, workers: list[RunningWorker], client: ConnectClient
+) -> None:
+    await client.create_connector("c", CONFIG)
+    owner = await owner_of(cluster, workers)
+    assert not await committed(owner, FILE, '{"position":1}')
+    assert await offsets_of(client) == {FILE: '{"position":1}'}
+    assert await lags_of(client) == {}

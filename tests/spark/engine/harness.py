@@ -147,6 +147,16 @@ class Harness:
         command = engine_pb2.SetPaused(connector=name, task=number, paused=paused)
         return await self.call(set_paused=command)
 
+    async def end_offsets(self, *partitions: tuple[str, int]) -> dict[tuple[str, int], int]:
+        """Where partitions end, as the engine says."""
+        wanted = engine_pb2.ListEndOffsets()
+        for topic, partition in partitions:
+            wanted.partitions.add(topic=topic, partition=partition)
+        answer = await self.call(list_end_offsets=wanted)
+        assert answer.WhichOneof("report") == "end_offsets", answer
+        entries = answer.end_offsets.entries
+        return {(e.partition.topic, e.partition.partition): e.end_offset for e in entries}
+
     def records(self, topic: str) -> int:
         """The records in a topic."""
         return sum(self.store.end_offsets(topic).values())

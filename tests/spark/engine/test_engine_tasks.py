@@ -55,6 +55,7 @@ async def test_a_sink_writes_what_a_source_published_and_commits_it(
         ),
         describe="the committed offset",
     )
+    assert await engine.end_offsets(("flow", 0), ("flow", 9), ("nothing", 0)) == {("flow", 0): 30}
     await engine.stop_task("flow-out")
     assert (tmp_path / "stopped-0").exists()
     await engine.start_task("flow-out", **sink)

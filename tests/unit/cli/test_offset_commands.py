@@ -46,6 +46,39 @@ def test_offsets_are_shown_as_a_table_and_as_kafka_connect_shows_them(drover: Ru
     }
 
 
+def test_a_sinks_offsets_have_ends_and_lags_which_a_file_may_keep(
+    cluster: FakeCluster, drover: Run, tmp_path: Path
+) -> None:
+    places = ['{"kafka_topic":"t","kafka_partition":0}', '{"kafka_topic":"t","kafka_partition":1}']
+    known, unknown = (
+        pb.ConnectorOffset(partition_json=place, offset_json='{"kafka_offset":42}')
+        for place in places
+    )
+    known.end_offset, known.lag = 50, 8
+    cluster.answers["GetConnectorOffsets"] = pb.GetConnectorOffsetsResponse(
+        offsets=[known, unknown]
+    )
+    _, out, _ = drover("connector", "offsets", "c")
+    assert [line.split() for line in out.splitlines()] == [
+        ["PARTITION", "OFFSET", "END", "LAG"],
+        ["kafka_topic=t", "kafka_partition=0", "kafka_offset=42", "50", "8"],
+        ["kafka_topic=t", "kafka_partition=1", "kafka_offset=42", "-", "-"],
+        ["total", "8"],
+    ]
+    _, shown, _ = drover("connector", "offsets", "c", "-o", "json")
+    first, second = json.loads(shown)["offsets"]
+    assert (first["end_offset"], first["lag"]) == (50, 8)
+    assert second.keys() == {"partition", "offset"}
+    file = tmp_path / "offsets.json"
+    file.write_text(shown)
+    assert drover("connector", "offsets", "c", "-f", str(file))[0] == 0
+    known.ClearField("end_offset")
+    known.ClearField("lag")
+    assert cluster.requests[-1] == pb.AlterConnectorOffsetsRequest(
+        name="c", offsets=[known, unknown]
+    )
+
+
 def test_a_file_of_what_was_shown_changes_offsets(
     cluster: FakeCluster, drover: Run, tmp_path: Path
 ) -> None:

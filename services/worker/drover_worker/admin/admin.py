@@ -75,6 +75,7 @@ class Admin:
             hub=hub,
             coordinator=backends.coordinator,
             status_store=backends.status_store,
+            engine=engine,
         )
         self.plugins = Plugins(engine)
         self.loggers = LoggerLevels(backends.loggers, backends.config_store)

@@ -7,11 +7,13 @@ from drover.client.coordinator import CoordinatorClient
 from drover.client.status_store import StatusStoreClient
 from drover.model.config import CONSUMER_GROUP_SETTING
 from drover_worker.admin.call import AdminCall
+from drover_worker.admin.lags import Lags
 from drover_worker.admin.paging import take_page
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.admin.watch_hub import WatchHub
 from drover_worker.admin.watches import follow
+from drover_worker.engine_link import EngineLink
 from drover_worker.herder_loop import HerderLoop
 
 
@@ -28,6 +30,7 @@ class ConnectorStatuses:
         hub: WatchHub,
         coordinator: CoordinatorClient,
         status_store: StatusStoreClient,
+        engine: EngineLink,
     ) -> None:
         self._group_id = group_id
         self._view = loop.herder.context.view
@@ -37,6 +40,7 @@ class ConnectorStatuses:
         self._hub = hub
         self._coordinator = coordinator
         self._status_store = status_store
+        self._lags = Lags(engine)
 
     async def get(
         self, request: pb.GetConnectorStatusRequest, call: AdminCall
@@ -71,7 +75,7 @@ class ConnectorStatuses:
     async def offsets(
         self, request: pb.GetConnectorOffsetsRequest, call: AdminCall
     ) -> pb.GetConnectorOffsetsResponse:
-        """A page of a connector's committed offsets."""
+        """A page of a connector's committed offsets, a sink's with their lag."""
         name = await self._reads.existing(request.name, call.deadline)
         config = self._view.config(name) or {}
         offsets = await self._coordinator.fetch_offsets(
@@ -86,11 +90,7 @@ class ConnectorStatuses:
             size_bytes=lambda o: len(o.partition_json) + len(o.offset_json or "") + 16,
         )
         return pb.GetConnectorOffsetsResponse(
-            offsets=[
-                pb.ConnectorOffset(partition_json=o.partition_json, offset_json=o.offset_json)
-                for o in page
-            ],
-            next_page_token=token,
+            offsets=await self._lags.shown(page, call.deadline), next_page_token=token
         )
 
     async def topics(

@@ -1,9 +1,10 @@
 """Answers to commands: what a plugin call's outcome means to the herder."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from drover.api.engine.v1 import engine_pb2
 from drover.codec.failures import encode_cause
+from drover.dataplane.plane import PartitionKey
 from drover.errors import DroverError
 from drover.model.failures import FailureCause
 from drover_worker.engine.plugins import PluginNotFoundError, describe_error
@@ -26,6 +27,15 @@ def loggers(call_id: int, states: Iterable[LoggerState]) -> engine_pb2.EngineRep
         if state.changed_ms is not None:
             shown.last_change_time.FromMilliseconds(state.changed_ms)
     return report
+
+
+def end_offset_list(ends: Mapping[PartitionKey, int]) -> engine_pb2.EndOffsetList:
+    """Where topic partitions end."""
+    found = engine_pb2.EndOffsetList()
+    for (topic, partition), end_offset in ends.items():
+        entry = found.entries.add(end_offset=end_offset)
+        entry.partition.topic, entry.partition.partition = topic, partition
+    return found
 
 
 def failed(

@@ -146,6 +146,8 @@ class Engine:
             self._preview(call_id, command.preview_connector)
         elif kind == "alter_offsets":
             self._alter_offsets(call_id, command.alter_offsets)
+        elif kind == "list_end_offsets":
+            self._list_end_offsets(call_id, command.list_end_offsets)
         elif kind == "commit_result":
             take = self._commits.pop(call_id, None)
             if take is not None:
@@ -197,6 +199,26 @@ class Engine:
         self._threads.run(
             f"alter-offsets:{config.get('name', '')[:80]}",
             lambda: alter_offsets(self._plugins, self._resolved(config), changes),
+            limit_ms=self._limits.validate_ms,
+            on_done=finish,
+        )
+
+    def _list_end_offsets(self, call_id: int, command: engine_pb2.ListEndOffsets) -> None:
+        def finish(outcome: Outcome) -> None:
+            if isinstance(outcome, Returned):
+                assert isinstance(outcome.value, engine_pb2.EndOffsetList)
+                self._send(engine_pb2.EngineReport(call_id=call_id, end_offsets=outcome.value))
+            else:
+                self._send(answers.failure_of(call_id, "finding end offsets", outcome))
+
+        if self._tools is None:
+            self._send(answers.failed(call_id, "Spark is not up yet"))
+            return
+        plane = self._tools.plane
+        wanted = {(each.topic, each.partition) for each in command.partitions}
+        self._threads.run(
+            "end-offsets",
+            lambda: answers.end_offset_list(plane.end_offsets(wanted)),
             limit_ms=self._limits.validate_ms,
             on_done=finish,
         )

@@ -1,0 +1,62 @@
+"""Shows committed offsets; those of topic partitions with the partition's end and the lag."""
+
+from collections.abc import Sequence
+
+import structlog
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.errors import DroverError
+from drover.model.offsets import CommittedOffset, TopicPartition
+from drover.model.sink_offsets import SinkOffsetError, parse_sink_offset
+from drover_worker.admin.call import Deadline
+from drover_worker.engine_link import EngineLink
+
+#: How long the ends are waited for: offsets are worth showing without them.
+_ENDS_TIMEOUT_S = 5.0
+
+_log = structlog.get_logger("drover.worker")
+
+
+class Lags:
+    """Asks this worker's engine, which can read topics, where partitions end."""
+
+    def __init__(self, engine: EngineLink) -> None:
+        self._engine = engine
+
+    async def shown(
+        self, offsets: Sequence[CommittedOffset], deadline: Deadline
+    ) -> list[pb.ConnectorOffset]:
+        """The offsets in the admin API's form, with ends and lags where they can be found."""
+        positions = [_position(each) for each in offsets]
+        wanted = {position[0] for position in positions if position is not None}
+        ends = await self._ends(wanted, deadline) if wanted else {}
+        shown = []
+        for offset, position in zip(offsets, positions, strict=True):
+            each = pb.ConnectorOffset(
+                partition_json=offset.partition_json, offset_json=offset.offset_json
+            )
+            if position is not None and position[0] in ends:
+                partition, next_offset = position
+                each.end_offset = ends[partition]
+                # a topic that was made anew may end before the offset
+                each.lag = max(ends[partition] - next_offset, 0)
+            shown.append(each)
+        return shown
+
+    async def _ends(
+        self, partitions: set[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, int]:
+        timeout_s = min(_ENDS_TIMEOUT_S, deadline.remaining_s() / 2)
+        try:
+            return await self._engine.end_offsets(partitions, timeout_s=timeout_s)
+        except DroverError as error:
+            _log.info("offsets are shown without the ends of their partitions", why=error.message)
+            return {}
+
+
+def _position(offset: CommittedOffset) -> tuple[TopicPartition, int] | None:
+    """Where a sink goes on reading; None for the offset of a source."""
+    try:
+        return parse_sink_offset(offset)
+    except SinkOffsetError:
+        return None
