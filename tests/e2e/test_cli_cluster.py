@@ -27,7 +27,7 @@ async def drover_up(cwd: Path, *options: str) -> AsyncIterator[asyncio.subproces
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "drover.cli.main", "up", "--workers", "1", *options),
         cwd=cwd,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "DROVER_PORT_BASE": "0"},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
@@ -57,6 +57,17 @@ async def test_up_serves_the_command_and_down_ends_it(tmp_path: Path) -> None:
         assert second.exit_code == 1
         assert f"a cluster (pid {up.pid}) already runs in .drover/up" in second.err
         assert len(second.err.splitlines()) == 1
+
+        elsewhere, worker = tmp_path / "elsewhere", json.loads(info.out)["worker_id"]
+        elsewhere.mkdir()
+        base = int(worker.rpartition(":")[2]) - 11  # so that the first workers' ports are the same
+        beside = await run_drover("up", "--port-base", str(base), cwd=elsewhere)
+        assert beside.exit_code == 1
+        assert f"a cluster already runs at {worker}, with its data in sqlite://" in beside.err
+        assert f"{tmp_path}/.drover/up/data" in beside.err
+        assert "--port-base" in beside.err
+        assert len(beside.err.splitlines()) == 1
+        assert not (elsewhere / ".drover").exists()
 
         down = await run_drover("down", cwd=tmp_path)
         assert (down.exit_code, down.err) == (0, "")

@@ -182,7 +182,7 @@ async def run_drover(
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "drover.cli.main", *arguments),
         cwd=cwd,
-        env={**os.environ, "COLUMNS": "200", **(env or {})},
+        env={**os.environ, "COLUMNS": "200", "DROVER_PORT_BASE": "0", **(env or {})},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -14,10 +14,12 @@ from drover.cli.state import DATA_DIRECTORY, ClusterError
 _STORES = ("config-store", "status-store")
 #: The services of a cluster; each is a distribution ``drover-<name>``.
 SERVICES = ("coordinator", *_STORES, "worker")
-_DEFAULT_PORTS = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
+#: Ports are counted from here.
+DEFAULT_PORT_BASE = 7400
+_PORTS = {"coordinator": 1, "config-store": 2, "status-store": 3}
 #: Of the second coordinator; the others follow, and then the other stores.
-_DEFAULT_FURTHER_PORT = 7404
-_DEFAULT_WORKER_PORT = 7411
+_FURTHER_PORT = 4
+_WORKER_PORT = 11
 _WORKER_STOP_GRACE_S = 30.0
 
 
@@ -25,10 +27,11 @@ _WORKER_STOP_GRACE_S = 30.0
 class ClusterOptions:
     """What kind of cluster to run in ``directory``.
 
-    ``listen`` fixes addresses by process name ("coordinator", "worker-1"); the others get the
-    default port where it is free (with ``default_ports``), or any free one. ``env`` is added to
-    the environment of every process. ``storage_url`` names a Kafka cluster to keep everything in;
-    empty for SQLite files in ``directory``, with which there is one store of each kind.
+    ``listen`` fixes addresses by process name ("coordinator", "worker-1"); the others get their
+    port above ``port_base`` where it is free, else any free one, as with a base of 0. ``env`` is
+    added to the environment of every process. ``storage_url`` names a Kafka cluster to keep
+    everything in; empty for SQLite files in ``directory``, with which there is one store of each
+    kind.
     """
 
     directory: Path
@@ -38,7 +41,7 @@ class ClusterOptions:
     status_store_count: int = 1
     storage_url: str = ""
     host: str = "127.0.0.1"
-    default_ports: bool = False
+    port_base: int = 0
     listen: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -167,22 +170,30 @@ def _package(service: str) -> str:
     return f"drover_{service.replace('-', '_')}"
 
 
-def _choose_addresses(options: ClusterOptions) -> dict[str, str]:
+def addresses_above(options: ClusterOptions, port_base: int) -> dict[str, str]:
+    """The address of every process whose ports are counted from ``port_base``, by name."""
     workers = _worker_names(options)
-    coordinators = _coordinator_names(options)
-    stores = list(chain.from_iterable(_store_names(options).values()))
-    names = [*coordinators, *stores, *workers]
+    services = _service_names(options)
+    own = {name: _WORKER_PORT + index for index, name in enumerate(workers)}
+    further = [name for name in services if name not in _PORTS]
+    between = (port for port in count(_FURTHER_PORT) if port not in own.values())
+    numbers = _PORTS | dict(zip(further, between, strict=False)) | own
+    return {name: f"{options.host}:{port_base + numbers[name]}" for name in [*services, *workers]}
+
+
+def _service_names(options: ClusterOptions) -> list[str]:
+    return [*_coordinator_names(options), *chain.from_iterable(_store_names(options).values())]
+
+
+def _choose_addresses(options: ClusterOptions) -> dict[str, str]:
+    names = [*_service_names(options), *_worker_names(options)]
     addresses = {name: options.listen[name] for name in names if name in options.listen}
     for name, address in addresses.items():
         _check_free(name, address)
-    if options.default_ports:
-        further = [name for name in (*coordinators, *stores) if name not in _DEFAULT_PORTS]
-        own = {name: _DEFAULT_WORKER_PORT + index for index, name in enumerate(workers)}
-        between = (port for port in count(_DEFAULT_FURTHER_PORT) if port not in own.values())
-        defaults = _DEFAULT_PORTS | dict(zip(further, between, strict=False)) | own
-        for name in names:
-            address = f"{options.host}:{defaults[name]}"
-            if address not in addresses.values() and ports.is_free(options.host, defaults[name]):
+    if options.port_base:
+        for name, address in addresses_above(options, options.port_base).items():
+            port = int(address.rpartition(":")[2])
+            if address not in addresses.values() and ports.is_free(options.host, port):
                 addresses.setdefault(name, address)
     missing = [name for name in names if name not in addresses]
     for name, port in zip(missing, ports.free_ports(options.host, len(missing)), strict=True):

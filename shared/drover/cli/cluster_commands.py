@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,9 @@ import typer
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.cluster import (
+    DEFAULT_PORT_BASE,
     ClusterOptions,
+    addresses_above,
     cluster_stages,
     kafka_url,
     listen_from_environment,
@@ -31,6 +34,7 @@ from drover.cli.console import (
 )
 from drover.cli.java_check import JavaUnusableError, find_java
 from drover.cli.process import descendants, kill_all, wait_until_gone
+from drover.cli.running_cluster import refuse_beside_another
 from drover.cli.state import (
     DEFAULT_DIRECTORY,
     ClusterError,
@@ -45,6 +49,8 @@ commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 
 #: The most a cluster takes to stop: workers, then the others, each with its grace.
 _DOWN_TIMEOUT_S = 60.0
+#: Leaves room for the most workers and services above it.
+PORT_BASE_MAX = 65_400
 
 DirectoryOption = Annotated[
     Path,
@@ -75,6 +81,18 @@ def up(
     status_stores: Annotated[
         int, typer.Option(min=1, max=7, help="How many status stores; several on Kafka only.")
     ] = 1,
+    port_base: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            max=PORT_BASE_MAX,
+            envvar="DROVER_PORT_BASE",
+            show_default=False,
+            help="Count ports from here: coordinator +1, stores +2 and +3, workers from +11; 0 for "
+            f"any free ports. By default {DEFAULT_PORT_BASE}, and other free ports where something "
+            "else has one of these.",
+        ),
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Keep a cluster running on this machine until Ctrl-C: an embedded one, or one on Kafka."""
@@ -93,29 +111,42 @@ def up(
         config_store_count=config_stores,
         status_store_count=status_stores,
         storage_url=kafka_url(storage_url, os.environ),
-        default_ports=True,
+        port_base=DEFAULT_PORT_BASE if port_base is None else 0,
         listen=listen_from_environment(os.environ),
     )
+    wanted = _wanted_addresses(options, port_base)
+    asyncio.run(refuse_beside_another(wanted))
+    if port_base is not None:
+        options = replace(options, listen={**wanted, **options.listen})
     supervisor = Supervisor(
         directory.absolute(),
         cluster_stages(options),
         on_event=partial(_tell_event, output),
     )
-
-    def tell() -> None:
-        address = supervisor.addresses("worker")[0]
-        if output is not Output.TABLE:
-            print_event({"process": "cluster", "event": "up", "address": address}, output)
-            return
-        where = f" on {options.storage_url}" if options.storage_url else ""
-        say(f"the cluster is up{where}; logs are in {directory / 'logs'}; Ctrl-C stops it")
-        say(f"try: drover cluster info, or grpcurl -plaintext {address} list")
-
-    asyncio.run(run_until_signal(supervisor, tell))
+    asyncio.run(run_until_signal(supervisor, partial(_tell_up, output, options, supervisor)))
     if output is not Output.TABLE:
         print_event({"process": "cluster", "event": "down"}, output)
     else:
-        say("the cluster is down" + ("; its topics stay in Kafka" if options.storage_url else ""))
+        kept = "; its topics stay in Kafka" if options.storage_url else ""
+        say(f"the cluster is down{kept}")
+
+
+def _tell_up(output: Output, options: ClusterOptions, supervisor: Supervisor) -> None:
+    address = supervisor.addresses("worker")[0]
+    if output is not Output.TABLE:
+        print_event({"process": "cluster", "event": "up", "address": address}, output)
+        return
+    where = f" on {options.storage_url}" if options.storage_url else ""
+    logs = options.directory / "logs"
+    say(f"the cluster is up{where}; logs are in {logs}; Ctrl-C stops it")
+    say(f"try: drover cluster info, or grpcurl -plaintext {address} list")
+
+
+def _wanted_addresses(options: ClusterOptions, port_base: int | None) -> dict[str, str]:
+    """The addresses that are counted from a base, and that nothing else fixes."""
+    base = options.port_base if port_base is None else port_base
+    addresses = addresses_above(options, base) if base else {}
+    return {name: at for name, at in addresses.items() if name not in options.listen}
 
 
 def _tell_event(output: Output, name: str, text: str) -> None:

@@ -21,10 +21,14 @@ _POLL_MAX_S = 0.5
 
 
 class HealthChannel:
-    """A connection that asks ``grpc.health.v1`` of one address; use as an async context manager."""
+    """A connection that asks ``grpc.health.v1`` of one address; use as an async context manager.
 
-    def __init__(self, address: str) -> None:
+    ``service`` is the full name of the service that is asked for; empty for the server.
+    """
+
+    def __init__(self, address: str, *, service: str = "") -> None:
         self.address = address
+        self._service = service
         self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
         self._check = self._channel.unary_unary(
             "/grpc.health.v1.Health/Check",
@@ -40,8 +44,9 @@ class HealthChannel:
 
     async def status(self, timeout_s: float = 1.0) -> str:
         """SERVING, NOT_SERVING, or UNREACHABLE when nobody answers in time."""
+        request = health_pb2.HealthCheckRequest(service=self._service)
         try:
-            answer = await self._check(health_pb2.HealthCheckRequest(service=""), timeout=timeout_s)
+            answer = await self._check(request, timeout=timeout_s)
         except grpc.aio.AioRpcError:
             return "UNREACHABLE"
         name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)

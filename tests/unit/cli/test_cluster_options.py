@@ -7,6 +7,7 @@ import pytest
 from drover.cli import ports
 from drover.cli.cluster import (
     ClusterOptions,
+    addresses_above,
     cluster_stages,
     kafka_url,
     listen_from_environment,
@@ -72,7 +73,7 @@ def test_the_default_ports_are_used_where_they_are_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ports, "is_free", lambda _host, port: port != 7402)
-    stores, workers = cluster_stages(ClusterOptions(tmp_path, default_ports=True))
+    stores, workers = cluster_stages(ClusterOptions(tmp_path, port_base=7400))
     assert stores[0].address == "127.0.0.1:7401"
     assert stores[1].address != "127.0.0.1:7402"
     assert workers[1].address == "127.0.0.1:7412"
@@ -162,11 +163,22 @@ def test_default_ports_are_given_once(tmp_path: Path, monkeypatch: pytest.Monkey
         config_store_count=7,
         status_store_count=7,
         worker_count=3,
-        default_ports=True,
+        port_base=7400,
     )
     specs = [spec for stage in cluster_stages(options) for spec in stage]
     assert len({spec.address for spec in specs}) == len(specs) == 24
     assert specs[-3].address == "127.0.0.1:7411"
+
+
+def test_ports_are_counted_from_the_base_that_is_given(tmp_path: Path) -> None:
+    assert addresses_above(ClusterOptions(tmp_path, coordinator_count=2), 8400) == {
+        "coordinator": "127.0.0.1:8401",
+        "coordinator-2": "127.0.0.1:8404",
+        "config-store": "127.0.0.1:8402",
+        "status-store": "127.0.0.1:8403",
+        "worker-1": "127.0.0.1:8411",
+        "worker-2": "127.0.0.1:8412",
+    }
 
 
 def test_kafka_is_asked_for_by_option_or_environment() -> None:
