@@ -56,6 +56,8 @@ class WorkerSettings(ServiceSettings):
             checking a config, making task configs. What takes longer is given up.
         plugin_poll_timeout_ms: How long one poll() of a source task may take.
         plugin_stop_timeout_ms: How long a stop() may take, and the batch that it waits for.
+        drain_timeout_ms: How long a worker that is told to end may take to hand its work over; what
+            is left then is stopped. 0: it does not hand over, it stops its work and leaves.
         file_roots: Below which directories connectors may read and write files, with commas
             between. By default any while the worker listens on loopback only, else none.
         http_allowed_hosts: Which hosts connectors may call over HTTP, with commas between. By
@@ -86,6 +88,7 @@ class WorkerSettings(ServiceSettings):
     plugin_call_timeout_ms: PositiveMs = 30_000
     plugin_poll_timeout_ms: PositiveMs = 60_000
     plugin_stop_timeout_ms: PositiveMs = 5_000
+    drain_timeout_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 15_000
     file_roots: str | None = None
     http_allowed_hosts: str | None = None
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"

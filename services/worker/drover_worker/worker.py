@@ -1,7 +1,7 @@
 """A worker, wired: herder, engine, clients, servers, and the order in which they start and end."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -34,8 +34,9 @@ from drover_worker.server import WorkerServers
 from drover_worker.settings import WorkerSettings
 from drover_worker.status_writer import StatusWriter
 
-#: How long a stopping worker waits for its tasks to end and its group to be left.
-STOP_TIMEOUT_S = 30.0
+#: How long a worker that has not handed its work over waits for its tasks to end and its group to
+#: be left.
+STOP_TIMEOUT_S = 15.0
 FLUSH_TIMEOUT_S = 3.0
 DRAIN_GRACE_S = 5.0
 _PROCESS_POLL_S = 0.01
@@ -112,7 +113,7 @@ class Worker:
             await servers.set_serving(True)
             await _until_stopping(stopping, link, parts)
             await servers.set_serving(False)
-            await _stop_work(parts)
+            await _stop_work(parts, settings.drain_timeout_ms / 1000)
             await servers.drain(DRAIN_GRACE_S)
 
     async def _wire(
@@ -217,19 +218,28 @@ async def _until_stopping(stopping: asyncio.Event, link: EngineLink, parts: _Par
             raise InternalError(f"the {task.get_name()} failed: {task.exception()!r}")
 
 
-async def _stop_work(parts: _Parts) -> None:
-    """Stop the tasks, say so, leave the group."""
-    parts.loop.post(events.StopRequested())
-    try:
-        async with asyncio.timeout(STOP_TIMEOUT_S):
-            await parts.loop.halted.wait()
-    except TimeoutError:
+async def _stop_work(parts: _Parts, drain_timeout_s: float) -> None:
+    """Hand the work over, or stop it at least; say so, leave the group."""
+    halted = parts.loop.halted
+    if drain_timeout_s:
+        parts.loop.post(events.StopRequested())
+        if not await _happens(halted.wait(), drain_timeout_s):
+            _log.warning("the work was not handed over in time", timeout_s=drain_timeout_s)
+    parts.loop.post(events.StopRequested(hand_over=False))
+    if not await _happens(halted.wait(), STOP_TIMEOUT_S):
         _log.warning("the work did not stop in time", timeout_s=STOP_TIMEOUT_S)
-    try:
-        async with asyncio.timeout(FLUSH_TIMEOUT_S):
-            await parts.statuses.wait_idle()
-    except TimeoutError:
+    if not await _happens(parts.statuses.wait_idle(), FLUSH_TIMEOUT_S):
         _log.warning("the last statuses were not written in time", timeout_s=FLUSH_TIMEOUT_S)
+
+
+async def _happens(what: Awaitable[object], timeout_s: float) -> bool:
+    """Whether it happens in time."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            await what
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _mirror_configs(store: ConfigStoreClient, loop: HerderLoop) -> None:

@@ -20,7 +20,8 @@ _PORTS = {"coordinator": 1, "config-store": 2, "status-store": 3}
 #: Of the second coordinator; the others follow, and then the other stores.
 _FURTHER_PORT = 4
 _WORKER_PORT = 11
-_WORKER_STOP_GRACE_S = 30.0
+#: More than a worker takes to hand its work over, or to give that up, by its default settings.
+_WORKER_STOP_GRACE_S = 45.0
 
 
 @dataclass(frozen=True, slots=True)

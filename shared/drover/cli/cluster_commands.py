@@ -48,7 +48,7 @@ from drover.client import ConnectClient
 commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 
 #: The most a cluster takes to stop: workers, then the others, each with its grace.
-_DOWN_TIMEOUT_S = 60.0
+_DOWN_TIMEOUT_S = 75.0
 #: Leaves room for the most workers and services above it.
 PORT_BASE_MAX = 65_400
 

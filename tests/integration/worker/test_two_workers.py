@@ -240,6 +240,31 @@ async def test_a_stopped_worker_hands_its_work_over_and_says_so(
     await cluster.state(follower, "numbers", "RUNNING", "RUNNING", 4)
 
 
+async def test_its_work_does_not_wait_for_the_return_of_a_worker_that_was_told_to_end(
+    cluster: WorkerCluster,
+) -> None:
+    a_day = {"scheduled_rebalance_max_delay_ms": 86_400_000}
+    pair = [await cluster.add_worker(**a_day) for _ in range(2)]
+    await cluster.settled(*pair)
+    await pair[0].stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.running("numbers", 4, *pair)
+    follower = next(worker for worker in pair if not worker.leads)
+    await follower.service.stop()
+    (leader,) = [worker for worker in pair if worker is not follower]
+    await cluster.running("numbers", 4, leader)
+
+
+async def test_workers_that_are_told_to_end_together_just_end(
+    cluster: WorkerCluster, workers: list[RunningWorker]
+) -> None:
+    await workers[0].stub.CreateConnector(create("numbers"), timeout=20)
+    await cluster.running("numbers", 4, *workers)
+    await asyncio.gather(*(worker.service.stop() for worker in workers))
+    for worker in workers:
+        assert worker.worker.loop is not None
+        assert worker.worker.loop.halted.is_set()
+
+
 async def test_a_restart_through_the_worker_that_does_not_own_the_task(
     cluster: WorkerCluster, workers: list[RunningWorker]
 ) -> None:

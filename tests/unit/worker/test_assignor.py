@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from drover.model.ids import TaskId
 from drover_worker.core.rebalance.assignor import assign_eager, perform_assignment
 from drover_worker.core.rebalance.protocol import AssignmentError, MemberMetadata
@@ -78,3 +80,14 @@ def test_a_leader_that_is_behind_a_member_assigns_nothing() -> None:
         assert (part.connectors, part.tasks) == ((), ())
         assert (part.leader_id, part.leader_url) == ("a", "a:7411")
         assert part.leader_internal_url == "a:7421"
+
+
+def test_members_that_are_draining_get_nothing() -> None:
+    found = members(a=5, b=5)
+    found["a"] = replace(found["a"], draining=True)
+    counts = {"c1": 1}
+    parts = perform_assignment(members=found, leader_id="a", task_counts=counts, config_offset=5)
+    assert (parts["a"].keys, len(parts["b"].keys)) == ((), 2)
+    found["b"] = replace(found["b"], draining=True)
+    parts = perform_assignment(members=found, leader_id="a", task_counts=counts, config_offset=5)
+    assert [part.keys for part in parts.values()] == [(), ()]

@@ -341,9 +341,3 @@ def test_the_end_of_the_engine_moves_nothing(follower: HerderDriver) -> None:
     follower.step(events.EngineLost("killed"))
     push(follower, 1)
     assert told(follower) == {"c", C0}
-
-
-def test_shutting_down_stops_and_leaves(follower: HerderDriver) -> None:
-    follower.step(events.StopRequested())
-    follower.run_engine()
-    assert follower.take(instructions.LeaveGroup).member_id == "member-a"

@@ -1,5 +1,6 @@
 """The incremental cooperative assignor: the loads of upstream's rounds, and its waits."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 import pytest
@@ -20,12 +21,15 @@ class Group:
         self.max_delay_ms = max_delay_ms
         self.assignor = CooperativeAssignor(max_delay_ms)
         self.held: dict[str, set[StatusKey]] = {member: set() for member in members}
+        self.draining: set[str] = set()
         self.configured: set[StatusKey] = set()
         self.generation = 0
         self.now_ms = 1_000_000
         self.delay_ms = 0
         #: what each member stopped in the last round, and was told to
         self.stop_count = 0
+        #: how often each was stopped, ever
+        self.stops: Counter[StatusKey] = Counter()
 
     def add_connector(self, name: str, task_count: int) -> None:
         self.configured |= {name, *(TaskId(name, index) for index in range(task_count))}
@@ -39,6 +43,7 @@ class Group:
         self.held.update({member: set() for member in members})
 
     def leave(self, member: str) -> set[StatusKey]:
+        self.draining.discard(member)
         return self.held.pop(member)
 
     def new_leader(self) -> None:
@@ -53,7 +58,9 @@ class Group:
             generation=self.generation,
             last_generation=last,
             now_ms=self.now_ms,
+            draining=self.draining,
         )
+        assert not any(found.changes[member].starts for member in self.draining)
         self.delay_ms = found.delay_ms
         self.stop_count = sum(len(change.stops) for change in found.changes.values())
         if not delivered:
@@ -61,6 +68,7 @@ class Group:
             return found
         for member, change in found.changes.items():
             before = self.held[member] & self.configured
+            self.stops.update(change.stops)
             self.held[member] = (before - set(change.stops)) | set(change.starts)
             assert sorted(map(str, self.held[member])) == sorted(map(str, change.runs))
         return found
@@ -291,8 +299,115 @@ def test_what_two_run_of_a_deleted_connector_is_nobodys() -> None:
     assert made.configured == made.held["a"] | made.held["b"]
 
 
+# Draining
+
+
+@pytest.mark.parametrize("max_delay_ms", [0, MAX_DELAY_MS])
+def test_what_a_draining_member_holds_goes_to_the_others_without_a_wait(max_delay_ms: int) -> None:
+    made = group("a", "b", "c", connectors=3, max_delay_ms=max_delay_ms)
+    made.draining = {"b"}
+    held = made.held["b"]
+    found = made.rebalance()
+    assert set(found.changes["b"].stops) == held
+    assert (made.stop_count, made.delay_ms) == (len(held), 0)
+    made.leave("b")
+    made.rebalance()
+    assert loads(made) == ([1, 2], [6, 6])
+    assert (made.stop_count, made.delay_ms) == (0, 0)
+
+
+def test_a_draining_member_that_stays_is_given_nothing() -> None:
+    made = group("a", "b")
+    made.draining = {"b"}
+    made.rebalance()
+    made.add_connector("more", 4)
+    made.rebalance()
+    assert made.held["b"] == set()
+    assert made.held["a"] == made.configured
+    made.draining = set()
+    made.rebalance()
+    made.rebalance()
+    assert loads(made) == ([1, 2], [6, 6])
+
+
+def test_work_moves_from_a_draining_member_while_a_lost_ones_waits() -> None:
+    made = group("a", "b", "c", connectors=3)
+    lost = made.leave("c")
+    made.rebalance()
+    assert made.delay_ms == MAX_DELAY_MS
+    made.draining = {"b"}
+    made.rebalance()
+    made.leave("b")
+    made.rebalance()
+    assert made.held["a"] == made.configured - lost
+    assert 0 < made.delay_ms <= MAX_DELAY_MS
+
+
+def test_a_draining_member_is_no_candidate_for_what_was_lost() -> None:
+    made = group("a", "b", "c", connectors=3)
+    made.leave("c")
+    made.rebalance()
+    made.join("d")
+    made.draining = {"d"}
+    made.rebalance()
+    made.rebalance(after_ms=made.delay_ms)
+    assert made.held["d"] == set()
+    assert made.held["a"] | made.held["b"] == made.configured
+
+
+def test_when_all_members_drain_nothing_moves_and_nothing_starts() -> None:
+    made = group("a", "b")
+    before = {member: set(keys) for member, keys in made.held.items()}
+    made.draining = {"a", "b"}
+    made.add_connector("more", 1)
+    made.rebalance()
+    assert made.held == before
+    gone = made.leave("a")
+    made.rebalance()
+    assert made.held["b"] == before["b"]
+    made.join("c")
+    made.rebalance()
+    made.rebalance()
+    assert made.held["c"] >= gone | {"more", TaskId("more", 0)}
+
+
+def test_a_rolling_restart_stops_only_what_leaves_and_comes_back() -> None:
+    """Whoever leads: each worker's work moves away and back, and nothing else stops."""
+    made = group("a", "b", "c", connectors=9, max_delay_ms=0)
+    for member in ("a", "b", "c"):
+        moved = set(made.held[member])
+        made.draining = {member}
+        made.rebalance()
+        made.leave(member)
+        if member != "c":  # which does not lead
+            made.new_leader()
+        made.rebalance()
+        made.join(member)
+        made.rebalance()
+        made.rebalance()
+        assert made.held[member] == moved
+    assert set(made.stops.values()) == {2}
+
+
+def test_a_worker_that_comes_back_in_time_stops_each_task_once() -> None:
+    """With a delay and without a hand-over: the work waits for the worker."""
+    made = group("a", "b", "c", connectors=9)
+    before = {member: set(keys) for member, keys in made.held.items()}
+    for member in ("c", "b"):  # the leader's own work is not waited for
+        made.leave(member)
+        made.rebalance()
+        made.join(member)
+        made.rebalance(after_ms=10_000)
+        made.rebalance(after_ms=made.delay_ms)
+    assert made.held == before
+    assert not made.stops
+
+
 joins = st.lists(
-    st.sampled_from(["join", "leave", "add", "remove", "wait", "undelivered"]), max_size=25
+    st.sampled_from(
+        ["join", "leave", "add", "remove", "wait", "undelivered", "drain", "drain", "undo"]
+    ),
+    max_size=25,
 )
 
 
@@ -310,9 +425,19 @@ def test_work_is_never_given_to_two_and_ends_balanced(steps: list[str], max_dela
             names = sorted(key for key in made.configured if isinstance(key, str))
             if names:
                 made.remove_connector(names[0])
+        elif step == "drain":
+            made.draining.add(min(made.held.keys() - made.draining, default="w0"))
+        elif step == "undo":
+            made.draining.clear()
+        made.draining &= made.held.keys()
         made.rebalance(delivered=step != "undelivered", after_ms=70 if step == "wait" else 1)
         held = [key for keys in made.held.values() for key in keys]
         assert len(held) == len(set(held)) or step == "undelivered"
+    for _ in range(12):
+        made.rebalance(after_ms=made.delay_ms)
+    takers = made.held.keys() - made.draining
+    assert not takers or not any(made.held[member] for member in made.draining)
+    made.draining.clear()
     for _ in range(12):
         made.rebalance(after_ms=made.delay_ms)
     assert set().union(*made.held.values()) == made.configured

@@ -30,6 +30,12 @@ def test_an_internal_url_is_a_field_more_and_none_is_no_field() -> None:
     assert decode_assignment(encode_assignment(assignment)) == assignment
 
 
+def test_a_draining_member_says_so_and_others_say_nothing_of_it() -> None:
+    metadata = MemberMetadata("worker:7411", 42, held=("a",), draining=True)
+    assert decode_metadata(encode_metadata(metadata)) == metadata
+    assert b"draining" not in encode_metadata(replace(metadata, draining=False))
+
+
 def test_an_assignment_comes_back_as_it_was_sent() -> None:
     assignment = Assignment(
         error=AssignmentError.NO_ERROR,

@@ -343,7 +343,9 @@ class RequestCancelled:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The worker has to shut down."""
+    """The worker has to shut down; with ``hand_over`` others get its work while it is a member."""
+
+    hand_over: bool = True
 
 
 @dataclass(frozen=True, slots=True)

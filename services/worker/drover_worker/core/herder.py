@@ -108,7 +108,8 @@ class Herder:
         """What the worker is doing, for callers and operators."""
         membership = self.membership
         because = f" ({membership.reason})" if membership.reason else ""
-        return f"the worker is {membership.stage}{because}"
+        drained = ", and is being drained" if membership.drain.wanted else ""
+        return f"the worker is {membership.stage}{because}{drained}"
 
     def step(self, event: events.HerderEvent, now_ms: int) -> Sequence[HerderInstruction]:
         """Handle an event; returns the instructions that it causes, in order."""
@@ -128,10 +129,10 @@ class Herder:
 
     def _pump(self) -> None:
         self.work.advance(self._work_changed)
-        self.membership.pump()
         if self.membership.settled_count != self._settled_count:
             self._settled_count = self.membership.settled_count
-            self._begin_work()
+            self._begin_work()  # before a rejoin, which tells what is held
+        self.membership.pump()
         self.lease.pump()
         self.requests.pump()
         self.reconfigurer.pump()
@@ -347,8 +348,7 @@ class Herder:
             self.work.touch(event.key)
 
     def _stop_requested(self, event: events.StopRequested) -> None:
-        self.requests.fail_all()
-        self.membership.stop()
+        self.membership.stop(hand_over=event.hand_over)
 
 
 _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {

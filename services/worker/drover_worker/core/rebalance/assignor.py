@@ -44,11 +44,17 @@ def perform_assignment(
     task_counts: Mapping[str, int],
     config_offset: int,
 ) -> dict[str, Assignment]:
-    """The assignment of each member, by member id, as the leader hands it in."""
+    """The assignment of each member, by member id, as the leader hands it in.
+
+    Members that are draining get nothing, even if nobody else is there.
+    """
     mismatch = config_mismatch(members, leader_id, config_offset)
     if mismatch is not None:
         return dict.fromkeys(members, mismatch)
     leader = members[leader_id]
+    takers = [member_id for member_id, member in members.items() if not member.draining]
+    assigned = assign_eager(takers, task_counts)
+    nothing = MemberWork()
     return {
         member_id: Assignment(
             error=AssignmentError.NO_ERROR,
@@ -56,10 +62,10 @@ def perform_assignment(
             leader_url=leader.worker_url,
             leader_internal_url=leader.internal_url,
             config_offset=config_offset,
-            connectors=tuple(work.connectors),
-            tasks=tuple(work.tasks),
+            connectors=tuple(assigned.get(member_id, nothing).connectors),
+            tasks=tuple(assigned.get(member_id, nothing).tasks),
         )
-        for member_id, work in assign_eager(members, task_counts).items()
+        for member_id in sorted(members)
     }
 
 

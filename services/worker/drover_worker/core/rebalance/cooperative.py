@@ -67,6 +67,11 @@ class CooperativeStrategy(RebalanceStrategy):
         return self._speaks_eager
 
     @property
+    def hands_over(self) -> bool:
+        """Unless the group is eager."""
+        return not self._speaks_eager
+
+    @property
     def structure_offset(self) -> int:
         """Another set of as many tasks needs no assignment: they restart where they are."""
         if self._speaks_eager:
@@ -130,6 +135,7 @@ class CooperativeStrategy(RebalanceStrategy):
             generation=joined.generation,
             last_generation=self._last_generation,
             now_ms=now_ms,
+            draining={member_id for member_id, member in members.items() if member.draining},
         )
         leader = members[joined.leader_id]
         base = Assignment(

@@ -87,6 +87,8 @@ class CooperativeAssignor:
         self._previous_generation = -1
         self._stopped_in_previous = False
         self._successive_stops = 0
+        #: The generation in which this leader placed what it placed.
+        self._placed: Mapping[StatusKey, int] = {}
 
     def assign(
         self,
@@ -96,6 +98,7 @@ class CooperativeAssignor:
         generation: int,
         last_generation: int,
         now_ms: int,
+        draining: AbstractSet[str] = frozenset(),
     ) -> Round:
         """The next round.
 
@@ -107,6 +110,8 @@ class CooperativeAssignor:
                 was computed for another one did not reach the members, or somebody else has led
                 since.
             now_ms: The time.
+            draining: Members that hand everything over and get nothing. While there are no others
+                they keep what they hold, and nothing starts.
         """
         reports = {member_id: set(keys) for member_id, keys in sorted(held.items())}
         if self._previous_generation != last_generation:
@@ -121,15 +126,21 @@ class CooperativeAssignor:
             _load(member_id, (keys & configured) - duplicated)
             for member_id, keys in reports.items()
         ]
-        reassigned = self._handle_lost(lost, loads, now_ms)
-        stops = self._balance(configured, loads, now_ms, waits_for_lost=bool(lost))
+        takers = _takers(loads, draining)
+        stops = _hand_over(loads, takers)
+        reassigned = self._handle_lost(lost, takers, reports.keys(), now_ms)
+        stops |= self._balance(configured, takers, now_ms, waits_for_lost=bool(lost))
         kept = {load.member_id: set(load.keys) for load in loads}
-        for kind in (_is_connector, _is_task):
-            placed = sorted(filter(kind, created | reassigned.items), key=_order)
-            _place(placed, loads, _tasks if kind is _is_task else _connectors)
+        new = created | reassigned.items
+        if takers:
+            for kind in (_is_connector, _is_task):
+                placed = sorted(filter(kind, new), key=_order)
+                _place(placed, takers, _tasks if kind is _is_task else _connectors)
+            self._remember_placed(new, configured, generation)
         stopped = (duplicated & configured) | stops
+        # what a draining member holds is not waited for when it is gone
         self._previous = frozenset(
-            {key for load in loads for key in load.keys} | (lost - reassigned.all)
+            {key for load in takers for key in load.keys} | (lost - reassigned.all)
         )
         self._previous_stops = frozenset(stopped)
         self._previous_members = frozenset(reports)
@@ -147,10 +158,13 @@ class CooperativeAssignor:
         return Round(changes, self.delay_ms)
 
     def _handle_lost(
-        self, lost: AbstractSet[StatusKey], loads: Sequence[_Load], now_ms: int
+        self,
+        lost: AbstractSet[StatusKey],
+        loads: Sequence[_Load],
+        members: AbstractSet[str],
+        now_ms: int,
     ) -> "_Reassigned":
         """What of the lost work is placed now; candidates get theirs here."""
-        members = {load.member_id for load in loads}
         if not lost and not self._stopped_in_previous:
             self._forget_wait()
             return _Reassigned()
@@ -184,6 +198,8 @@ class CooperativeAssignor:
         waits_for_lost: bool,
     ) -> set[StatusKey]:
         """What is taken from members that hold more than their share; it leaves their loads."""
+        if not loads:
+            return set()
         if self.delay_ms > 0:
             # a wait before more revocations goes on, however often others join meanwhile; Kafka
             # Connect revokes at the second time
@@ -191,8 +207,8 @@ class CooperativeAssignor:
             return set()
         task_count = sum(map(_is_task, configured))
         found = {
-            *_surplus(len(configured) - task_count, loads, _connectors),
-            *_surplus(task_count, loads, _tasks),
+            *self._surplus(len(configured) - task_count, loads, _connectors),
+            *self._surplus(task_count, loads, _tasks),
         }
         if not found:
             if self._stopped_in_previous:
@@ -211,6 +227,37 @@ class CooperativeAssignor:
             load.connectors = [key for key in load.connectors if key not in found]
             load.tasks = [key for key in load.tasks if key not in found]
         return found
+
+    def _surplus(self, total: int, loads: Sequence[_Load], part: _Part) -> list[StatusKey]:
+        """What members hold above their shares of ``total``: what was placed last comes first.
+
+        Shares differ by one at most; members that hold more come first to the greater ones. So a
+        worker that was drained and is back gets what moved away from it, and nothing else stops.
+        """
+        floor, greater_count = divmod(total, len(loads))
+        counts = [len(part(load)) for load in loads]
+        held_greater = counts.count(floor + 1)
+        balanced = held_greater == greater_count and held_greater + counts.count(floor) == len(
+            loads
+        )
+        found: list[StatusKey] = []
+        if balanced or not total:
+            return found
+        for load in loads:
+            keys = sorted(part(load), key=lambda key: -self._placed.get(key, -1))
+            if len(keys) <= floor:
+                continue
+            share = floor
+            if greater_count:
+                share, greater_count = floor + 1, greater_count - 1
+            found += keys[: max(len(keys) - share, 0)]
+        return found
+
+    def _remember_placed(
+        self, keys: Iterable[StatusKey], configured: AbstractSet[StatusKey], generation: int
+    ) -> None:
+        placed = {**self._placed, **dict.fromkeys(keys, generation)}
+        self._placed = {key: at for key, at in placed.items() if key in configured}
 
     def _forget_wait(self) -> None:
         self.candidates = []
@@ -246,27 +293,21 @@ def _duplicated(reports: Iterable[AbstractSet[StatusKey]]) -> set[StatusKey]:
     return duplicated
 
 
-def _surplus(total: int, loads: Sequence[_Load], part: _Part) -> list[StatusKey]:
-    """What members hold above their shares of ``total``.
+def _takers(loads: Sequence[_Load], draining: AbstractSet[str]) -> Sequence[_Load]:
+    """The members that take work."""
+    return [load for load in loads if load.member_id not in draining]
 
-    Shares differ by one at most; members that hold more come first to the greater ones.
-    """
-    floor, greater_count = divmod(total, len(loads))
-    counts = [len(part(load)) for load in loads]
-    held_greater = counts.count(floor + 1)
-    balanced = held_greater == greater_count and held_greater + counts.count(floor) == len(loads)
-    found: list[StatusKey] = []
-    if balanced or not total:
-        return found
-    for load in loads:
-        keys = part(load)
-        if len(keys) <= floor:
-            continue
-        share = floor
-        if greater_count:
-            share, greater_count = floor + 1, greater_count - 1
-        found += keys[: max(len(keys) - share, 0)]
-    return found
+
+def _hand_over(loads: Sequence[_Load], takers: Sequence[_Load]) -> set[StatusKey]:
+    """What members that are no takers hold: it leaves their loads. Nothing if nobody takes it."""
+    handed_over: set[StatusKey] = set()
+    if takers:
+        taking = {load.member_id for load in takers}
+        for load in loads:
+            if load.member_id not in taking:
+                handed_over.update(load.keys)
+                load.connectors, load.tasks = [], []
+    return handed_over
 
 
 def _place(keys: Sequence[StatusKey], loads: Sequence[_Load], part: _Part) -> None:

@@ -45,6 +45,11 @@ class EagerStrategy(RebalanceStrategy):
         return True
 
     @property
+    def hands_over(self) -> bool:
+        """No: each rebalance stops everybody, so that one must do."""
+        return False
+
+    @property
     def structure_offset(self) -> int:
         """Every new set of task configs needs an assignment."""
         return self._view.structure_offset

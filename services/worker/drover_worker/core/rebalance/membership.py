@@ -1,6 +1,6 @@
 """This worker as a member of the group: join, catch up, settle, heartbeat, leave."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from drover.errors import DroverError, InvalidArgumentError, Reason
 from drover.model.group import (
@@ -31,6 +31,7 @@ from drover_worker.core.instructions import (
     WatchGroup,
 )
 from drover_worker.core.lifecycle.work import Work
+from drover_worker.core.rebalance.drain import Drain
 from drover_worker.core.rebalance.protocol import Assignment, AssignmentError, MemberMetadata
 from drover_worker.core.rebalance.stage import Stage
 from drover_worker.core.rebalance.strategy import RebalanceStrategy
@@ -58,6 +59,10 @@ class Membership:
         self.assignment: Assignment | None = None
         #: Leader only: the assignment of each worker, by worker url.
         self.assignments: dict[str, Assignment] = {}
+        #: Leader only: what workers that are draining still held when they joined, by worker url.
+        self.draining: dict[str, Sequence[StatusKey]] = {}
+        #: Whether this worker is draining.
+        self.drain = Drain()
         #: The internal url of a worker, by worker url: the leader's; leader only: everybody's.
         self._call_urls: dict[str, str] = {}
         #: Grows each time the worker settles.
@@ -187,6 +192,7 @@ class Membership:
 
     def pump(self) -> None:
         """Join or leave once the work has stopped."""
+        self._go_on_draining()
         reason = self._strategy.rejoin_reason() if self.settled else ""
         if reason:
             self.request_rejoin(reason)
@@ -195,13 +201,19 @@ class Membership:
         elif self.stage is Stage.LEAVING and self._work.idle and not self._call_id:
             self._leave()
 
-    def stop(self) -> None:
-        """Stop the work, leave, end."""
+    def stop(self, *, hand_over: bool = True) -> None:
+        """Stop the work, leave, end; with ``hand_over`` the group is told first.
+
+        There is nobody to tell when the group is eager, when this worker has no work, or when it is
+        alone.
+        """
         if self.ending:
             return
-        self._call_id = ""
-        self._enter(Stage.LEAVING, "the worker is shutting down")
-        self._work.revoke_all()
+        alone = self.leads and len(self.assignments) == 1
+        if hand_over and self._strategy.hands_over and not self._work.idle and not alone:
+            self.drain.begin(ends=True)
+        else:
+            self._stop_and_leave()
 
     def start_assigned_work(self) -> None:
         """Start what the assignment of the settled generation gives to this worker."""
@@ -224,6 +236,34 @@ class Membership:
             running = {item.key for item in self._work.all() if not item.revoked}
             assert running <= set(self.assignment.keys), "something runs that is not assigned"
             self._strategy.validate(self.assignment)
+
+    # Draining
+
+    def takers_besides(self, worker_url: str) -> bool:
+        """Leader only: whether another worker takes work."""
+        return any(url != worker_url and url not in self.draining for url in self.assignments)
+
+    def _go_on_draining(self) -> None:
+        """Tell the group of a drain; when the work has moved, or nobody takes it, that was it."""
+        drain = self.drain
+        if drain.ends and self.stage in (Stage.STARTING, Stage.BACKING_OFF):
+            self._stop_and_leave()  # there is no group to tell
+        if not self.settled:
+            return
+        if drain.is_news:
+            self.request_rejoin(drain.rejoin_reason)
+            return
+        nobody_takes_it = drain.wanted and any(not item.revoked for item in self._work.all())
+        if drain.ends and (nobody_takes_it or self._work.idle):
+            self._stop_and_leave()
+        elif nobody_takes_it:
+            drain.undo()
+            self.request_rejoin(drain.rejoin_reason)
+
+    def _stop_and_leave(self) -> None:
+        self._call_id = ""
+        self._enter(Stage.LEAVING, "the worker is shutting down")
+        self._work.revoke_all()
 
     # Join and sync
 
@@ -386,6 +426,11 @@ class Membership:
             computed.members[member_id].worker_url: assignment
             for member_id, assignment in computed.assignments.items()
         }
+        self.draining = {
+            member.worker_url: member.held or ()
+            for member in computed.members.values()
+            if member.draining
+        }
         self._owners = {
             key: worker_url for worker_url, part in self.assignments.items() for key in part.keys
         }
@@ -446,8 +491,12 @@ class Membership:
         # return the same generation, which is valid then
         self._ended_generation = -1
         self._call_id = context.next_cause(Cause.JOIN)
+        self.drain.told = self.drain.wanted
         metadata = MemberMetadata(
-            context.settings.worker_id, context.view.offset, context.settings.internal_url
+            worker_url=context.settings.worker_id,
+            config_offset=context.view.offset,
+            internal_url=context.settings.internal_url,
+            draining=self.drain.wanted,
         )
         protocols = self._strategy.supported_protocols(metadata)
         context.emit(JoinGroup(self._call_id, context.member_id, protocols, reason))
@@ -484,6 +533,7 @@ class Membership:
 
     def _forget_assignments(self) -> None:
         self.assignments = {}
+        self.draining = {}
         self._owners = {}
         self._call_urls = {}
 

@@ -39,13 +39,14 @@ class MemberMetadata:
     ``config_offset`` is the end of the config log as far as the worker has read it.
     ``internal_url`` is where the other workers call it; empty for a worker that names none, which
     is called at ``worker_url``. ``held`` is what the worker runs and goes on with; None under the
-    eager protocol, where it has stopped everything.
+    eager protocol, where it has stopped everything. A worker that is ``draining`` wants no work.
     """
 
     worker_url: str
     config_offset: int
     internal_url: str = ""
     held: Sequence[StatusKey] | None = None
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,7 @@ def encode_metadata(metadata: MemberMetadata) -> bytes:
             "config_offset": metadata.config_offset,
             **_given("internal_url", metadata.internal_url),
             **({} if metadata.held is None else {"held": _by_connector(metadata.held)}),
+            **({"draining": True} if metadata.draining else {}),
         }
     )
 
@@ -103,6 +105,7 @@ def decode_metadata(data: bytes) -> MemberMetadata:
             config_offset=_whole(value["config_offset"]),
             internal_url=_text(value.get("internal_url", "")),
             held=_keys(value["held"]) if "held" in value else None,
+            draining=value.get("draining") is True,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise _malformed("member metadata", error) from error

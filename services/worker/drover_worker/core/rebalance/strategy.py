@@ -55,6 +55,11 @@ class RebalanceStrategy(ABC):
 
     @property
     @abstractmethod
+    def hands_over(self) -> bool:
+        """Whether a worker that ends says so first, so that its work moves while it is a member."""
+
+    @property
+    @abstractmethod
     def structure_offset(self) -> int:
         """The end of the config log right after the last change that needs a new assignment."""
 

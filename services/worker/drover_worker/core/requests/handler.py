@@ -110,11 +110,6 @@ class RequestHandler:
             text = f"{text}; last error: {pending.last_error}"
         self._pending.fail(pending, DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text))
 
-    def fail_all(self) -> None:
-        """The worker shuts down."""
-        for pending in self._pending:
-            self._pending.fail(pending, _draining())
-
     # Calls that were made for requests
 
     def history_read(self, event: HistoryRead) -> None:
@@ -187,6 +182,9 @@ class RequestHandler:
         """Retry waiting requests when stage, leadership or view changed."""
         self._pending.read_back()
         membership = self._membership
+        if membership.ending:
+            for pending in self._pending:
+                self._pending.fail(pending, _draining())
         conditions = (
             membership.stage,
             membership.settled_count,

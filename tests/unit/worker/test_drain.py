@@ -1,0 +1,166 @@
+"""A worker that hands its work over: because it ends, or because an operator wants it empty."""
+
+import pytest
+
+from drover.errors import Reason, UnavailableError
+from drover.model.ids import TaskId
+from drover.model.status import StatusKey
+from drover_worker.core import events, instructions
+from drover_worker.core.rebalance.protocol import (
+    MemberMetadata,
+    decode_assignment,
+    decode_metadata,
+)
+from tests.support.herder_driver import ME, OTHER, HerderDriver, entry
+
+C0, C1 = TaskId("c", 0), TaskId("c", 1)
+UNREACHABLE = UnavailableError(Reason.SERVICE_UNREACHABLE, "nobody answers")
+
+
+@pytest.fixture
+def follower() -> HerderDriver:
+    """Runs connector c and task c-0; c-1 is elsewhere."""
+    herder = HerderDriver(protocol="compatible")
+    herder.ready(entry("c", tasks=2))
+    herder.settle_as_follower(connectors=["c"], tasks=[C0])
+    herder.run_engine()
+    return herder
+
+
+@pytest.fixture
+def leader() -> HerderDriver:
+    """Runs connector c and c-1 beside another worker, which runs c-0."""
+    herder = HerderDriver(protocol="compatible")
+    herder.ready(entry("c", tasks=2))
+    herder.settle_as_leader(others={"member-b": other(C0)})
+    herder.run_engine()
+    return herder
+
+
+def other(*held: StatusKey, draining: bool = False) -> MemberMetadata:
+    return MemberMetadata(OTHER, 0, held=held, draining=draining)
+
+
+def said(herder: HerderDriver) -> MemberMetadata:
+    (call,) = herder.find(instructions.JoinGroup)
+    return decode_metadata(call.protocols[0].metadata)
+
+
+def stop(herder: HerderDriver, *, hand_over: bool = True) -> None:
+    herder.step(events.StopRequested(hand_over))
+
+
+def settle(herder: HerderDriver, generation: int, *stops: StatusKey) -> None:
+    """The leader takes these from the worker."""
+    herder.join(generation=generation, leader=False)
+    herder.sync(herder.led_assignment(stops=stops))
+
+
+def test_a_worker_that_ends_tells_the_group_first_and_goes_on_meanwhile(
+    follower: HerderDriver,
+) -> None:
+    stop(follower)
+    told = said(follower)
+    assert told.draining
+    assert set(told.held or ()) == {"c", C0}
+    assert not follower.find(instructions.StopTask)
+
+
+def test_it_leaves_once_what_it_handed_over_has_stopped(follower: HerderDriver) -> None:
+    stop(follower)
+    settle(follower, 2, "c", C0)
+    assert len(follower.find(instructions.StopTask)) == 1
+    assert not follower.find(instructions.LeaveGroup)
+    follower.run_engine()
+    leave = follower.take(instructions.LeaveGroup)
+    follower.step(events.LeaveAnswered(leave.cause_id))
+    follower.take(instructions.Halt)
+    assert not follower.timers
+
+
+def test_it_stops_and_leaves_by_itself_when_nobody_takes_its_work(follower: HerderDriver) -> None:
+    """As when all others end too, or the leader knows nothing of drains."""
+    stop(follower)
+    settle(follower, 2)
+    assert follower.stage == "LEAVING"
+    follower.run_engine()
+    follower.take(instructions.LeaveGroup)
+
+
+def test_what_was_removed_meanwhile_does_not_count_as_kept(follower: HerderDriver) -> None:
+    stop(follower)
+    follower.remove("c")
+    settle(follower, 2)
+    assert follower.stage == "SETTLED"
+    follower.run_engine()
+    follower.take(instructions.LeaveGroup)
+
+
+def test_the_join_under_way_is_answered_before_the_group_is_told(follower: HerderDriver) -> None:
+    follower.step(events.GroupPushed("member-a", 1, True))
+    assert not said(follower).draining
+    stop(follower)
+    settle(follower, 2)
+    assert follower.stage == "JOINING"
+    assert said(follower).draining
+
+
+def test_without_a_coordinator_it_stops_at_once(follower: HerderDriver) -> None:
+    stop(follower)
+    follower.fail(follower.take(instructions.JoinGroup).cause_id, UNREACHABLE)
+    assert follower.stage == "LEAVING"
+
+
+def test_a_hand_over_that_takes_too_long_is_given_up(follower: HerderDriver) -> None:
+    stop(follower)
+    stop(follower, hand_over=False)
+    assert follower.stage == "LEAVING"
+    follower.run_engine()
+    follower.take(instructions.LeaveGroup)
+
+
+def test_the_end_of_the_engine_frees_a_worker_whose_work_does_not_stop(
+    follower: HerderDriver,
+) -> None:
+    stop(follower, hand_over=False)
+    assert not follower.find(instructions.LeaveGroup)
+    follower.step(events.EngineLost("closed"))
+    follower.take(instructions.LeaveGroup)
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "without work"])
+def test_nobody_is_told_when_there_is_nothing_to_hand_over(*, alone: bool) -> None:
+    herder = HerderDriver(protocol="compatible")
+    herder.ready(entry("c", tasks=1)) if alone else herder.ready()
+    herder.settle_as_leader(others={} if alone else {"member-b": other()})
+    herder.run_engine()
+    stop(herder)
+    assert herder.stage == "LEAVING"
+
+
+def test_an_eager_worker_leaves_at_once() -> None:
+    herder = HerderDriver()
+    herder.ready(entry("c", tasks=1))
+    herder.settle_as_follower(tasks=[TaskId("c", 0)])
+    stop(herder)
+    assert herder.stage == "LEAVING"
+
+
+def test_a_leader_that_ends_assigns_its_work_to_the_others(leader: HerderDriver) -> None:
+    stop(leader)
+    leader.join(generation=2, others={"member-b": other(C0)})
+    sync = leader.sync()
+    assert set(decode_assignment(sync.assignments["member-a"]).stops) == {"c", C1}
+    assert not decode_assignment(sync.assignments["member-b"]).keys
+    assert leader.herder.membership.draining == {ME: ("c", C1)}
+    leader.run_engine()
+    leader.take(instructions.LeaveGroup)
+
+
+def test_callers_are_answered_until_the_worker_leaves(leader: HerderDriver) -> None:
+    stop(leader)
+    assert leader.herder.describe_stage().endswith(", and is being drained")
+    leader.join(generation=2, others={"member-b": other(C0)})
+    leader.sync()
+    assert leader.herder.membership.leads
+    assert not leader.herder.membership.ending
