@@ -28,6 +28,7 @@ VERBS = {
         "Preview",
     ),  # connectors
     "Submit",
+    "Drain",
     "Rollback",
 }
 #: Verbs without a noun: Kafka's name, "everything", and a call whose noun is the forwarded call.

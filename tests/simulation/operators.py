@@ -149,12 +149,14 @@ def _item(request: requests.Request) -> str:
         return request.task.connector
     if isinstance(request, requests.SubmitTaskConfigs):
         return request.connector
+    if isinstance(request, requests.DrainWorker):
+        return request.worker_id
     return request.name
 
 
 def _is_written(request: requests.Request) -> bool:
     match request:
-        case requests.RestartTask():
+        case requests.RestartTask() | requests.DrainWorker():
             return False
         case requests.RestartConnector():
             return request.include_tasks or request.only_failed

@@ -16,7 +16,7 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 class FakeCluster(pb_grpc.ConnectServiceServicer, group_grpc.CoordinatorServiceServicer):
-    """Answers from ``answers`` by RPC name (a message, messages, or an error), keeps requests."""
+    """Answers from ``answers`` by RPC name (a message, some in turn, an error), keeps requests."""
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
@@ -32,6 +32,8 @@ class FakeCluster(pb_grpc.ConnectServiceServicer, group_grpc.CoordinatorServiceS
             self.requests.append(request)
             self.metadata.append(dict(context.invocation_metadata()))
             answer = self.answers[name]
+            if isinstance(answer, list):
+                answer = answer.pop(0)
             if isinstance(answer, DroverError):
                 context.abort_with_status(rpc_status.to_status(to_rpc_status(answer, "x.drover")))
             return answer

@@ -43,6 +43,7 @@ from drover.cli.state import (
     read_state,
 )
 from drover.cli.supervisor import Supervisor, run_until_signal
+from drover.cli.worker_commands import state_of, worker_document
 from drover.client import ConnectClient
 
 commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
@@ -232,13 +233,14 @@ def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> No
     rows = [
         (
             worker.worker_id,
+            state_of(worker),
             "yes" if worker.leader else "",
             ", ".join(worker.connectors),
             ", ".join(worker.tasks),
         )
         for worker in answer.workers
     ]
-    print_table(("WORKER", "LEADER", "CONNECTORS", "TASKS"), rows, empty="no workers yet")
+    print_table(("WORKER", "STATE", "LEADER", "CONNECTORS", "TASKS"), rows, empty="no workers yet")
 
 
 def _info_document(answer: pb.GetClusterInfoResponse) -> dict[str, Any]:
@@ -252,13 +254,5 @@ def _info_document(answer: pb.GetClusterInfoResponse) -> dict[str, Any]:
         "stage": answer.stage,
         "storage_url": answer.storage_url,
         "spark_version": answer.spark_version,
-        "workers": [
-            {
-                "worker_id": worker.worker_id,
-                "leader": worker.leader,
-                "connectors": list(worker.connectors),
-                "tasks": list(worker.tasks),
-            }
-            for worker in answer.workers
-        ],
+        "workers": [worker_document(worker) for worker in answer.workers],
     }

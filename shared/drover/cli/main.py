@@ -16,6 +16,7 @@ from drover.cli import (
     group_commands,
     logger_commands,
     plugin_commands,
+    worker_commands,
 )
 from drover.cli.console import (
     EXIT_INTERRUPTED,
@@ -46,6 +47,7 @@ cli.add_typer(plugin_commands.commands, name="plugin")
 cli.add_typer(config_commands.commands, name="config")
 cli.add_typer(group_commands.commands, name="group")
 cli.add_typer(cluster_commands.commands, name="cluster")
+cli.add_typer(worker_commands.commands, name="worker")
 cli.add_typer(logger_commands.commands, name="logger")
 cli.command()(apply_command.apply)
 cli.command()(cluster_commands.up)

@@ -49,6 +49,16 @@ class ConnectClient:
             self._stub.GetClusterInfo, pb.GetClusterInfoRequest(), timeout_s=timeout_s
         )
 
+    async def drain_worker(self, worker_id: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
+        """Have a worker hand its work over; returns once the others know."""
+        request = pb.DrainWorkerRequest(worker_id=worker_id)
+        await self._call(self._stub.DrainWorker, request, timeout_s=timeout_s)
+
+    async def resume_worker(self, worker_id: str, *, timeout_s: float = ADMIN_TIMEOUT_S) -> None:
+        """Have a worker that was drained take work again."""
+        request = pb.ResumeWorkerRequest(worker_id=worker_id)
+        await self._call(self._stub.ResumeWorker, request, timeout_s=timeout_s)
+
     async def create_connector(
         self,
         name: str,

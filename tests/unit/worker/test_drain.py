@@ -2,10 +2,10 @@
 
 import pytest
 
-from drover.errors import Reason, UnavailableError
+from drover.errors import DroverError, Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
-from drover_worker.core import events, instructions
+from drover_worker.core import events, instructions, requests
 from drover_worker.core.rebalance.protocol import (
     MemberMetadata,
     decode_assignment,
@@ -164,3 +164,69 @@ def test_callers_are_answered_until_the_worker_leaves(leader: HerderDriver) -> N
     leader.sync()
     assert leader.herder.membership.leads
     assert not leader.herder.membership.ending
+
+
+# As an operator wants it
+
+
+def ask(herder: HerderDriver, worker_id: str, *, draining: bool = True, hops: int = 0) -> None:
+    herder.ask(requests.DrainWorker(worker_id, draining), hops=hops)
+
+
+def reason_of(herder: HerderDriver) -> Reason:
+    answer = herder.answers["call"]
+    assert isinstance(answer, DroverError)
+    return answer.reason
+
+
+def test_a_drain_goes_to_the_leader_and_from_there_to_the_worker(
+    follower: HerderDriver, leader: HerderDriver
+) -> None:
+    ask(follower, ME)  # by a client, so that the leader has its say
+    assert follower.answers["call"] == requests.ForwardTo(OTHER)
+    ask(leader, OTHER)
+    assert leader.answers["call"] == requests.ForwardTo(OTHER)
+
+
+def test_it_is_answered_once_the_group_knows_and_the_worker_stays_a_member(
+    follower: HerderDriver,
+) -> None:
+    ask(follower, ME, hops=1)
+    assert said(follower).draining
+    assert "call" not in follower.answers
+    settle(follower, 2, "c", C0)
+    assert follower.answers.pop("call") == requests.Accomplished()
+    follower.run_engine()
+    assert not said(follower).held
+    settle(follower, 3)
+    assert follower.stage == "SETTLED"
+    ask(follower, ME, draining=False, hops=1)
+    assert not said(follower).draining
+
+
+def test_a_drain_that_nobody_relieves_ends(follower: HerderDriver) -> None:
+    ask(follower, ME, hops=1)
+    settle(follower, 2)
+    assert reason_of(follower) is Reason.NO_OTHER_WORKER
+    assert not said(follower).draining
+    assert not follower.find(instructions.StopTask)
+
+
+def test_the_leader_refuses_what_leaves_nobody_and_whom_it_does_not_know(
+    leader: HerderDriver,
+) -> None:
+    ask(leader, "nobody:1")
+    assert reason_of(leader) is Reason.WORKER_NOT_FOUND
+    leader.step(events.GroupPushed("member-a", 1, True))
+    leader.join(generation=2, others={"member-b": other(C0, draining=True)})
+    leader.sync()
+    leader.answers.clear()
+    ask(leader, ME)
+    assert reason_of(leader) is Reason.NO_OTHER_WORKER
+
+
+def test_a_worker_that_ends_does_not_take_work_again(follower: HerderDriver) -> None:
+    stop(follower)
+    settle(follower, 2, "c", C0)
+    ask(follower, ME, draining=False, hops=1)
+    assert follower.herder.membership.drain.wanted

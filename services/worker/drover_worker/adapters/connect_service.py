@@ -29,6 +29,18 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """The cluster as this worker sees it; never waits for it to settle."""
         return await self._admin.cluster.get(request, _call(context))
 
+    async def DrainWorker(
+        self, request: pb.DrainWorkerRequest, context: Context
+    ) -> pb.DrainWorkerResponse:
+        """Have a worker hand its work over."""
+        return await self._admin.drains.drain(request, _call(context))
+
+    async def ResumeWorker(
+        self, request: pb.ResumeWorkerRequest, context: Context
+    ) -> pb.ResumeWorkerResponse:
+        """Have it take work again."""
+        return await self._admin.drains.resume(request, _call(context))
+
     # Reads
 
     async def GetConnector(

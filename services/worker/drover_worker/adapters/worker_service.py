@@ -12,7 +12,7 @@ from drover.codec.common import invalid_field
 from drover.errors import InvalidArgumentError, Reason
 from drover.rpc.interceptors import remaining_s
 from drover.rpc.multipart import PartsInProgress
-from drover_worker.admin import cluster
+from drover_worker.admin import cluster, worker_drains
 from drover_worker.admin import connector_changes as changes
 from drover_worker.admin.admin import Admin
 from drover_worker.admin.call import AdminCall, Deadline, Principal
@@ -28,6 +28,8 @@ def forwarded_methods(admin: Admin) -> Mapping[str, ServeForwarded]:
     """What answers each call that may be forwarded, by its name."""
     return {
         cluster.GET_INFO.name: cluster.GET_INFO.served_by(admin.cluster.get),
+        worker_drains.DRAIN.name: worker_drains.DRAIN.served_by(admin.drains.drain),
+        worker_drains.RESUME.name: worker_drains.RESUME.served_by(admin.drains.resume),
         changes.CREATE.name: changes.CREATE.served_by(admin.changes.create),
         changes.PUT.name: changes.PUT.served_by(admin.changes.put),
         changes.ALTER_OFFSETS.name: changes.ALTER_OFFSETS.served_by(admin.changes.alter_offsets),

@@ -15,6 +15,7 @@ from drover_worker.admin.reads import Reads, ReadToEnd
 from drover_worker.admin.statuses import ConnectorStatuses
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.admin.watch_hub import WatchHub
+from drover_worker.admin.worker_drains import WorkerDrains
 from drover_worker.engine_link import EngineLink
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.loggers import Loggers
@@ -77,5 +78,6 @@ class Admin:
             status_store=backends.status_store,
             engine=engine,
         )
+        self.drains = WorkerDrains(forwarder)
         self.plugins = Plugins(engine)
         self.loggers = LoggerLevels(backends.loggers, backends.config_store)

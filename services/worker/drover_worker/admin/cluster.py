@@ -1,9 +1,12 @@
 """The cluster as a worker sees it."""
 
 import importlib.metadata
+from collections.abc import Sequence
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.errors import DroverError
+from drover.model.ids import TaskId
+from drover.model.status import StatusKey
 from drover_worker.admin.call import AdminCall
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
@@ -76,10 +79,20 @@ class ClusterInfo:
         )
         if membership.leads:
             for worker_url, assignment in sorted(membership.assignments.items()):
+                held = membership.draining.get(worker_url)
+                keys = assignment.keys if held is None else held
                 info.workers.add(
                     worker_id=worker_url,
-                    connectors=assignment.connectors,
-                    tasks=[str(task) for task in assignment.tasks],
+                    connectors=[key for key in keys if not isinstance(key, TaskId)],
+                    tasks=[str(key) for key in keys if isinstance(key, TaskId)],
                     leader=worker_url == self._worker_id,
+                    state=_state(held),
                 )
         return info
+
+
+def _state(handing_over: Sequence[StatusKey] | None) -> pb.WorkerState.ValueType:
+    """Of a worker that has yet to hand these over; None if it is not draining."""
+    if handing_over is None:
+        return pb.WORKER_STATE_ACTIVE
+    return pb.WORKER_STATE_DRAINING if handing_over else pb.WORKER_STATE_DRAINED

@@ -30,6 +30,7 @@ from drover_worker.core.lifecycle.work import Work
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.requests import messages as requests
 from drover_worker.core.requests.configs import ConfigRequests
+from drover_worker.core.requests.drains import DrainRequests
 from drover_worker.core.requests.offsets import OffsetRequests
 from drover_worker.core.requests.pending import Pending, PendingRequests, Step
 from drover_worker.core.requests.restarts import RestartRequests
@@ -61,6 +62,7 @@ class RequestHandler:
         self._target_states = TargetStateRequests(context, membership, self._pending)
         self._offsets = OffsetRequests(context, self._pending)
         self._restarts = RestartRequests(context, work, membership, self._pending)
+        self._drains = DrainRequests(context, membership, self._pending)
         #: What waiting requests wait for, as it was when they were last retried.
         self._conditions: object = None
 
@@ -185,6 +187,7 @@ class RequestHandler:
         if membership.ending:
             for pending in self._pending:
                 self._pending.fail(pending, _draining())
+        self._drains.pump()
         conditions = (
             membership.stage,
             membership.settled_count,
@@ -220,6 +223,8 @@ class RequestHandler:
                 self._offsets.alter(pending, pending.request)
             case requests.RestartConnector():
                 self._restarts.restart_connector(pending, pending.request)
+            case requests.DrainWorker():
+                self._drains.drain(pending, pending.request)
             case requests.RestartTask():
                 self._restarts.restart_task(pending, pending.request)
 

@@ -105,6 +105,17 @@ class AlterOffsets:
     connector_type: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class DrainWorker:
+    """Have a worker hand its work over and take none, or (``draining`` false) take work again.
+
+    Answered by Accomplished once the group knows. That worker, by way of the leader.
+    """
+
+    worker_id: str
+    draining: bool
+
+
 Request = (
     CreateConnector
     | PutConnectorConfig
@@ -115,12 +126,15 @@ Request = (
     | RestartTask
     | SubmitTaskConfigs
     | AlterOffsets
+    | DrainWorker
 )
 
 
 def connector_of(request: Request) -> str:
-    """The name of the connector that a request is about."""
+    """The name of the connector that a request is about; empty if it is about none."""
     match request:
+        case DrainWorker():
+            return ""
         case RestartTask(task):
             return task.connector
         case SubmitTaskConfigs(connector):

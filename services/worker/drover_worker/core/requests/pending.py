@@ -38,6 +38,8 @@ class Step(StrEnum):
     READING_BACK = "is durable and waits to be read back"
     #: The connector or task is being restarted.
     RESTARTING = "waits for the restart"
+    #: The worker is draining, or no longer, and the group has yet to be told.
+    TELLING_GROUP = "waits for the group to know of it"
 
 
 #: Those in which another service or the engine is asked.
