@@ -97,6 +97,10 @@ async def test_the_tasks_of_a_frozen_worker_move_and_its_late_writes_are_fenced(
             in_a_write=moment == "in a write",
         )
         try:
+            async with cluster.client(other) as client:
+                for worker in (await client.get_cluster_info()).workers:
+                    if worker.worker_id == running.worker_id:  # until its session ends
+                        assert worker.health == pb.WORKER_HEALTH_UNREACHABLE
             for connector in (flow.source, flow.sink):
                 await cluster.wait_for_task(connector, ask=other, at=other)
             for number in range(_PASSES_WHILE_FROZEN):

@@ -5,8 +5,9 @@ The herder runs inside ``post``, on the event loop, and never waits. Its instruc
 """
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import structlog
 
@@ -25,13 +26,17 @@ _log = structlog.get_logger("drover.worker")
 
 #: Added to the caller's timeout, so that the herder's own error arrives first: it names the cause.
 _ANSWER_MARGIN_S = 0.2
+_PULSES_UNTIL_STALE = 5
 
 
 class HerderLoop:
     """The only place that calls ``Herder.step``. For one event loop."""
 
-    def __init__(self, herder: Herder, clock: Clock) -> None:
+    def __init__(self, herder: Herder, clock: Clock, *, stale_after_ms: int = 10_000) -> None:
+        """The herder counts as standing still once it handled nothing for ``stale_after_ms``."""
         self.herder = herder
+        self._stale_after_s = stale_after_ms / 1000
+        self._turned_s = asyncio.get_running_loop().time()
         self._clock = clock
         self._run_instruction: RunInstruction | None = None
         self._queue: deque[events.HerderEvent] = deque()
@@ -53,6 +58,29 @@ class HerderLoop:
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` after each event that the herder handled."""
         self._observers.append(observer)
+
+    @property
+    def turns(self) -> bool:
+        """Whether the herder has handled an event lately: see ``keep_turning``."""
+        return asyncio.get_running_loop().time() - self._turned_s < self._stale_after_s
+
+    async def keep_turning(self, on_change: Callable[[bool], Awaitable[None]]) -> None:
+        """Have the herder handle an event every so often, for ever.
+
+        Calls ``on_change`` with what ``turns`` has become; it was true when this began.
+        """
+        turned = True
+        while True:
+            await asyncio.sleep(self._stale_after_s / _PULSES_UNTIL_STALE)
+            self.post(events.PulseDue())
+            if self.turns != turned:
+                turned = not turned
+                _log.log(
+                    logging.INFO if turned else logging.ERROR,
+                    "the herder handles events again" if turned else "the herder stands still",
+                    stage=self.herder.describe_stage(),
+                )
+                await on_change(turned)
 
     def post(self, event: events.HerderEvent) -> None:
         """Pass an event to the herder: at once, or right after the one that it is handling."""
@@ -143,6 +171,7 @@ class HerderLoop:
             _log.error("the herder failed", event_type=type(event).__name__, exc_info=error)
             self.defect.set_result(error)
             return
+        self._turned_s = asyncio.get_running_loop().time()
         self._log_stage()
         self._wake_offset_waiters()
         for observer in self._observers:

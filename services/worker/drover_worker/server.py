@@ -24,6 +24,8 @@ class WorkerServers:
     def __init__(self, *, listen: str, internal_listen: str) -> None:
         self._public = RpcServer(listen=listen, internal=False)
         self._internal = RpcServer(listen=internal_listen, internal=True)
+        self._opened = False
+        self._herder_turns = True
 
     def bind(self) -> tuple[str, str]:
         """Take both addresses; returns the public and the internal one, each host:port.
@@ -46,7 +48,17 @@ class WorkerServers:
         await self._public.start()
 
     async def set_serving(self, serving: bool) -> None:
-        """Tell health checks whether calls can be answered now."""
+        """Tell health checks whether calls can be answered, as long as the herder turns."""
+        self._opened = serving
+        await self._tell_health()
+
+    async def set_herder_turns(self, turns: bool) -> None:
+        """Tell health checks whether the herder handles events; without it nothing is served."""
+        self._herder_turns = turns
+        await self._tell_health()
+
+    async def _tell_health(self) -> None:
+        serving = self._opened and self._herder_turns
         await self._internal.set_serving(serving)
         await self._public.set_serving(serving)
 

@@ -46,6 +46,8 @@ class WorkerSettings(ServiceSettings):
         session_timeout_ms: How long the worker may be silent before its work goes to others.
         heartbeat_interval_ms: Between two signs of life; below the session timeout.
         counts_interval_ms: Between two writes of what became of tasks' records.
+        herder_stale_ms: How long the herder may handle nothing before health checks hear that the
+            worker does not serve.
         connect_protocol: How work moves between workers: ``compatible`` stops only what has to
             move, ``eager`` stops everything at every change. While any worker speaks only eager,
             all do.
@@ -82,6 +84,7 @@ class WorkerSettings(ServiceSettings):
     session_timeout_ms: PositiveMs = 10_000
     heartbeat_interval_ms: PositiveMs = 3_000
     counts_interval_ms: PositiveMs = 5_000
+    herder_stale_ms: PositiveMs = 10_000
     connect_protocol: Literal["compatible", "eager"] = "compatible"
     scheduled_rebalance_max_delay_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 0
     rebalance_timeout_ms: PositiveMs = 60_000

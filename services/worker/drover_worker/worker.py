@@ -128,7 +128,7 @@ class Worker:
         workers = WorkerChannels()
         stack.push_async_callback(workers.close)
         herder = Herder(settings.herder_settings(self.address, self.internal_address))
-        loop = HerderLoop(herder, SystemClock())
+        loop = HerderLoop(herder, SystemClock(), stale_after_ms=settings.herder_stale_ms)
         stack.callback(loop.close)
         committer = OffsetCommitter(coordinator, settings.group_id, link.answer_commit)
         link.attach_commits(committer.commit, committer.forget)
@@ -169,6 +169,7 @@ class Worker:
             asyncio.create_task(statuses.run(), name="status writer"),
             asyncio.create_task(committer.run(), name="offset committer"),
             asyncio.create_task(loggers.run(), name="levels of loggers"),
+            asyncio.create_task(loop.keep_turning(servers.set_herder_turns), name="herder's pulse"),
         ]
         for task in background:
             stack.push_async_callback(_cancelled, task)

@@ -43,6 +43,7 @@ from drover.cli.state import (
     read_state,
 )
 from drover.cli.supervisor import Supervisor, run_until_signal
+from drover.cli.views import worker_health
 from drover.cli.worker_commands import state_of, worker_document
 from drover.client import ConnectClient
 
@@ -234,13 +235,15 @@ def info(address: AddressOption = "", output: OutputOption = Output.TABLE) -> No
         (
             worker.worker_id,
             state_of(worker),
+            worker_health(worker.health),
             "yes" if worker.leader else "",
             ", ".join(worker.connectors),
             ", ".join(worker.tasks),
         )
         for worker in answer.workers
     ]
-    print_table(("WORKER", "STATE", "LEADER", "CONNECTORS", "TASKS"), rows, empty="no workers yet")
+    columns = ("WORKER", "STATE", "HEALTH", "LEADER", "CONNECTORS", "TASKS")
+    print_table(columns, rows, empty="no workers yet")
 
 
 def _info_document(answer: pb.GetClusterInfoResponse) -> dict[str, Any]:

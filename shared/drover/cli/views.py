@@ -22,6 +22,11 @@ def target_state(number: int) -> str:
     return _name(pb.TargetState, number, "TARGET_STATE_")
 
 
+def worker_health(number: int) -> str:
+    """SERVING, NOT_SERVING, UNREACHABLE; UNKNOWN for one that this command does not know."""
+    return _name(pb.WorkerHealth, number, "WORKER_HEALTH_")
+
+
 def _name(enum: Any, number: int, prefix: str) -> str:
     name = str(enum.Name(number)).removeprefix(prefix) if number in enum.values() else ""
     return name if name and name != "UNSPECIFIED" else "UNKNOWN"

@@ -19,6 +19,7 @@ from drover.cli.console import (
     say,
 )
 from drover.cli.state import DEFAULT_DIRECTORY, read_state
+from drover.cli.views import worker_health
 from drover.client import ConnectClient
 
 commands = typer.Typer(no_args_is_help=True, help="Workers, and draining them.")
@@ -48,6 +49,7 @@ def worker_document(worker: pb.WorkerInfo) -> dict[str, Any]:
     return {
         "worker_id": worker.worker_id,
         "state": state_of(worker),
+        "health": worker_health(worker.health),
         "leader": worker.leader,
         "connectors": list(worker.connectors),
         "tasks": list(worker.tasks),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import grpc.aio
+from grpc_health.v1 import health_pb2
 
 from drover.api.worker.v1 import worker_service_pb2 as pb
 from drover.api.worker.v1 import worker_service_pb2_grpc as pb_grpc
@@ -16,6 +17,12 @@ class WorkerClient:
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = pb_grpc.WorkerServiceStub(channel)
+        # grpc_health's own stub has no types
+        self._check_health = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
 
     async def forward(
         self,
@@ -42,6 +49,16 @@ class WorkerClient:
         )
         response = await unary(self._stub.Forward, message, timeout_s=timeout_s, retry=retry)
         return response.response
+
+    async def serves(self, *, timeout_s: float) -> bool:
+        """Whether the worker says that it can answer calls.
+
+        Raises:
+            DroverError: It does not answer in time.
+        """
+        request = health_pb2.HealthCheckRequest(service="")
+        answer = await unary(self._check_health, request, timeout_s=timeout_s, retry=False)
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def submit_task_configs(
         self,

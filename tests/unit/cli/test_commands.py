@@ -466,13 +466,17 @@ def test_groups_are_filtered_by_state_in_any_case_and_by_type(
 
 def test_cluster_info_shows_who_runs_what(cluster: FakeCluster, drover: Run) -> None:
     worker = pb.WorkerInfo(worker_id=WORKER, leader=True, tasks=["flights-0"])
+    frozen = pb.WorkerInfo(worker_id="127.0.0.1:9", health=pb.WORKER_HEALTH_UNREACHABLE)
     cluster.answers["GetClusterInfo"] = pb.GetClusterInfoResponse(
-        version="1", group_id="drover", generation=3, workers=[worker]
+        version="1", group_id="drover", generation=3, workers=[worker, frozen]
     )
     out = drover("cluster", "info")[1]
     assert "generation 3" in out
     assert "flights-0" in out
-    assert json.loads(drover("cluster", "info", "-o", "json")[1])["workers"][0]["leader"] is True
+    assert out.splitlines()[-1].split() == ["127.0.0.1:9", "UNREACHABLE"]
+    workers = json.loads(drover("cluster", "info", "-o", "json")[1])["workers"]
+    assert [each["leader"] for each in workers] == [True, False]
+    assert [each["health"] for each in workers] == ["UNKNOWN", "UNREACHABLE"]
 
 
 def test_a_refusal_shows_its_reason_and_every_violation(

@@ -56,6 +56,7 @@ class Admin:
             loop=loop,
             engine=engine,
             forwarder=forwarder,
+            workers=backends.workers,
         )
         self.connectors = ConnectorReads(
             view=loop.herder.context.view,

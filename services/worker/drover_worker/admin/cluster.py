@@ -1,5 +1,6 @@
 """The cluster as a worker sees it."""
 
+import asyncio
 import importlib.metadata
 from collections.abc import Sequence
 
@@ -8,14 +9,15 @@ from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover.model.status import StatusKey
 from drover_worker.admin.call import AdminCall
-from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
+from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, WorkerClients
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
 from drover_worker.engine_link import EngineLink
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.settings import WorkerSettings
 
-#: How long the leader is waited for.
-_LEADER_TIMEOUT_S = 2.0
+#: How long the leader is waited for, and by it each of the others.
+_LEADER_TIMEOUT_S = 4.0
+_HEALTH_TIMEOUT_S = 1.5
 
 GET_INFO = ForwardedMethod("GetClusterInfo", pb.GetClusterInfoRequest, pb.GetClusterInfoResponse)
 
@@ -31,12 +33,14 @@ class ClusterInfo:
         loop: HerderLoop,
         engine: EngineLink,
         forwarder: RequestForwarder,
+        workers: WorkerClients,
     ) -> None:
         self._settings = settings
         self._worker_id = worker_id
         self._loop = loop
         self._engine = engine
         self._forwarder = forwarder
+        self._workers = workers
 
     async def get(
         self, request: pb.GetClusterInfoRequest, call: AdminCall
@@ -47,6 +51,9 @@ class ClusterInfo:
         """
         membership = self._loop.herder.membership
         info = self._own_info()
+        if membership.leads:
+            await self._add_workers(info)
+            return info
         if not call.hop_count and membership.settled and not membership.leads:
             try:
                 leaders = await self._forwarder.forward(
@@ -58,15 +65,62 @@ class ClusterInfo:
                     timeout_s=min(_LEADER_TIMEOUT_S, call.deadline.remaining_s()),
                 )
             except DroverError:
-                return info  # the leader is being replaced: what is known here has to do
-            info.workers.extend(leaders.workers)
+                self._add_without_leader(info)
+            else:
+                info.workers.extend(leaders.workers)
         return info
 
+    async def _add_workers(self, info: pb.GetClusterInfoResponse) -> None:
+        """Who has which work, and how each worker is."""
+        membership = self._loop.herder.membership
+        assignments = sorted(membership.assignments.items())
+        draining = dict(membership.draining)
+        healths = await asyncio.gather(*(self._health(url) for url, _ in assignments))
+        for (worker_url, assignment), health in zip(assignments, healths, strict=True):
+            held = draining.get(worker_url)
+            keys = assignment.keys if held is None else held
+            info.workers.add(
+                worker_id=worker_url,
+                connectors=[key for key in keys if not isinstance(key, TaskId)],
+                tasks=[str(key) for key in keys if isinstance(key, TaskId)],
+                leader=worker_url == self._worker_id,
+                state=_state(held),
+                health=health,
+            )
+
+    def _add_without_leader(self, info: pb.GetClusterInfoResponse) -> None:
+        """What is known here, when the leader does not answer."""
+        work = self._loop.herder.work
+        own = pb.WorkerInfo(
+            worker_id=self._worker_id,
+            connectors=sorted(work.connectors),
+            tasks=[str(task) for task in sorted(work.tasks)],
+            health=self._own_health(),
+        )
+        leader = pb.WorkerInfo(
+            worker_id=info.leader_worker_id, leader=True, health=pb.WORKER_HEALTH_UNREACHABLE
+        )
+        info.workers.extend(sorted((own, leader), key=lambda each: each.worker_id))
+
+    async def _health(self, worker_url: str) -> pb.WorkerHealth.ValueType:
+        if worker_url == self._worker_id:
+            return self._own_health()
+        worker = self._workers.get(self._loop.herder.membership.call_url(worker_url))
+        try:
+            serves = await worker.serves(timeout_s=_HEALTH_TIMEOUT_S)
+        except DroverError:
+            return pb.WORKER_HEALTH_UNREACHABLE
+        return pb.WORKER_HEALTH_SERVING if serves else pb.WORKER_HEALTH_NOT_SERVING
+
+    def _own_health(self) -> pb.WorkerHealth.ValueType:
+        turns = self._loop.turns
+        return pb.WORKER_HEALTH_SERVING if turns else pb.WORKER_HEALTH_NOT_SERVING
+
     def _own_info(self) -> pb.GetClusterInfoResponse:
-        """What this worker knows by itself; the assignments only when it leads."""
+        """What this worker knows by itself."""
         herder = self._loop.herder
         membership = herder.membership
-        info = pb.GetClusterInfoResponse(
+        return pb.GetClusterInfoResponse(
             version=importlib.metadata.version("drover-connect"),
             group_id=self._settings.group_id,
             worker_id=self._worker_id,
@@ -77,18 +131,6 @@ class ClusterInfo:
             storage_url=self._settings.storage_url,
             spark_version=self._engine.spark_version,
         )
-        if membership.leads:
-            for worker_url, assignment in sorted(membership.assignments.items()):
-                held = membership.draining.get(worker_url)
-                keys = assignment.keys if held is None else held
-                info.workers.add(
-                    worker_id=worker_url,
-                    connectors=[key for key in keys if not isinstance(key, TaskId)],
-                    tasks=[str(key) for key in keys if isinstance(key, TaskId)],
-                    leader=worker_url == self._worker_id,
-                    state=_state(held),
-                )
-        return info
 
 
 def _state(handing_over: Sequence[StatusKey] | None) -> pb.WorkerState.ValueType:

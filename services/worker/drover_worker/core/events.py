@@ -411,6 +411,11 @@ class CountsDue:
 
 
 @dataclass(frozen=True, slots=True)
+class PulseDue:
+    """The herder has to show that it handles events; nothing else follows."""
+
+
+@dataclass(frozen=True, slots=True)
 class RequestRetryDue:
     """The back-off before a request is retried is over."""
 
@@ -501,6 +506,7 @@ HerderEvent = (
     | CleanUpDue
     | StatusCheckDue
     | CountsDue
+    | PulseDue
     | RequestRetryDue
     | RequestExpired
     | TaskRetryDue

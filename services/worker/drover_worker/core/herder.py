@@ -409,6 +409,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.CleanUpDue: lambda h, e: h.status_clean_up.due(),
     events.StatusCheckDue: lambda h, e: h.status_correction.due(),
     events.CountsDue: lambda h, e: h.status_counts.due(),
+    events.PulseDue: lambda h, e: None,
     events.RequestRetryDue: lambda h, e: h.requests.retry_due(e.call_id),
     events.RequestExpired: lambda h, e: h.requests.expire(e.call_id),
     events.TaskRetryDue: Herder._task_retry_due,

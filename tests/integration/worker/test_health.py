@@ -1,0 +1,117 @@
+"""Health checks hear whether a worker's herder turns over, not only that its process answers."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.health import HealthChannel
+from drover_worker.herder_loop import HerderLoop
+from tests.support.waiting import wait_until_async
+from tests.support.worker_cluster import RunningWorker, WorkerCluster
+
+STALE_MS = 300
+SERVICES = ("", "drover.api.connect.v1.ConnectService")
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
+    async with WorkerCluster(tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def pair(cluster: WorkerCluster) -> list[RunningWorker]:
+    """The leader, then the follower."""
+    workers = [await cluster.add_worker(herder_stale_ms=STALE_MS) for _ in range(2)]
+    await cluster.settled(*workers)
+    return sorted(workers, key=lambda worker: not worker.leads)
+
+
+@contextmanager
+def standing_still(worker: RunningWorker) -> Iterator[None]:
+    """The herder handles no event: as other parts see a step that does not end."""
+    loop = loop_of(worker)
+    loop._stepping = True
+    try:
+        yield
+    finally:
+        loop._stepping = False
+
+
+def loop_of(worker: RunningWorker) -> HerderLoop:
+    assert worker.worker.loop is not None
+    return worker.worker.loop
+
+
+async def statuses(worker: RunningWorker) -> set[str]:
+    """What the worker's health service says, of each of its names."""
+    found = set()
+    for service in SERVICES:
+        async with HealthChannel(worker.address, service=service) as health:
+            found.add(await health.status(timeout_s=10))
+    return found
+
+
+async def healths(via: RunningWorker) -> dict[str, str]:
+    """How the workers are, as ``drover cluster info`` shows it."""
+    info = await via.stub.GetClusterInfo(pb.GetClusterInfoRequest(), timeout=20)
+    return {
+        each.worker_id: pb.WorkerHealth.Name(each.health).removeprefix("WORKER_HEALTH_")
+        for each in info.workers
+    }
+
+
+async def wait_for_statuses(worker: RunningWorker, *wanted: str) -> None:
+    async def reached() -> bool:
+        return await statuses(worker) == set(wanted)
+
+    await wait_until_async(reached)
+
+
+async def wait_for_healths(via: RunningWorker, wanted: dict[str, str]) -> None:
+    async def reached() -> bool:
+        return await healths(via) == wanted
+
+    await wait_until_async(reached)
+
+
+async def test_a_herder_that_stands_still_is_not_serving_until_it_goes_on(
+    pair: list[RunningWorker],
+) -> None:
+    leader, follower = pair
+    both = {leader.address: "SERVING", follower.address: "SERVING"}
+    for worker in pair:
+        await wait_for_statuses(worker, "SERVING")
+        await wait_for_healths(worker, both)
+        with standing_still(worker):
+            await wait_for_statuses(worker, "NOT_SERVING")
+            await wait_for_healths(leader, {**both, worker.address: "NOT_SERVING"})
+            await wait_for_healths(follower, {**both, worker.address: "NOT_SERVING"})
+        await wait_for_statuses(worker, "SERVING")
+
+
+async def test_a_herder_that_has_nothing_to_do_serves_on(
+    cluster: WorkerCluster,
+) -> None:
+    worker = await cluster.add_worker(herder_stale_ms=STALE_MS, heartbeat_interval_ms=15_000)
+    await cluster.settled(worker)
+    end_s = loop_of(worker)._turned_s + 3 * STALE_MS / 1000
+
+    async def serves_to_the_end() -> bool:
+        assert await statuses(worker) == {"SERVING"}
+        return loop_of(worker)._turned_s > end_s
+
+    await wait_until_async(serves_to_the_end)
+
+
+async def test_a_leader_that_does_not_answer_is_told_by_the_others(
+    cluster: WorkerCluster, pair: list[RunningWorker]
+) -> None:
+    leader, follower = pair
+    coordinator = cluster.coordinator
+    await coordinator.kill()  # nobody replaces the leader
+    await leader.service.kill()
+    await wait_for_healths(follower, {leader.address: "UNREACHABLE", follower.address: "SERVING"})
