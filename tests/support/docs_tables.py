@@ -7,6 +7,7 @@ A table stands between two marks, the first of which says what it shows::
     <!-- settings of every connector -->                      or source, or sink
     <!-- classes of Kafka Connect -->
     <!-- settings of Kafka Connect's that JdbcSink lacks -->
+    <!-- metrics of worker -->                                or of other processes
     <!-- end -->
 """
 
@@ -25,6 +26,7 @@ from drover.connector import (
     SourceConnector,
 )
 from drover.connector.settings import full_config_def
+from drover.metrics.table import METRICS
 from drover_worker.engine.plugins import PluginRegistry
 from tests.support.repository import REPOSITORY, tracked_files
 
@@ -109,6 +111,8 @@ def _table(what: str) -> str:
         return _FIXED[what]()
     if what.startswith("settings of Kafka Connect's that ") and what.endswith(" lacks"):
         return _lacking(what.split()[5])
+    if what.startswith("metrics of "):
+        return _metrics(what.removeprefix("metrics of "))
     shown = _settings_of(what)
     if not shown:
         raise ValueError(f"no table is called {what!r}")
@@ -223,6 +227,19 @@ def _renamed(meant: str | Mapping[str, Mapping[str, str]]) -> str:
         for value, settings in meant.items()
     )
     return "; ".join(means)
+
+
+def _metrics(where: str) -> str:
+    rows = [
+        f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels)}"
+        f" | {each.meaning} | {each.jmx} |\n"
+        for each in METRICS
+        if each.where == where
+    ]
+    if not rows:
+        raise ValueError(f"no table is of the metrics of {where!r}")
+    head = "| Metric | Type | Labels | Meaning | Kafka Connect's, by JMX |\n|---|---|---|---|---|\n"
+    return head + "".join(rows)
 
 
 _FIXED: Mapping[str, Callable[[], str]] = {

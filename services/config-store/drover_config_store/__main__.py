@@ -22,6 +22,7 @@ async def serve(settings: ConfigStoreSettings, stopping: asyncio.Event) -> None:
         file_name="config.db",
         topic=TOPIC,
         listen=settings.config_store_listen,
+        metrics_listen=settings.metrics_listen,
         stopping=stopping,
         wire=partial(wire, versions_max=settings.config_history_versions),
     )

@@ -1,6 +1,6 @@
 """The gRPC shell of the config store: decode, submit, encode."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any, Protocol, TypedDict, cast
 
@@ -18,6 +18,8 @@ from drover.codec.config_store import (
 )
 from drover.errors import InvalidArgumentError, Violation
 from drover.log.log import Log, LogRecord
+from drover.metrics import table
+from drover.metrics.metric import Sample
 from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.model.pages import PAGE_BYTES_MAX
 from drover.rpc.change_feed import ChangeFeed
@@ -63,6 +65,14 @@ def wire(
     )
     servicer = ConfigStoreServicer(machine, runtime, log, PartsInProgress(clock))
     server.add(pb_grpc.add_ConfigStoreServiceServicer_to_server, servicer, FULL_NAME)
+
+    def samples() -> Iterator[Sample]:
+        targets, task_count = machine.counts()
+        for state, count in targets.items():
+            yield table.CONNECTORS.at(count, state)
+        yield table.TASKS.at(task_count)
+
+    server.metrics.add(samples)
     return runtime
 
 

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from functools import partial
 
 from drover.clock import SystemClock
 from drover.log.directory import DataDirectory
 from drover.log.storage import EmbeddedStorage
+from drover.metrics.endpoint import Metrics, serving_metrics
 from drover.rpc.server import RpcServer
 from drover.rpc.service import run_service
+from drover.rpc.storage_metrics import volume_samples
 from drover_coordinator.backends.embedded.wiring import serve_embedded
 from drover_coordinator.backends.kafka.wiring import serve_on_kafka
 from drover_coordinator.settings import CoordinatorSettings
@@ -28,9 +31,13 @@ async def serve(
     """
     storage = settings.storage()
     async with AsyncExitStack() as stack:
-        server = RpcServer(listen=settings.coordinator_listen, internal=True)
+        metrics = Metrics("coordinator")
+        server = RpcServer(listen=settings.coordinator_listen, internal=True, metrics=metrics)
+        metrics.add(server.health_samples)
+        await stack.enter_async_context(serving_metrics(settings.metrics_listen, metrics))
         parts = Parts(settings, SystemClock(), server, stack, stopping)
         if isinstance(storage, EmbeddedStorage):
+            metrics.add(partial(volume_samples, storage.directory))
             await serve_embedded(parts, DataDirectory(storage.directory), on_bound)
         else:
             await serve_on_kafka(parts, storage, on_bound)

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
 from drover.clock import Clock
@@ -14,6 +15,7 @@ from drover.rpc.stopping import unless_stopped
 from drover_coordinator.backlog_probe import probing
 from drover_coordinator.core.ownership.lease_table import Identity
 from drover_coordinator.core.ownership.machine import Ownership, OwnershipSettings
+from drover_coordinator.metrics import shard_samples
 from drover_coordinator.offset_store import OffsetStore
 from drover_coordinator.server import SERVICE_NAME, CoordinatorServicer
 from drover_coordinator.settings import CoordinatorSettings
@@ -50,6 +52,7 @@ class Parts:
             resource=resource,
         )
         self.stack.push_async_callback(shards.close_all)
+        self.server.metrics.add(partial(shard_samples, shards))
         return shards
 
     async def listen(self, shards: Shards, offsets: OffsetStore, *, tasks_group: str = "") -> str:

@@ -20,6 +20,7 @@ async def serve(settings: StatusStoreSettings, stopping: asyncio.Event) -> None:
         file_name="status.db",
         topic=TOPIC,
         listen=settings.status_store_listen,
+        metrics_listen=settings.metrics_listen,
         stopping=stopping,
         wire=wire,
     )

@@ -1,6 +1,7 @@
 """The gRPC shell of the status store: decode, submit, encode."""
 
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -13,6 +14,9 @@ from drover.codec.common import decode_timestamp
 from drover.codec.status_store import decode_write, encode_snapshot, encode_watch_responses
 from drover.errors import InvalidArgumentError, Violation
 from drover.log.log import Log, LogRecord, StoredRecord
+from drover.metrics import table
+from drover.metrics.metric import Sample
+from drover.model.ids import TaskId
 from drover.model.status import StatusChange, StatusSnapshot, StatusWrite
 from drover.rpc.change_feed import ChangeFeed
 from drover.rpc.log_service import skipping_unreadable
@@ -50,6 +54,14 @@ def wire(log: Log, clock: Clock, server: RpcServer) -> Runtime[AnyRecord]:
     )
     servicer = StatusStoreServicer(machine, runtime)
     server.add(pb_grpc.add_StatusStoreServiceServicer_to_server, servicer, FULL_NAME)
+
+    def samples() -> Iterator[Sample]:
+        statuses = machine.snapshot().statuses
+        counts = Counter((isinstance(key, TaskId), each.state) for key, each in statuses.items())
+        for (is_task, state), count in counts.items():
+            yield table.STATUSES.at(count, "task" if is_task else "connector", state)
+
+    server.metrics.add(samples)
     return runtime
 
 

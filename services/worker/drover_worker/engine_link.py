@@ -80,6 +80,7 @@ class EngineLink:
         self._commit: Callable[[int, TaskOffsets], None] | None = None
         self._forget_commits: Callable[[], None] | None = None
         self._on_started: Callable[[], None] | None = None
+        self._on_progressed: Callable[[pb.TaskProgress], None] | None = None
         self._engine: Engine | None = None
         self.spark_version = ""
         self.plugins = KnownPlugins()
@@ -100,6 +101,10 @@ class EngineLink:
     def attach_start(self, on_started: Callable[[], None]) -> None:
         """Call ``on_started`` for each engine that takes commands from then on."""
         self._on_started = on_started
+
+    def attach_progress(self, on_progressed: Callable[[pb.TaskProgress], None]) -> None:
+        """Call ``on_progressed`` with what an engine tells of its tasks and itself."""
+        self._on_progressed = on_progressed
 
     # Reports
 
@@ -137,6 +142,8 @@ class EngineLink:
             case "task_progress":
                 for entry in report.task_progress.entries:
                     self._on_progress(entry)
+                if self._on_progressed is not None:
+                    self._on_progressed(report.task_progress)
             case "commit_offsets" if self._commit is not None:
                 self._commit(report.call_id, decode_task_offsets(report.commit_offsets))
             case "replacement_requested":

@@ -5,6 +5,7 @@ import asyncio
 from drover.api.connect.v1.connect_service_pb2_grpc import add_ConnectServiceServicer_to_server
 from drover.api.worker.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
 from drover.clock import Clock
+from drover.metrics.endpoint import Metrics
 from drover.rpc.server import RpcServer
 from drover_worker.adapters.connect_service import ConnectServicer
 from drover_worker.adapters.worker_service import WorkerServicer
@@ -21,11 +22,12 @@ class WorkerServers:
     Nobody has to prove to be a worker: the internal port belongs on a trusted network.
     """
 
-    def __init__(self, *, listen: str, internal_listen: str) -> None:
-        self._public = RpcServer(listen=listen, internal=False)
-        self._internal = RpcServer(listen=internal_listen, internal=True)
+    def __init__(self, *, listen: str, internal_listen: str, metrics: Metrics) -> None:
+        self._public = RpcServer(listen=listen, internal=False, metrics=metrics)
+        self._internal = RpcServer(listen=internal_listen, internal=True, metrics=metrics)
         self._opened = False
         self._herder_turns = True
+        metrics.add(self._public.health_samples)
 
     def bind(self) -> tuple[str, str]:
         """Take both addresses; returns the public and the internal one, each host:port.

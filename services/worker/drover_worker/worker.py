@@ -16,6 +16,7 @@ from drover.client.status_store import StatusStoreClient
 from drover.client.watch import SnapshotRead, WatchableLog, follow
 from drover.clock import SystemClock
 from drover.errors import InternalError, Reason, UnavailableError
+from drover.metrics.endpoint import Metrics, serving_metrics
 from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.model.status import StatusChange, StatusSnapshot
 from drover.rpc.settings import split_addresses
@@ -29,6 +30,7 @@ from drover_worker.failure_log import FailureLog
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.instruction_runner import InstructionRunner
 from drover_worker.loggers import Loggers
+from drover_worker.metrics import WorkerMetrics
 from drover_worker.offset_committer import OffsetCommitter
 from drover_worker.server import WorkerServers
 from drover_worker.settings import WorkerSettings
@@ -74,6 +76,7 @@ class Worker:
         self._settings = settings
         self._make_engine = make_engine
         self._early: list[events.HerderEvent] = []
+        self._metrics = Metrics("worker")
         #: host:port for clients, which is also its id; host:port for other workers; its herder:
         #: once it listens.
         self.address = ""
@@ -101,8 +104,11 @@ class Worker:
             await engine.start()
             await _wait_for_process(engine)
             servers = WorkerServers(
-                listen=settings.worker_listen, internal_listen=settings.worker_internal_listen
+                listen=settings.worker_listen,
+                internal_listen=settings.worker_internal_listen,
+                metrics=self._metrics,
             )
+            await stack.enter_async_context(serving_metrics(settings.metrics_listen, self._metrics))
             listening, internal_listening = servers.bind()
             self.address = settings.worker_advertised or listening
             self.internal_address = settings.worker_internal_advertised or internal_listening
@@ -150,6 +156,10 @@ class Worker:
         link.attach_start(loggers.engine_started)
         loop.observe(loggers.observe)
         loop.observe(FailureLog(herder.work, self.address).observe)
+        figures = WorkerMetrics(herder)
+        loop.observe(figures.observe)
+        link.attach_progress(figures.progressed)
+        self._metrics.add(figures.samples)
         backends = Backends(
             settings=settings,
             worker_id=self.address,

@@ -22,6 +22,9 @@ _FURTHER_PORT = 4
 _WORKER_PORT = 11
 #: More than a worker takes to hand its work over, or to give that up, by its default settings.
 _WORKER_STOP_GRACE_S = 45.0
+_METRICS_LISTEN = "DROVER_METRICS_LISTEN"
+_METRICS_PORT_ABOVE = 100
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +32,10 @@ class ClusterOptions:
     """What kind of cluster to run in ``directory``.
 
     ``listen`` fixes addresses by process name ("coordinator", "worker-1"); the others get their
-    port above ``port_base`` where it is free, else any free one, as with a base of 0. ``env`` is
-    added to the environment of every process. ``storage_url`` names a Kafka cluster to keep
-    everything in; empty for SQLite files in ``directory``, with which there is one store of each
-    kind.
+    port above ``port_base`` where it is free, else any free one, as with a base of 0. With
+    ``metrics`` each serves its metrics on loopback, at a port of its own. ``env`` is added to the
+    environment of every process. ``storage_url`` names a Kafka cluster to keep everything in;
+    empty for SQLite files in ``directory``, with which there is one store of each kind.
     """
 
     directory: Path
@@ -43,6 +46,7 @@ class ClusterOptions:
     storage_url: str = ""
     host: str = "127.0.0.1"
     port_base: int = 0
+    metrics: bool = True
     listen: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
 
@@ -90,6 +94,7 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
     if not options.storage_url and max(options.config_store_count, options.status_store_count) > 1:
         raise ClusterError("several config or status stores need Kafka: give --storage-url")
     addresses = _choose_addresses(options)
+    metrics = _metrics_addresses(options, addresses)
     coordinators = ",".join(addresses[name] for name in _coordinator_names(options))
     common = {
         **options.env,
@@ -107,7 +112,13 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
             name=name,
             argv=_module("coordinator"),
             address=addresses[name],
-            env={**common, **shared, "DROVER_COORDINATOR_LISTEN": addresses[name]},
+            env={
+                **common,
+                **shared,
+                "DROVER_COORDINATOR_LISTEN": addresses[name],
+                _METRICS_LISTEN: metrics[name],
+            },
+            metrics_address=metrics[name],
         )
         for name in _coordinator_names(options)
     ]
@@ -116,7 +127,12 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
             name=name,
             argv=_module(kind),
             address=addresses[name],
-            env={**common, f"{_variable(kind)}_LISTEN": addresses[name]},
+            env={
+                **common,
+                f"{_variable(kind)}_LISTEN": addresses[name],
+                _METRICS_LISTEN: metrics[name],
+            },
+            metrics_address=metrics[name],
         )
         for kind, names in _store_names(options).items()
         for name in names
@@ -133,7 +149,9 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
                 "DROVER_WORKER_INTERNAL_LISTEN": _internal_listen(addresses[name]),
                 # as listened, whatever this process was told
                 "DROVER_WORKER_INTERNAL_ADVERTISED": "",
+                _METRICS_LISTEN: metrics[name],
             },
+            metrics_address=metrics[name],
             stop_grace_s=_WORKER_STOP_GRACE_S,
         )
         for name in _worker_names(options)
@@ -200,6 +218,27 @@ def _choose_addresses(options: ClusterOptions) -> dict[str, str]:
     for name, port in zip(missing, ports.free_ports(options.host, len(missing)), strict=True):
         addresses[name] = f"{options.host}:{port}"
     return addresses
+
+
+def _metrics_addresses(options: ClusterOptions, addresses: Mapping[str, str]) -> dict[str, str]:
+    """Where each process serves its metrics: 100 ports above its own by default."""
+    if not options.metrics:
+        return dict.fromkeys(addresses, "")
+    taken = {int(address.rpartition(":")[2]) for address in addresses.values()}
+    found: dict[str, int] = {}
+    if options.port_base or options.listen:
+        for name, address in addresses.items():
+            port = int(address.rpartition(":")[2]) + _METRICS_PORT_ABOVE
+            if port < 65_536 and port not in taken and ports.is_free(_LOOPBACK, port):
+                found[name] = port
+                taken.add(port)
+    missing = [name for name in addresses if name not in found]
+    while missing:
+        (port,) = ports.free_ports(_LOOPBACK, 1)
+        if port not in taken:
+            found[missing.pop(0)] = port
+            taken.add(port)
+    return {name: f"{_LOOPBACK}:{port}" for name, port in found.items()}
 
 
 def _internal_listen(worker_address: str) -> str:

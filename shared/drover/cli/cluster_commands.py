@@ -37,6 +37,7 @@ from drover.cli.process import descendants, kill_all, wait_until_gone
 from drover.cli.running_cluster import refuse_beside_another
 from drover.cli.state import (
     DEFAULT_DIRECTORY,
+    TARGETS_FILE,
     ClusterError,
     is_cluster_directory,
     is_held,
@@ -95,6 +96,10 @@ def up(
             "else has one of these.",
         ),
     ] = None,
+    metrics: Annotated[
+        bool,
+        typer.Option(help="Serve metrics for Prometheus, each process on a port of its own."),
+    ] = True,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Keep a cluster running on this machine until Ctrl-C: an embedded one, or one on Kafka."""
@@ -114,6 +119,7 @@ def up(
         status_store_count=status_stores,
         storage_url=kafka_url(storage_url, os.environ),
         port_base=DEFAULT_PORT_BASE if port_base is None else 0,
+        metrics=metrics,
         listen=listen_from_environment(os.environ),
     )
     wanted = _wanted_addresses(options, port_base)
@@ -141,6 +147,10 @@ def _tell_up(output: Output, options: ClusterOptions, supervisor: Supervisor) ->
     where = f" on {options.storage_url}" if options.storage_url else ""
     logs = options.directory / "logs"
     say(f"the cluster is up{where}; logs are in {logs}; Ctrl-C stops it")
+    if options.metrics:
+        served = {name: p.spec.metrics_address for name, p in supervisor.processes.items()}
+        say("metrics: " + ", ".join(f"{name} {where}" for name, where in served.items()))
+        say(f"Prometheus finds them in {options.directory / TARGETS_FILE}")
     say(f"try: drover cluster info, or grpcurl -plaintext {address} list")
 
 

@@ -24,7 +24,9 @@ _KILL_WAIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpec:
-    """What to run: ``argv`` under ``env``, serving ``grpc.health.v1`` at ``address``."""
+    """What to run: ``argv`` under ``env``, serving ``grpc.health.v1`` at ``address``, and its
+    metrics at ``metrics_address`` if it is not empty.
+    """
 
     name: str
     argv: Sequence[str]
@@ -32,6 +34,7 @@ class ProcessSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     #: How long it may take to stop after SIGTERM.
     stop_grace_s: float = 15.0
+    metrics_address: str = ""
 
 
 @dataclass(frozen=True, slots=True)

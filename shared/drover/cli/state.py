@@ -17,6 +17,8 @@ DEFAULT_DIRECTORY = Path(".drover") / "up"
 DATA_DIRECTORY = "data"
 _STATE_FILE = "cluster.json"
 _LOCK_FILE = "supervisor.lock"
+#: What Prometheus can ask, in the form of its file_sd_configs.
+TARGETS_FILE = "prometheus-targets.json"
 
 
 class ClusterError(Exception):
@@ -30,6 +32,7 @@ class ProcessState:
     pid: int | None
     address: str
     log: str
+    metrics_address: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +63,28 @@ class ClusterState:
 
 
 def write_state(directory: Path, state: ClusterState) -> None:
-    """Replace the state file in one step, so that a reader never sees half of it."""
-    handle, name = tempfile.mkstemp(dir=directory, prefix=_STATE_FILE)
+    """Write the state file, and for Prometheus a list of what it can ask."""
+    _replace(directory / _STATE_FILE, asdict(state))
+    targets = [
+        {"targets": [process.metrics_address], "labels": {"process": name}}
+        for name, process in state.processes.items()
+        if process.metrics_address
+    ]
+    _replace(directory / TARGETS_FILE, targets)
+
+
+def _replace(path: Path, content: object) -> None:
+    """In one step, so that a reader never sees half of it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
     with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(asdict(state), file, indent=1)
-    Path(name).replace(directory / _STATE_FILE)
+        json.dump(content, file, indent=1)
+    Path(name).replace(path)
 
 
 def remove_state(directory: Path) -> None:
-    """Remove the state file if it is there."""
-    (directory / _STATE_FILE).unlink(missing_ok=True)
+    """Remove what ``write_state`` wrote, if it is there."""
+    for name in (_STATE_FILE, TARGETS_FILE):
+        (directory / name).unlink(missing_ok=True)
 
 
 def read_state(directory: Path) -> ClusterState | None:

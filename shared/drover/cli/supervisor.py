@@ -140,7 +140,9 @@ class Supervisor:
 
     def _write_state(self) -> None:
         processes = {
-            name: ProcessState(process.pid, process.spec.address, str(process.log))
+            name: ProcessState(
+                process.pid, process.spec.address, str(process.log), process.spec.metrics_address
+            )
             for name, process in self.processes.items()
         }
         write_state(self.directory, ClusterState(os.getpid(), self._started_s, processes))

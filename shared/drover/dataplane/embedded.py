@@ -67,6 +67,7 @@ class EmbeddedWriter:
         return Receipt(
             record_count=published.record_count,
             topics=tuple(itertools.islice(names, BATCH_TOPICS_MAX)),
+            size_bytes=sum(blob.size_bytes for blob in blobs),
         )
 
 

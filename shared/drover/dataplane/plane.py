@@ -52,12 +52,14 @@ class Receipt:
 
     ``topics`` are those of the records; of more than BATCH_TOPICS_MAX only so many. ``uncommitted``
     are the offsets that the caller has to commit now, as they were not committed with the records:
-    a crash before that repeats the batch. Empty where the write was exactly once.
+    a crash before that repeats the batch. Empty where the write was exactly once. ``size_bytes`` is
+    about what the records take.
     """
 
     record_count: int
     topics: Collection[str]
     uncommitted: Sequence[CommittedOffset] = ()
+    size_bytes: int = 0
 
 
 class NotPublishedError(UnavailableError):

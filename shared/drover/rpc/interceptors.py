@@ -30,6 +30,7 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.rpc import REQUEST_ID_KEY, REQUEST_ID_PATTERN
+from drover.rpc.call_metrics import CallFigures, MethodFigures
 from drover.rpc.status import abort_with, domain_of
 
 ADMIN_DEADLINE_S = 60.0
@@ -137,6 +138,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._wrapped: dict[str, Any] = {}
         self._requests_bytes = 0
         self.draining = False
+        self.figures = CallFigures()
 
     def end_watches(self) -> None:
         """End every Watch stream with UNAVAILABLE (DRAINING), and those that still come."""
@@ -187,6 +189,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     def _wrap_unary(
         self, behavior: Callable[..., Awaitable[Any]], decode: Decode, method: str
     ) -> Any:
+        figures = self.figures.of(method, streams=False)
+
         async def handle(data: bytes, context: Context) -> Any:
             async def call() -> Any:
                 with self._let_in(len(data)):
@@ -214,7 +218,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                         "it may still finish",
                     ) from None
 
-            return await _guarded(call, method, context)
+            return await _guarded(call, method, context, figures)
 
         return handle
 
@@ -222,6 +226,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self, behavior: Callable[..., AsyncIterable[Any]], decode: Decode, method: str
     ) -> Any:
         watching = _short(method).startswith("Watch")
+        figures = self.figures.of(method, streams=True)
 
         async def handle(data: bytes, context: Context) -> None:
             async def call() -> None:
@@ -233,7 +238,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                         async for response in behavior(request, context):
                             await _write(context, response)
 
-            await _guarded(call, method, context)
+            await _guarded(call, method, context, figures)
 
         return handle
 
@@ -312,14 +317,17 @@ async def _abort(
         raise asyncio.CancelledError from None
 
 
-async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Context) -> Any:
-    """Run a call under its request id, turn what it raises into a status, log it."""
+async def _guarded(
+    call: Callable[[], Awaitable[Any]], method: str, context: Context, figures: MethodFigures
+) -> Any:
+    """Run a call under its request id, turn what it raises into a status, log and count it."""
     request_id = _request_id(context)
     structlog.contextvars.bind_contextvars(request_id=request_id)
     trailers = ((REQUEST_ID_KEY, request_id),)
     context.set_trailing_metadata(trailers)
     started = time.perf_counter()
     code = "OK"
+    figures.in_flight += 1
     try:
         return await call()
     except asyncio.CancelledError:
@@ -350,8 +358,10 @@ async def _guarded(call: Callable[[], Awaitable[Any]], method: str, context: Con
         )
         await _abort(context, defect, method, trailers)
     finally:
-        duration_ms = round((time.perf_counter() - started) * 1000, 1)
-        _log.debug("call", method=method, code=code, duration_ms=duration_ms)
+        duration_s = time.perf_counter() - started
+        figures.in_flight -= 1
+        figures.ended(code, duration_s)
+        _log.debug("call", method=method, code=code, duration_ms=round(duration_s * 1000, 1))
     raise AssertionError("unreachable")
 
 

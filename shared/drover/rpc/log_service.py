@@ -3,6 +3,7 @@
 import asyncio
 import gc
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,8 +15,10 @@ from drover.log.directory import DataDirectory
 from drover.log.log import StoredRecord
 from drover.log.sqlite import SqliteLog
 from drover.log.storage import KafkaStorage, Storage
+from drover.metrics.endpoint import Metrics, serving_metrics
 from drover.rpc.server import RpcServer
 from drover.rpc.stopping import unless_stopped
+from drover.rpc.storage_metrics import volume_samples
 from drover.rpc.topic_service import DRAIN_GRACE_S, TopicPlace, Wire, serve_topic
 from drover.runtime.runtime import Runtime
 
@@ -34,6 +37,7 @@ async def serve_log(
     file_name: str,
     topic: TopicPlace,
     listen: str,
+    metrics_listen: str,
     stopping: asyncio.Event,
     wire: Wire,
 ) -> None:
@@ -45,6 +49,7 @@ async def serve_log(
         file_name: The log's file in an embedded storage.
         topic: The log's topic on Kafka.
         listen: host:port.
+        metrics_listen: Where the metrics are served; empty for nowhere.
         stopping: Set when the process should end.
         wire: Makes the runtime and adds its servicer to the server.
 
@@ -52,21 +57,28 @@ async def serve_log(
         DroverError: The storage cannot be used, or belongs to others.
         ListenError: The address cannot be listened on.
     """
-    if isinstance(storage, KafkaStorage):
-        await serve_topic(storage, topic, listen=listen, stopping=stopping, wire=wire, load=_load)
-        return
-    directory = DataDirectory(storage.directory)
-    directory.prepare()
-    with directory.lock(name):
-        await _serve_file(directory.path / file_name, listen, stopping, wire)
+    metrics = Metrics(name)
+    server = RpcServer(listen=listen, internal=True, metrics=metrics)
+    metrics.add(server.health_samples)
+    async with serving_metrics(metrics_listen, metrics):
+        if isinstance(storage, KafkaStorage):
+            await serve_topic(
+                storage, topic, server=server, stopping=stopping, wire=wire, load=_load
+            )
+            return
+        directory = DataDirectory(storage.directory)
+        directory.prepare()
+        metrics.add(partial(volume_samples, directory.path))
+        with directory.lock(name):
+            await _serve_file(directory.path / file_name, server, stopping, wire)
 
 
-async def _serve_file(path: Path, listen: str, stopping: asyncio.Event, wire: Wire) -> None:
+async def _serve_file(path: Path, server: RpcServer, stopping: asyncio.Event, wire: Wire) -> None:
     clock = SystemClock()
     log = await SqliteLog.open(path, clock)
     try:
-        server = RpcServer(listen=listen, internal=True)
         runtime = wire(log, clock, server)
+        server.metrics.add(runtime.samples)
         try:
             await server.start()
             if await load(runtime, stopping):

@@ -2,7 +2,7 @@
 
 import errno
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import grpc.aio
@@ -10,6 +10,9 @@ import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from drover.metrics import table
+from drover.metrics.endpoint import Metrics
+from drover.metrics.metric import Sample
 from drover.rpc import MESSAGE_MAX_BYTES
 from drover.rpc.interceptors import CallInterceptor
 from drover.rpc.settings import split_address
@@ -70,10 +73,16 @@ class RpcServer:
         listen: host:port; port 0 takes a free one.
         internal: Unary calls need a deadline (services of the cluster); else they get 60 s (admin).
         watch_max_age_s: How long a Watch stream lives at most.
+        metrics: Where its calls and its health are told.
     """
 
     def __init__(
-        self, *, listen: str, internal: bool, watch_max_age_s: float = WATCH_MAX_AGE_S
+        self,
+        *,
+        listen: str,
+        internal: bool,
+        watch_max_age_s: float = WATCH_MAX_AGE_S,
+        metrics: Metrics | None = None,
     ) -> None:
         self._listen = listen
         self._address = ""
@@ -83,6 +92,11 @@ class RpcServer:
             options=_OPTIONS,
             maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX,
         )
+        #: What the servicers tell of themselves goes here as well.
+        self.metrics = metrics or Metrics()
+        self.metrics.add(self._interceptor.figures.samples)
+        self._serving = False
+        self._storage_serving: bool | None = None
         self._health = health.aio.HealthServicer()
         self._names = [health.SERVICE_NAME, reflection.SERVICE_NAME]
         self._handlers = cast("grpc.aio.Server", _Handlers(self._server))
@@ -141,11 +155,20 @@ class RpcServer:
 
     async def set_serving(self, serving: bool) -> None:
         """Tell health checks whether calls can be answered now."""
+        self._serving = serving
         for name in ("", *self._names):
             await self._health.set(name, _status(serving))
 
+    def health_samples(self) -> Iterator[Sample]:
+        """What health checks hear, for ``Metrics.add``; of one server of a process."""
+        serving = self._serving and not self.draining
+        storage = serving if self._storage_serving is None else self._storage_serving
+        yield table.SERVING.at(serving)
+        yield table.STORAGE_SERVING.at(storage)
+
     async def set_storage_serving(self, serving: bool) -> None:
         """Tell health checks of ``drover.storage`` whether it can be reached and written."""
+        self._storage_serving = serving
         await self._health.set(STORAGE_HEALTH, _status(serving))
 
     async def drain(self, grace_s: float) -> None:

@@ -37,6 +37,10 @@ def _listen_address(value: str) -> str:
     return value
 
 
+def _optional_listen_address(value: str) -> str:
+    return _listen_address(value) if value else ""
+
+
 def _target_address(value: str) -> str:
     if split_address(value)[1] == 0:
         raise ValueError("port 0 cannot be connected to")
@@ -114,6 +118,8 @@ class ServiceSettings(BaseSettings):
         storage_replication_factor: For topics that are made here; -1 for the brokers' default.
         log_level: DEBUG, INFO, WARNING or ERROR.
         log_format: ``json`` or ``text``.
+        metrics_listen: Where Prometheus gets the metrics, over HTTP and by whoever asks; empty for
+            nowhere.
     """
 
     model_config = SettingsConfigDict(
@@ -137,6 +143,7 @@ class ServiceSettings(BaseSettings):
     storage_replication_factor: Annotated[int, Field(ge=-1, le=32_767), AfterValidator(_not_0)] = -1
     log_level: LogLevel = "INFO"
     log_format: LogFormat = "json"
+    metrics_listen: Annotated[str, AfterValidator(_optional_listen_address)] = ""
 
     @field_validator("log_level", mode="before")
     @classmethod

@@ -51,7 +51,7 @@ async def serve_topic(
     storage: KafkaStorage,
     place: TopicPlace,
     *,
-    listen: str,
+    server: RpcServer,
     stopping: asyncio.Event,
     wire: Wire,
     load: Callable[[Runtime[Any]], Awaitable[None]],
@@ -61,7 +61,7 @@ async def serve_topic(
     Args:
         storage: Which brokers and topics.
         place: Where the log is.
-        listen: host:port.
+        server: Not started yet.
         stopping: Set when the process should end.
         wire: Makes the runtime and adds its servicer to the server.
         load: Loads the runtime.
@@ -77,12 +77,12 @@ async def serve_topic(
         client = KafkaClient(storage)
         stack.push_async_callback(client.close)
         late = await stack.enter_async_context(AsyncExitStack())
-        server = RpcServer(listen=listen, internal=True)
         health = StorageHealth(server, client, topic.name)
         log = DeferredLog(health.written)
         stack.push_async_callback(log.close)
         clock = SystemClock()
         runtime = wire(log, clock, server)
+        server.metrics.add(runtime.samples)
         stack.push_async_callback(runtime.close)
         stack.push_async_callback(server.drain, DRAIN_GRACE_S)
         await server.start()

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -11,6 +12,7 @@ from drover.errors import DroverError, InternalError, Reason, UnavailableError
 from drover.log.log import FollowedLog, Log, LogRecord, StoredRecord
 from drover.machine import Instruction, LogBackedMachine, Outcome
 from drover.runtime.compaction import Compactor
+from drover.runtime.log_metrics import LogFigures
 from drover.runtime.log_replay import LogReplay, report_defect
 
 R = TypeVar("R")
@@ -55,8 +57,14 @@ class Journal(Generic[R]):
         self._fold = LogReplay(machine, decode, name)
         self._compactor = Compactor(machine, log, name)
         self._follower: asyncio.Task[None] | None = None
+        self.figures = LogFigures()
         #: an append failed, and its records may be in the log all the same
         self._unsure = False
+
+    @property
+    def end_offset(self) -> int:
+        """Every record below it has taken effect."""
+        return self._fold.end_offset
 
     @property
     def unsure(self) -> bool:
@@ -113,11 +121,14 @@ class Journal(Generic[R]):
             )
             for encoded in map(self._encode, outcome.records)
         ]
+        began_s = time.perf_counter()
         try:
             end_offset = await self._log.append(records, epoch)
         except BaseException:
             self._unsure = self._followed is not None
+            self.figures.failed(time.perf_counter() - began_s)
             raise
+        self.figures.appended(len(records), time.perf_counter() - began_s)
         if self._followed is not None:
             await self._fold.wait_until(end_offset)
         return end_offset

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +17,8 @@ from drover.errors import (
 )
 from drover.log.log import Log, LogRecord, StoredRecord
 from drover.machine import AppendFailed, Instruction, LogBackedMachine, Outcome
+from drover.metrics import table
+from drover.metrics.metric import Sample
 from drover.runtime.delivery import Delivery
 from drover.runtime.journal import Journal
 from drover.runtime.lifecycle import Lifecycle
@@ -263,6 +265,13 @@ class Runtime(Generic[R]):
         """
         self._life.check_serving()
         return self._watchers.add(channel, max_queue, also=also)
+
+    def samples(self) -> Iterator[Sample]:
+        """Its log, queue and watchers, for ``Metrics.add``."""
+        yield from self._journal.figures.samples(self._name)
+        yield table.LOG_END.at(self._journal.end_offset, self._name)
+        yield table.LOG_QUEUE.at(len(self._queue), self._name)
+        yield table.LOG_WATCHERS.at(len(self._watchers), self._name)
 
     async def wait_until_idle(self) -> None:
         """Wait until no event waits and no append is under way; timers may be set."""

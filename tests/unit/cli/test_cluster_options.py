@@ -6,6 +6,7 @@ import pytest
 
 from drover.cli import ports
 from drover.cli.cluster import (
+    DEFAULT_PORT_BASE,
     ClusterOptions,
     addresses_above,
     cluster_stages,
@@ -189,3 +190,20 @@ def test_kafka_is_asked_for_by_option_or_environment() -> None:
     assert kafka_url("", {}) == ""
     with pytest.raises(ClusterError, match="must be kafka://host:port"):
         kafka_url("sqlite:///var/drover", {})
+
+
+def test_every_process_serves_metrics_at_a_port_of_its_own(tmp_path: Path) -> None:
+    options = ClusterOptions(tmp_path, coordinator_count=2, port_base=DEFAULT_PORT_BASE)
+    specs = [spec for stage in cluster_stages(options) for spec in stage]
+    addresses = [address for spec in specs for address in (spec.address, spec.metrics_address)]
+    assert len(set(addresses)) == 2 * len(specs)
+    for spec in specs:
+        assert spec.metrics_address.startswith("127.0.0.1:")
+        assert spec.env["DROVER_METRICS_LISTEN"] == spec.metrics_address
+
+
+def test_without_metrics_nobody_serves_any(tmp_path: Path) -> None:
+    options = ClusterOptions(tmp_path, metrics=False)
+    for spec in (spec for stage in cluster_stages(options) for spec in stage):
+        # also where this process's own environment says otherwise
+        assert spec.env["DROVER_METRICS_LISTEN"] == spec.metrics_address == ""

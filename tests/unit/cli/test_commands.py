@@ -473,7 +473,7 @@ def test_cluster_info_shows_who_runs_what(cluster: FakeCluster, drover: Run) -> 
     out = drover("cluster", "info")[1]
     assert "generation 3" in out
     assert "flights-0" in out
-    assert out.splitlines()[-1].split() == ["127.0.0.1:9", "UNREACHABLE"]
+    assert out.splitlines()[-1].split() == ["127.0.0.1:9", "ACTIVE", "UNREACHABLE"]
     workers = json.loads(drover("cluster", "info", "-o", "json")[1])["workers"]
     assert [each["leader"] for each in workers] == [True, False]
     assert [each["health"] for each in workers] == ["UNKNOWN", "UNREACHABLE"]

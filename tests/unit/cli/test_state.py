@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 
@@ -5,6 +6,7 @@ import psutil
 import pytest
 
 from drover.cli.state import (
+    TARGETS_FILE,
     ClusterError,
     ClusterState,
     DirectoryLock,
@@ -22,7 +24,7 @@ def state_of(pid: int, started_s: float) -> ClusterState:
         supervisor_pid=pid,
         supervisor_started_s=started_s,
         processes={
-            "worker-1": ProcessState(11, "127.0.0.1:1", "a.log"),
+            "worker-1": ProcessState(11, "127.0.0.1:1", "a.log", "127.0.0.1:101"),
             "coordinator": ProcessState(None, "127.0.0.1:2", "b.log"),
         },
     )
@@ -33,6 +35,8 @@ def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     write_state(tmp_path, state)
     assert read_state(tmp_path) == state
     assert state.addresses("worker") == ["127.0.0.1:1"]
+    targets = json.loads((tmp_path / TARGETS_FILE).read_text())
+    assert targets == [{"targets": ["127.0.0.1:101"], "labels": {"process": "worker-1"}}]
     remove_state(tmp_path)
     assert read_state(tmp_path) is None
     assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """The fold of the config log: which record changes what, and what a watcher hears about it."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from drover.model.config import (
@@ -133,6 +134,12 @@ class ConfigState:
         """The connector ``name``, or None if there is no config of it."""
         connector = self._connectors.get(name)
         return None if connector is None or connector.config is None else connector.entry()
+
+    def counts(self) -> tuple[Mapping[TargetState, int], int]:
+        """How many connectors should be in each state, and how many tasks there are."""
+        present = [each for each in self._connectors.values() if each.config is not None]
+        targets = Counter(each.target_state or TargetState.STARTED for each in present)
+        return targets, sum(len(each.task_configs) for each in present)
 
     def snapshot(self, end_offset: int) -> ConfigSnapshot:
         """The whole state, ordered by name and task; later changes do not show in it."""

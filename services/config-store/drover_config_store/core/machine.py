@@ -1,6 +1,6 @@
 """The config machine: decides writes to the config log, and folds it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 from drover.errors import (
@@ -20,6 +20,7 @@ from drover.model.config import (
     ConnectorEntry,
     HistoryEntry,
     SessionKey,
+    TargetState,
     TaskConfigsUpdated,
 )
 from drover.runtime.change_buffer import ChangeBuffer
@@ -90,6 +91,10 @@ class ConfigMachine:
     def snapshot(self) -> ConfigSnapshot:
         """The whole state at ``end_offset``."""
         return self._state.snapshot(self.end_offset)
+
+    def counts(self) -> tuple[Mapping[TargetState, int], int]:
+        """How many connectors should be in each state, and how many tasks there are."""
+        return self._state.counts()
 
     def connector_history(self, name: str) -> Sequence[HistoryEntry]:
         """What was written about a connector, in log order; empty if nothing is known."""

@@ -78,8 +78,11 @@ class ShardResource(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Shard:
+class Shard:
+    """What serves one shard."""
+
     log: Log
+    machine: GroupsMachine
     runtime: GroupRuntime
 
 
@@ -111,7 +114,7 @@ class Shards:
         self._settings = settings
         self._clock = clock
         self._resource = resource
-        self._shards: dict[int, _Shard] = {}
+        self._shards: dict[int, Shard] = {}
 
     # --- routing -----------------------------------------------------------------------------
 
@@ -144,6 +147,10 @@ class Shards:
         if OwnershipState.LOADING in self._states().values():
             raise _loading()
         return self._served()
+
+    def opened(self) -> list[Shard]:
+        """What serves each shard that is open here, those that are being loaded among them."""
+        return list(self._shards.values())
 
     def hold_timers(self, duration_ms: int) -> None:
         """Delay the timers of all served shards by ``duration_ms``; loading ones have none."""
@@ -192,13 +199,14 @@ class Shards:
         """
         log = await self._open_log(shard)
         try:
-            runtime = await self._make(shard, log, fencing)
+            machine = GroupsMachine(self._settings)
+            runtime = await self._make(shard, log, machine, fencing)
             if self._resource is not None and fencing is not None:
                 await self._resource.load(shard, fencing)
         except BaseException:
             await log.close()
             raise
-        self._shards[shard] = _Shard(log, runtime)
+        self._shards[shard] = Shard(log, machine, runtime)
         return runtime
 
     async def close(self, shard: int, why: DroverError | None = None) -> None:
@@ -220,10 +228,12 @@ class Shards:
         """The error for callers of a shard that this coordinator gives up."""
         return self._elsewhere(shard)
 
-    async def _make(self, shard: int, log: Log, fencing: Fencing | None) -> GroupRuntime:
+    async def _make(
+        self, shard: int, log: Log, machine: GroupsMachine, fencing: Fencing | None
+    ) -> GroupRuntime:
         make = partial(
             Runtime[LogValue],
-            GroupsMachine(self._settings),
+            machine,
             log,
             encode=encode_record,
             decode=decode_shard_record,

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -20,6 +21,7 @@ from drover.model.ids import TaskId
 from drover_worker.engine import answers
 from drover_worker.engine.configs import EngineConfigs
 from drover_worker.engine.connectors import ConnectorRegistry
+from drover_worker.engine.engine_figures import engine_figures
 from drover_worker.engine.offset_changes import alter_offsets
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.preview import PreviewRefusedError, preview
@@ -34,6 +36,9 @@ from drover_worker.engine.validation import encode_plugins, validate
 from drover_worker.process_loggers import ProcessLoggers
 
 Send = Callable[[engine_pb2.EngineReport], None]
+
+#: How often the engine tells of itself.
+_FIGURES_EVERY_S = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -271,8 +276,13 @@ class Engine:
 
     def _watch_progress(self) -> None:
         spark_alive = True
+        figures_due_s = 0.0
         while not self._closed.wait(self._limits.progress_ms / 1000):
-            self._report_progress()
+            now_s = time.monotonic()
+            with_engine = spark_alive and now_s >= figures_due_s
+            if with_engine:
+                figures_due_s = now_s + _FIGURES_EVERY_S
+            self._report_progress(with_engine=with_engine)
             if spark_alive and self._spark_was_stopped():
                 spark_alive = False
                 self._ask_for_replacement("a plugin stopped the Spark session that all share")
@@ -280,11 +290,23 @@ class Engine:
     def _spark_was_stopped(self) -> bool:
         return self._tools is not None and self._tools.spark.sparkContext._jsc is None
 
-    def _report_progress(self) -> None:
-        entries = self._tasks.progress()
-        if entries:
-            report = engine_pb2.TaskProgress(entries=entries)
+    def _report_progress(self, *, with_engine: bool) -> None:
+        report = engine_pb2.TaskProgress(entries=self._tasks.progress())
+        figures = self._figures() if with_engine else None
+        if figures is not None:
+            report.engine.CopyFrom(figures)
+        if report.entries or figures is not None:
             self._send(engine_pb2.EngineReport(task_progress=report))
+
+    def _figures(self) -> engine_pb2.EngineFigures | None:
+        """What the engine tells of itself; None while Spark does not say."""
+        if self._tools is None or not self._tools.spark_is_there():
+            return None
+        try:
+            return engine_figures(self._tools.spark, abandoned_count=self._threads.abandoned_count)
+        except Exception as error:  # noqa: BLE001 - Spark may be about to end
+            log.debug("Spark does not tell its figures", error=repr(error)[:200])
+            return None
 
     def _ask_for_replacement(self, reason: str) -> None:
         log.error("the engine asks to be replaced", reason=reason)

@@ -25,6 +25,7 @@ from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.connectors import TASK_COUNT
 from drover_worker.engine.record_path import dead_letter_destination
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
+from drover_worker.engine.task_times import timed
 
 #: How often an idle sink with topics.regex looks for new topics.
 _NEW_TOPICS_S = 5.0
@@ -202,7 +203,7 @@ class SinkRunner(TaskRunner):
             self.spec.task, self.spec.claim, dead_letter_destination(self._path.errors)
         )
         try:
-            with self._spark_jobs():
+            with self._spark_jobs(), timed(self._times.writes):
                 metadata = task.write(self._path.sink_batch(self._tools.plane, plan, dead_letters))
                 report = self._path.report(read_count=plan.record_count)
         except RetriableError:
@@ -231,7 +232,8 @@ class SinkRunner(TaskRunner):
         def committed() -> None:
             self._positions = dict(plan.next_offsets)
             self._fresh = False
-            self._moved(report, started_s, {each.topic for each in plan.ranges})
+            topics = {each.topic for each in plan.ranges}
+            self._moved(report, started_s, topics, plan.size_bytes)
 
         offsets = [sink_offset(*key, plan.next_offsets[key], metadata) for key in sorted(keys)]
         self._commit(offsets, committed)

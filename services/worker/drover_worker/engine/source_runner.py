@@ -20,6 +20,7 @@ from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch
 from drover.model.offsets import CommittedOffset
 from drover_worker.engine.record_path import source_topic_creation
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
+from drover_worker.engine.task_times import timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,8 @@ class SourceRunner(TaskRunner):
     def _poll(self) -> SourceBatch | None:
         task = self._instance
         assert isinstance(task, SourceTask)
-        with self._time_limit("poll()", self._tools.limits.poll_ms):
+        limit_ms = self._tools.limits.poll_ms
+        with self._time_limit("poll()", limit_ms), timed(self._times.polls):
             batch = task.poll()
         if batch is not None and not isinstance(batch, SourceBatch):
             raise TypeError(f"poll() must return a SourceBatch or None, not {type(batch).__name__}")
@@ -98,7 +100,7 @@ class SourceRunner(TaskRunner):
         # when it fails the task object has moved on already: it starts again from the offsets
         self._restart_wanted = True
         try:
-            with self._spark_jobs():
+            with self._spark_jobs(), timed(self._times.writes):
                 receipt = self._writer.write(polled.batch, polled.offsets)
         except NotPublishedError:
             self._restart_wanted = False  # the batch is staged: the next run writes it again
@@ -109,7 +111,7 @@ class SourceRunner(TaskRunner):
         report = self._path.report(read_count=receipt.record_count)
 
         def committed() -> None:
-            self._moved(report, polled.started_s, receipt.topics)
+            self._moved(report, polled.started_s, receipt.topics, receipt.size_bytes)
 
         if not receipt.uncommitted:
             committed()

@@ -37,6 +37,7 @@ from drover_worker.engine.rate_limit import RateLimit
 from drover_worker.engine.record_path import RecordPath, encode_counts
 from drover_worker.engine.scheduler import Scheduler
 from drover_worker.engine.settings import EngineLimits
+from drover_worker.engine.task_times import TaskTimes
 from drover_worker.engine.threads import PluginThreads, error_text, format_trace
 from drover_worker.engine.topic_watcher import TopicWatcher
 
@@ -109,6 +110,8 @@ class TaskRunner(ABC):
         self._deadline_what = ""
         self._deadline_limit_ms = 0
         self._counts = PassReport()
+        self._times = TaskTimes()
+        self._reported_retry_count = 0
         self._batch_count = 0
         #: Topics of records that moved and were not reported since; oldest first.
         self._moved_topics: dict[str, None] = {}
@@ -241,14 +244,20 @@ class TaskRunner(ABC):
         """How far it is, when that changed since the last time."""
         figures = self._figures.values()
         with self._lock:
-            moved = self._batch_count != self._reported_batch_count or self._moved_topics
+            retry_count = self._times.retry_count
+            moved = (
+                self._batch_count != self._reported_batch_count
+                or self._moved_topics
+                or retry_count != self._reported_retry_count
+            )
             if not moved and figures == self._reported_figures:
                 return None
             self._reported_batch_count, self._reported_figures = self._batch_count, figures
+            self._reported_retry_count = retry_count
             topics = list(islice(self._moved_topics, _REPORT_TOPICS_MAX))
             for topic in topics:
                 del self._moved_topics[topic]
-            return engine_pb2.TaskProgress.Entry(
+            entry = engine_pb2.TaskProgress.Entry(
                 task=encode_task_id(self.spec.task),
                 run_id=self.spec.run_id,
                 record_count=self._counts.written_count,
@@ -258,6 +267,8 @@ class TaskRunner(ABC):
                 topics=sorted(topics),
                 figures=encode_figures(figures),
             )
+            self._times.fill(entry)
+            return entry
 
     @abstractmethod
     def _run_batch(self) -> float | None:
@@ -276,9 +287,15 @@ class TaskRunner(ABC):
 
     def _commit(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
         """Have offsets committed; the next batch waits for that."""
+        began_s = time.monotonic()
+
+        def committed() -> None:
+            self._times.commits.add(time.monotonic() - began_s)
+            on_committed()
+
         with self._lock:
             if not self._over:  # else it was abandoned while it worked
-                self._commits.send(offsets, on_committed)
+                self._commits.send(offsets, committed)
 
     @property
     def _job_group(self) -> str:
@@ -308,7 +325,9 @@ class TaskRunner(ABC):
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
             context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
 
-    def _moved(self, report: PassReport, started_s: float, topics: Iterable[str]) -> None:
+    def _moved(
+        self, report: PassReport, started_s: float, topics: Iterable[str], size_bytes: int
+    ) -> None:
         """A batch of records of these topics is done and committed.
 
         Raises:
@@ -323,7 +342,10 @@ class TaskRunner(ABC):
             for topic in topics if report.read_count else ():
                 if len(self._moved_topics) < _WAITING_TOPICS_MAX:
                     self._moved_topics[topic] = None
-            self._last_batch_ms = round((time.monotonic() - started_s) * 1000)
+            duration_s = time.monotonic() - started_s
+            self._last_batch_ms = round(duration_s * 1000)
+            self._times.batches.add(duration_s)
+            self._times.size_bytes += size_bytes
         self._rate.moved(report.read_count, started_s)
         self._error_rate.add(report, time.monotonic())
 
@@ -355,6 +377,7 @@ class TaskRunner(ABC):
             return None
         reason = self._reason_to_wait(fault)
         if reason is not None:
+            self._times.retry_count += 1
             wait_s = self._retries.next_pause_s()
             log.warning(reason, error=error_text(error)[:500], pause_s=wait_s)
             return wait_s
@@ -400,6 +423,7 @@ class TaskRunner(ABC):
         left_s = errors.retry_timeout_ms / 1000 - (now_s - since_s)
         if errors.retry_timeout_ms >= 0 and left_s <= 0:
             return None
+        self._times.retry_count += 1
         pause_s = self._call_retries.next_pause_s()
         if errors.retry_timeout_ms >= 0:
             pause_s = min(pause_s, left_s)

@@ -67,6 +67,7 @@ class KafkaWriter:
             record_count=sum(row["record_count"] for row in rows),
             topics=tuple(dict.fromkeys(topic for row in rows for topic in row["topics"])),
             uncommitted=offsets,
+            size_bytes=sum(row["size_bytes"] for row in rows),
         )
 
 

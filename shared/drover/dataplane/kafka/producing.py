@@ -30,7 +30,13 @@ _SERVE_EVERY = 10_000
 #: The key decides, in the client.
 _BY_KEY = -1
 
-_PRODUCED_SCHEMA = pa.schema([("record_count", pa.int64()), ("topics", pa.list_(pa.string()))])
+_PRODUCED_SCHEMA = pa.schema(
+    [
+        ("record_count", pa.int64()),
+        ("size_bytes", pa.int64()),
+        ("topics", pa.list_(pa.string())),
+    ]
+)
 
 _SETTINGS = {
     "acks": "all",
@@ -97,14 +103,18 @@ class RecordProducer:
     spread_keyless: bool = False
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Produce everything; yields one row: how many records there were, and of which topics."""
+        """Produce everything; yields one row: how many records and bytes, of which topics."""
         with _senders.borrow(self.storage) as sender:
             run = _Run(self, sender)
             for batch in batches:
                 run.add(batch)
             run.finish()
         yield pa.RecordBatch.from_pydict(
-            {"record_count": [run.record_count], "topics": [run.topics()]},
+            {
+                "record_count": [run.record_count],
+                "size_bytes": [run.size_bytes],
+                "topics": [run.topics()],
+            },
             schema=_PRODUCED_SCHEMA,
         )
 
@@ -115,6 +125,7 @@ class _Run:
     def __init__(self, plan: RecordProducer, sender: _Sender) -> None:
         assert sender.producer is not None
         self.record_count = 0
+        self.size_bytes = 0
         self._plan = plan
         self._client = shared_client(plan.storage)
         self._producer = sender.producer
@@ -132,6 +143,7 @@ class _Run:
             places = self._places(topic, chosen.column("key"), explicit)
             self._produce(topic, chosen, places)
             self.record_count += chosen.num_rows
+            self.size_bytes += chosen.nbytes
 
     def topics(self) -> list[str]:
         """The topics of the records, BATCH_TOPICS_MAX at most."""

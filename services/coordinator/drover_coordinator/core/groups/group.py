@@ -23,6 +23,7 @@ from drover_coordinator.core.groups.states import check_transition
 from drover_coordinator.core.groups.supported_protocols import SupportedProtocols
 
 _WITHOUT_MEMBERS = frozenset({GroupState.EMPTY, GroupState.DEAD})
+_REBALANCING = frozenset({GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE})
 _WITH_PROTOCOL = frozenset({GroupState.COMPLETING_REBALANCE, GroupState.STABLE})
 
 
@@ -55,7 +56,10 @@ class Group:
         "pending",
         "protocol_name",
         "protocol_type",
+        "rebalance_began_ms",
+        "rebalance_count",
         "rebalance_due_ms",
+        "rebalances_ms",
         "state",
         "state_time_ms",
         "supported_protocols",
@@ -84,6 +88,10 @@ class Group:
         self.unsynced: set[str] = set()
         self.initial_delay: InitialDelay | None = None
         self.rebalance_due_ms = 0
+        #: those that ended while this server has the group, and how long they took in all
+        self.rebalance_count = 0
+        self.rebalances_ms = 0
+        self.rebalance_began_ms = now_ms
         #: counts the notifications
         self.change = 0
         self.supported_protocols = SupportedProtocols()
@@ -158,6 +166,11 @@ class Group:
     def transition(self, state: GroupState, now_ms: int) -> None:
         """Move to ``state``; AssertionError if the table of states does not allow it."""
         check_transition(self.state, state)
+        if state in _REBALANCING and self.state not in _REBALANCING:
+            self.rebalance_began_ms = now_ms
+        elif state not in _REBALANCING and self.state in _REBALANCING:
+            self.rebalance_count += 1
+            self.rebalances_ms += now_ms - self.rebalance_began_ms
         self.state = state
         self.state_time_ms = now_ms
 

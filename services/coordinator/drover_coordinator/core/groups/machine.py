@@ -1,6 +1,6 @@
 """The machine of all groups in one log: routes events to groups and handles those for all."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from drover.errors import DroverError
@@ -175,6 +175,11 @@ class GroupsMachine:
                 key = join.pending_key(group.group_id, "")
                 builder.set_timer(key, due_ms, PendingDue(group.group_id, ""))
         return builder.instructions
+
+    @property
+    def groups(self) -> Collection[Group]:
+        """Every group, to look at."""
+        return self._groups.values()
 
     def validate(self) -> None:
         """Raise AssertionError when a group contradicts itself."""

@@ -1,0 +1,238 @@
+"""What a worker tells of its membership, its engine, its connectors and tasks.
+
+It looks at the herder after each event, and at what the engine reports. What belongs to a connector
+or task is kept with its lifecycle, and gone with it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from drover.api.engine.v1 import engine_pb2 as pb
+from drover.metrics import table
+from drover.metrics.figures import Tally
+from drover.metrics.metric import Sample
+from drover.model.failures import Failure, FailureCause
+from drover.model.ids import TaskId
+from drover.model.status import RunState
+from drover_worker.core import events
+from drover_worker.core.herder import Herder
+from drover_worker.core.lifecycle.lifecycle import Lifecycle
+from drover_worker.core.lifecycle.task import TaskLifecycle
+from drover_worker.core.rebalance.stage import Stage
+
+#: The worker is on its way into a generation.
+_REBALANCING = frozenset(
+    {Stage.STOPPING_WORK, Stage.JOINING, Stage.SYNCING, Stage.CATCHING_UP, Stage.BACKING_OFF}
+)
+#: What may start or fail one connector or task, and its key.
+_OF_ONE = (
+    events.ConnectorStarted,
+    events.ConnectorFailed,
+    events.TaskStarted,
+    events.TaskFailed,
+    events.TaskNotPrepared,
+)
+_NO_ENTRY = pb.TaskProgress.Entry()
+_TIMES = (
+    ("batch_times", table.TASK_BATCHES),
+    ("poll_times", table.TASK_POLLS),
+    ("write_times", table.TASK_WRITES),
+    ("commit_times", table.TASK_COMMITS),
+)
+_COUNTS = (
+    ("read_count", table.TASK_READ),
+    ("written_count", table.TASK_WRITTEN),
+    ("filtered_count", table.TASK_FILTERED),
+    ("dead_lettered_count", table.TASK_DEAD_LETTERED),
+    ("skipped_count", table.TASK_SKIPPED),
+)
+_COUNT_NAMES = frozenset(name for name, _ in _COUNTS)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What runs of a task told, the present one and those before it on this worker."""
+
+    run_id: int = 0
+    entry: pb.TaskProgress.Entry = field(default_factory=pb.TaskProgress.Entry)
+    #: Sums of the runs before.
+    counts: Counter[str] = field(default_factory=Counter)
+    times: dict[str, Tally] = field(default_factory=dict)
+    last_batch_ms: int = 0
+
+    def take(self, entry: pb.TaskProgress.Entry, now_ms: int) -> None:
+        if entry.run_id != self.run_id:
+            self._end_run()
+            self.run_id = entry.run_id
+        if entry.batch_count != self.entry.batch_count:
+            self.last_batch_ms = now_ms
+        self.entry = entry
+
+    def count(self, name: str) -> int:
+        source = self.entry.counts if name in _COUNT_NAMES else self.entry
+        return int(self.counts[name] + getattr(source, name))
+
+    def tally(self, name: str) -> Tally:
+        return self.times.get(name, Tally()) + _tally(self.entry, name)
+
+    def _end_run(self) -> None:
+        names = (*_COUNT_NAMES, "retry_count", "size_bytes")
+        self.counts = Counter({name: self.count(name) for name in names})
+        self.times = {name: self.tally(name) for name, _ in _TIMES}
+        self.entry = _NO_ENTRY
+
+
+@dataclass(slots=True)
+class _Life:
+    """Starts and failures of a connector or task on this worker."""
+
+    start_count: int = 0
+    started_run: int = 0
+    last_failure: Failure | None = None
+    failures: Counter[FailureCause] = field(default_factory=Counter)
+
+
+class WorkerMetrics:
+    """The samples of one worker; nothing here changes what the herder does."""
+
+    def __init__(self, herder: Herder) -> None:
+        self._herder = herder
+        self._lives: WeakKeyDictionary[Lifecycle, _Life] = WeakKeyDictionary()
+        self._progress: WeakKeyDictionary[Lifecycle, _Progress] = WeakKeyDictionary()
+        self._rebalances = Tally()
+        self._rebalance_began_ms: int | None = None
+        self._last_rebalance_ms = 0
+        self._engine_starts = 0
+        self._engine_exits = 0
+        self._engine = pb.EngineFigures()
+
+    # What happens
+
+    def observe(self, event: events.HerderEvent) -> None:
+        """An event that the herder has taken."""
+        if isinstance(event, _OF_ONE):
+            key = event.name if hasattr(event, "name") else event.task
+            item = self._herder.work.find(key)
+            if item is not None and item.run_id == event.run_id:
+                self._look_at(item)
+        elif isinstance(event, events.EngineReady):
+            self._engine_starts += 1
+        elif isinstance(event, events.EngineLost):
+            self._engine_exits += 1
+            self._engine = pb.EngineFigures()
+            for item in self._herder.work.all():
+                self._look_at(item)
+        self._look_at_membership()
+
+    def progressed(self, progress: pb.TaskProgress) -> None:
+        """What the engine tells of its tasks and itself."""
+        if progress.HasField("engine"):
+            self._engine = progress.engine
+        for entry in progress.entries:
+            task = TaskId(entry.task.connector, entry.task.task)
+            item = self._herder.work.tasks.get(task)
+            if item is not None and item.run_id == entry.run_id:
+                known = self._progress.setdefault(item, _Progress())
+                known.take(entry, self._herder.context.now_ms)
+
+    def _look_at(self, item: Lifecycle) -> None:
+        life = self._lives.setdefault(item, _Life())
+        if item.running and item.run_id != life.started_run:
+            life.started_run = item.run_id
+            life.start_count += 1
+        last = item.failures.last if item.failures is not None else None
+        if last is not None and last is not life.last_failure and item.failure is not None:
+            life.last_failure = last
+            life.failures[last.cause] += 1
+
+    def _look_at_membership(self) -> None:
+        now_ms, stage = self._herder.context.now_ms, self._herder.membership.stage
+        if stage in _REBALANCING:
+            if self._rebalance_began_ms is None:
+                self._rebalance_began_ms = now_ms
+        elif self._rebalance_began_ms is not None:
+            if stage is Stage.SETTLED:
+                self._rebalances.add((now_ms - self._rebalance_began_ms) / 1_000)
+                self._last_rebalance_ms = now_ms
+            self._rebalance_began_ms = None
+
+    # What is told
+
+    def samples(self) -> Iterator[Sample]:
+        """For ``Metrics.add``."""
+        yield from self._of_the_worker()
+        yield from self._of_the_engine()
+        work = self._herder.work
+        for name, connector in work.connectors.items():
+            yield from self._of_a_connector(name, connector)
+        tasks = Counter((task.connector, item.state) for task, item in work.tasks.items())
+        for (name, state), count in tasks.items():
+            yield table.CONNECTOR_TASKS.at(count, name, state)
+        for task, item in work.tasks.items():
+            yield from self._of_a_task(task, item)
+
+    def _of_the_worker(self) -> Iterator[Sample]:
+        herder = self._herder
+        membership, context = herder.membership, herder.context
+        yield table.STAGE.at(1, membership.stage.name)
+        yield table.LEADER.at(membership.leads)
+        yield table.GENERATION.at(context.generation)
+        yield table.REBALANCING.at(membership.stage in _REBALANCING)
+        yield table.REBALANCES.at(self._rebalances)
+        yield table.LAST_REBALANCE.at(self._last_rebalance_ms / 1_000)
+        yield table.ASSIGNED_CONNECTORS.at(len(herder.work.connectors))
+        yield table.ASSIGNED_TASKS.at(len(herder.work.tasks))
+        yield table.CONFIG_OFFSET.at(context.view.offset)
+
+    def _of_the_engine(self) -> Iterator[Sample]:
+        figures = self._engine
+        yield table.ENGINE_UP.at(self._herder.context.engine_up)
+        yield table.ENGINE_STARTS.at(self._engine_starts)
+        yield table.ENGINE_EXITS.at(self._engine_exits)
+        yield table.ABANDONED_THREADS.at(figures.abandoned_thread_count)
+        yield table.SPARK_JOBS.at(figures.job_count)
+        yield table.SPARK_ACTIVE_JOBS.at(figures.active_job_count)
+        yield table.HEAP_USED.at(figures.heap_used_bytes)
+        yield table.HEAP_MAX.at(figures.heap_max_bytes)
+
+    def _of_a_connector(self, name: str, item: Lifecycle) -> Iterator[Sample]:
+        config = self._herder.context.view.config(name) or {}
+        yield table.CONNECTOR_INFO.at(1, name, config.get("connector.class", ""))
+        yield table.CONNECTOR_STATE.at(1, name, item.state)
+        life = self._lives.get(item) or _Life()
+        yield table.CONNECTOR_STARTS.at(life.start_count, name)
+        for cause in FailureCause:
+            yield table.CONNECTOR_FAILURES.at(life.failures[cause], name, cause)
+
+    def _of_a_task(self, task: TaskId, item: TaskLifecycle) -> Iterator[Sample]:
+        labels = task.connector, str(task.task)
+        yield table.TASK_STATE.at(1, *labels, item.state)
+        life = self._lives.get(item) or _Life()
+        yield table.TASK_STARTS.at(life.start_count, *labels)
+        yield table.TASK_RESTARTS.at(max(life.start_count - 1, 0), *labels)
+        for cause in FailureCause:
+            yield table.TASK_FAILURES.at(life.failures[cause], *labels, cause)
+        last = item.failures.last if item.failures is not None else None
+        if last is not None:
+            yield table.TASK_LAST_FAILURE.at(last.failed_ms / 1_000, *labels)
+        progress = self._progress.get(item) or _Progress()
+        for name, metric in _COUNTS:
+            yield metric.at(progress.count(name), *labels)
+        yield table.TASK_BYTES.at(progress.count("size_bytes"), *labels)
+        yield table.TASK_RETRIES.at(progress.count("retry_count"), *labels)
+        for name, metric in _TIMES:
+            yield metric.at(progress.tally(name), *labels)
+        yield table.TASK_LAST_BATCH.at(progress.last_batch_ms / 1_000, *labels)
+        if item.state is RunState.RUNNING:
+            for figure in progress.entry.figures:
+                if figure.name == table.LAG_FIGURE:
+                    yield table.TASK_LAG.at(figure.value, *labels)
+                else:
+                    yield table.TASK_FIGURE.at(figure.value, *labels, figure.name)
+
+
+def _tally(entry: pb.TaskProgress.Entry, name: str) -> Tally:
+    times: pb.TaskProgress.Times = getattr(entry, name)
+    return Tally(times.count, times.total_us / 1_000_000)
