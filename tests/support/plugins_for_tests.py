@@ -55,6 +55,17 @@ class Idle(SourceConnector):
         return [{} for _ in range(max_tasks)]
 
 
+class _TellingTask(IdleTask):
+    def start(self, context: SourceTaskContext) -> None:
+        context.report("backlog_count", 7)
+
+
+class Telling(Idle):
+    """Tells a figure of its own."""
+
+    task_class = _TellingTask
+
+
 class RaisesInConstructor(Idle):
     """Cannot be made."""
 

@@ -14,6 +14,7 @@ import structlog
 from drover.clock import Clock
 from drover.errors import DeadlineExceededError, InternalError, Reason
 from drover.machine import CancelTimer, Complete, Fail, SetTimer
+from drover.rpc.logs import log_context
 from drover_worker.core import events, requests
 from drover_worker.core.herder import Herder
 from drover_worker.core.instructions import Halt, HerderInstruction
@@ -165,8 +166,11 @@ class HerderLoop:
         if self.defect.done():
             return
         try:
-            for instruction in self.herder.step(event, self._clock.now_ms()):
-                self._carry_out(instruction)
+            instructions = self.herder.step(event, self._clock.now_ms())
+            # what follows from it is logged under the generation in which it was decided
+            with log_context(generation=self.herder.context.generation):
+                for instruction in instructions:
+                    self._carry_out(instruction)
         except Exception as error:  # noqa: BLE001 - a defect: half a step was done, so end
             _log.error("the herder failed", event_type=type(event).__name__, exc_info=error)
             self.defect.set_result(error)
@@ -174,8 +178,9 @@ class HerderLoop:
         self._turned_s = asyncio.get_running_loop().time()
         self._log_stage()
         self._wake_offset_waiters()
-        for observer in self._observers:
-            observer(event)
+        with log_context(generation=self.herder.context.generation):
+            for observer in self._observers:
+                observer(event)
 
     def _carry_out(self, instruction: HerderInstruction) -> None:
         match instruction:

@@ -1,8 +1,8 @@
 """Structured logs on stderr: one JSON object or one line of text an event.
 
 Every part logs through ``structlog.get_logger()`` or the standard library; both end here. What is
-bound with ``log_context`` (connector, task, request_id) is in every line logged inside it, also
-across awaits.
+bound with ``log_context`` (connector, task, generation, request_id) is in every line logged inside
+it, also across awaits.
 """
 
 import logging
@@ -76,8 +76,10 @@ def configure_logging(
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
-def log_context(**values: str) -> AbstractContextManager[None]:
-    """Bind values (connector, task, request_id) to every event logged inside the block."""
+def log_context(**values: str | int) -> AbstractContextManager[None]:
+    """Bind values (connector, task, generation, request_id) to every event logged inside the block,
+    and by tasks and calls of plugins that are begun there.
+    """
     return structlog.contextvars.bound_contextvars(**values)
 
 

@@ -1,6 +1,7 @@
 """Commands that come while a task starts, and what is told of one that stops."""
 
 import threading
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -22,6 +23,7 @@ class Runner:
     over = False
 
     name = str(TASK)
+    spec = SimpleNamespace(log_fields={"connector": "c"})
 
     def __init__(self, _spec: object, _tools: object, *, paused: bool) -> None:
         self.untold = [["b"], ["a"]]

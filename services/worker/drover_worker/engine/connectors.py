@@ -11,6 +11,7 @@ from drover.config.resolution import Resolution
 from drover.connector import ConnectorContext
 from drover.connector.connector import Connector
 from drover.connector.settings import CONNECTOR_CLASS, parse_config
+from drover.rpc.logs import log_context
 from drover_worker.engine import answers
 from drover_worker.engine.configs import EngineConfigs
 from drover_worker.engine.expiry import watch_expiry
@@ -88,12 +89,13 @@ class ConnectorRegistry:
             self._runs[name] = run
         config = dict(command.config)
 
-        self._threads.run(
-            f"start:{name}",
-            lambda: self._start(run, config),
-            limit_ms=self._limits.start_ms,
-            on_done=lambda outcome: self._started(call_id, run, outcome),
-        )
+        with log_context(connector=name):
+            self._threads.run(
+                f"start:{name}",
+                lambda: self._start(run, config),
+                limit_ms=self._limits.start_ms,
+                on_done=lambda outcome: self._started(call_id, run, outcome),
+            )
 
     def stop(self, call_id: int, name: str) -> None:
         """Stop the connector; answers when that ended one way or the other."""
@@ -136,12 +138,13 @@ class ConnectorRegistry:
                 answer.task_configs.task_configs.add(config=written)
             self._send(answer)
 
-        self._threads.run(
-            f"task-configs:{name}",
-            lambda: checked_task_configs(instance.task_configs(max_tasks), max_tasks),
-            limit_ms=self._limits.task_configs_ms,
-            on_done=finish,
-        )
+        with log_context(connector=name):
+            self._threads.run(
+                f"task-configs:{name}",
+                lambda: checked_task_configs(instance.task_configs(max_tasks), max_tasks),
+                limit_ms=self._limits.task_configs_ms,
+                on_done=finish,
+            )
 
     def set_paused(self, call_id: int, name: str, paused: bool) -> None:
         """Pause or resume a connector; requests of a paused one are sent when it resumes."""
@@ -257,12 +260,13 @@ class ConnectorRegistry:
             on_ended()
 
         run.unwatch()
-        self._threads.run(
-            f"stop:{run.connector}",
-            run.instance.stop if run.instance is not None else lambda: None,
-            limit_ms=self._limits.stop_ms,
-            on_done=finish,
-        )
+        with log_context(connector=run.connector):
+            self._threads.run(
+                f"stop:{run.connector}",
+                run.instance.stop if run.instance is not None else lambda: None,
+                limit_ms=self._limits.stop_ms,
+                on_done=finish,
+            )
 
     def _forget(self, run: _Run) -> None:
         with self._lock:

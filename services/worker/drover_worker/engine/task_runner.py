@@ -68,6 +68,15 @@ class TaskSpec:
     own_config: Mapping[str, str]
     committed: Sequence[CommittedOffset]
 
+    @property
+    def log_fields(self) -> Mapping[str, str | int]:
+        """What belongs to everything that is logged of it."""
+        return {
+            "connector": self.task.connector,
+            "task": str(self.task),
+            "generation": self.claim.generation,
+        }
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTools:
@@ -198,7 +207,7 @@ class TaskRunner(ABC):
         """See scheduler.Job."""
         if self.stopping:
             return None
-        with log_context(connector=self.spec.task.connector, task=str(self.spec.task)):
+        with log_context(**self.spec.log_fields):
             try:
                 if self._restart_wanted:
                     self._restart()

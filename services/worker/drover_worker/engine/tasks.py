@@ -13,6 +13,7 @@ from drover.config.resolution import Resolution
 from drover.connector.settings import CONNECTOR_CLASS
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
+from drover.rpc.logs import log_context
 from drover_worker.engine import answers
 from drover_worker.engine.configs import EngineConfigs
 from drover_worker.engine.expiry import watch_expiry
@@ -82,12 +83,14 @@ class TaskRegistry:
                 self._send(answers.failed(call_id, f"task {task} runs already: stop it first"))
                 return
             self._slots[task] = slot
-        self._threads.run(
-            f"start:{task}",
-            lambda: self._prepare(slot, command),
-            limit_ms=self._limits.start_ms,
-            on_done=lambda outcome: self._started(call_id, slot, outcome),
-        )
+        generation = decode_term(command.claim).generation
+        with log_context(connector=task.connector, task=str(task), generation=generation):
+            self._threads.run(
+                f"start:{task}",
+                lambda: self._prepare(slot, command),
+                limit_ms=self._limits.start_ms,
+                on_done=lambda outcome: self._started(call_id, slot, outcome),
+            )
 
     def stop(self, call_id: int, task: TaskId) -> None:
         """Stop the task; answers when its last batch ended or was abandoned."""
@@ -209,12 +212,13 @@ class TaskRegistry:
             self._report_last(runner)
             on_ended()
 
-        self._threads.run(
-            f"stop:{runner.name}",
-            lambda: runner.stop(limit_ms / 1000),
-            limit_ms=_STOP_PARTS * limit_ms + _STOP_MARGIN_MS,
-            on_done=finish,
-        )
+        with log_context(**runner.spec.log_fields):
+            self._threads.run(
+                f"stop:{runner.name}",
+                lambda: runner.stop(limit_ms / 1000),
+                limit_ms=_STOP_PARTS * limit_ms + _STOP_MARGIN_MS,
+                on_done=finish,
+            )
 
     def _report_last(self, runner: TaskRunner) -> None:
         """Report what it moved since it was last asked, for it will not be asked again."""

@@ -5,6 +5,7 @@ told, the thread stays behind as a daemon, and whatever it does later is ignored
 many of them should be replaced; ``on_exhausted`` says so once.
 """
 
+import contextvars
 import heapq
 import itertools
 import threading
@@ -12,7 +13,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
@@ -56,6 +57,8 @@ class _Call:
     function: Callable[[], object]
     limit_ms: int
     on_done: DoneHandler
+    #: What was bound to log events where it was asked for.
+    context: contextvars.Context = field(default_factory=contextvars.copy_context)
     #: Set by whoever decides the outcome: the thread that ran it, or the watchdog.
     decided: bool = False
 
@@ -134,7 +137,7 @@ class PluginThreads:
     def _execute(self, call: _Call) -> None:
         outcome: Outcome
         try:
-            outcome = Returned(call.function())
+            outcome = Returned(call.context.copy().run(call.function))
         except BaseException as error:  # noqa: BLE001 - plugin code may raise anything, SystemExit too
             outcome = Raised(error)
         with self._changed:
@@ -188,7 +191,7 @@ class PluginThreads:
 
     def _report(self, call: _Call, outcome: Outcome) -> None:
         try:
-            call.on_done(outcome)
+            call.context.copy().run(call.on_done, outcome)
         except Exception:
             log.exception("the outcome of a plugin call was not handled", call=call.name)
 

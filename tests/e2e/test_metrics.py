@@ -1,0 +1,93 @@
+"""A real Prometheus on a real cluster: every metric is there, every panel has data, alerts fire."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from drover.metrics.metric import Kind
+from drover.metrics.table import METRICS
+from tests.support import plugins_for_tests as plugins
+from tests.support.addresses import free_address
+from tests.support.prometheus import Prometheus, expressions, running_prometheus
+from tests.support.shared_cluster import SharedCluster
+from tests.support.waiting import wait_until_async
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.timeout(1200),
+    pytest.mark.asyncio(loop_scope="session"),
+]
+
+TIMEOUT_S = 180.0
+TELLING, FAILING = "metrics-telling", "metrics-failing"
+#: What fires in a cluster with one connector that fails, and a target that nobody serves.
+EXPECTED = {("DroverTaskFailed", FAILING), ("DroverProcessDown", "")}
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def prometheus(unharmed: SharedCluster, tmp_path: Path) -> AsyncIterator[Prometheus]:
+    """It has asked every process, and one that is not there."""
+    processes = unharmed.cluster.supervisor.processes.values()
+    targets = [process.spec.metrics_address for process in processes]
+    async with AsyncExitStack() as stack:
+        for name, kind in ((TELLING, plugins.Telling), (FAILING, plugins.RaisesInPoll)):
+            config = {"connector.class": plugins.plugin(kind), "restart.policy": "never"}
+            await stack.enter_async_context(unharmed.connector(name, config))
+        await unharmed.cluster.wait_for_task(FAILING, state="FAILED")
+        running = running_prometheus(tmp_path, [*targets, free_address()])
+        yield stack.enter_context(running)
+
+
+async def waited(prometheus: Prometheus, *names: str) -> None:
+    """Wait until Prometheus has data for every one of these queries."""
+    left = list(names)
+
+    async def found() -> bool:
+        left[:] = [each for each in left if not await asyncio.to_thread(prometheus.query, each)]
+        return not left
+
+    await wait_until_async(found, timeout_s=TIMEOUT_S, describe=lambda: f"no data: {left}")
+
+
+async def test_a_real_prometheus_sees_everything(
+    prometheus: Prometheus, unharmed: SharedCluster
+) -> None:
+    # every metric of the table is told by some process, and nothing else is
+    suffix = {Kind.SUMMARY: "_count", Kind.HISTOGRAM: "_bucket"}
+    await waited(prometheus, *(f"{each.name}{suffix.get(each.kind, '')}" for each in METRICS))
+    parts = {Kind.SUMMARY: ("_count", "_sum"), Kind.HISTOGRAM: ("_bucket", "_count", "_sum")}
+    known = {f"{each.name}{part}" for each in METRICS for part in parts.get(each.kind, ("",))}
+    told = {each for each in prometheus.names() if each.startswith(("drover_", "process_"))}
+    assert told <= known
+
+    # every panel of every dashboard has data
+    queries = {expression: place for place, expression in expressions()}
+    await waited(prometheus, *queries)
+
+    # what should fire does, and only where it should; a slow machine may have reasons for others
+    def alerts() -> set[tuple[str, str]]:
+        firing = {(each["alertname"], each.get("connector", "")) for each in prometheus.firing()}
+        return {each for each in firing if each[0] in dict(EXPECTED)}
+
+    await wait_until_async(lambda: alerts() == EXPECTED, timeout_s=TIMEOUT_S, describe=alerts)
+
+    # what the flow's tasks did is counted
+    flow = unharmed.flow
+    lines = flow.output.read_bytes().count(b"\n")
+    written = f'sum(drover_task_records_written_total{{connector="{flow.sink}"}})'
+    await wait_until_async(
+        lambda: prometheus.value(written) >= lines, timeout_s=TIMEOUT_S, describe=written
+    )
+    assert prometheus.value(f'drover_task_figure{{connector="{TELLING}"}}') == 7
+
+    # a deleted connector's series end with it
+    await unharmed.client.delete_connector(TELLING)
+    of_it = f'{{connector="{TELLING}"}}'
+    await wait_until_async(
+        lambda: not prometheus.query(of_it), timeout_s=TIMEOUT_S, describe=f"no more {of_it}"
+    )
