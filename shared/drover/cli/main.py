@@ -45,6 +45,8 @@ cli = typer.Typer(
 cli.add_typer(connector_commands.commands, name="connector")
 cli.add_typer(plugin_commands.commands, name="plugin")
 cli.add_typer(config_commands.commands, name="config")
+# where people look for it first
+connector_commands.commands.command("validate")(config_commands.validate)
 cli.add_typer(group_commands.commands, name="group")
 cli.add_typer(cluster_commands.commands, name="cluster")
 cli.add_typer(worker_commands.commands, name="worker")

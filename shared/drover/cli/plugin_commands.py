@@ -91,6 +91,10 @@ def key_document(key: pb.ConfigKey) -> dict[str, Any]:
         "documentation": key.documentation,
         "group": key.group,
         "valid_values": list(key.valid_values),
+        "width": key.width,
+        "display_name": key.display_name,
+        "order": key.order,
+        "dependents": list(key.dependents),
     }
 
 

@@ -13,17 +13,22 @@ Example:
     ['is required', 'must be at least 1, not 0']
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from enum import Enum, StrEnum
+from itertools import islice
 from typing import Any, Final
 
+from drover.config.recommender import Recommender
 from drover.config.validators import Validator
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.secrets import MASK
 
 _QUOTED_MAX_LENGTH = 80
+#: More recommended values than this help nobody.
+_RECOMMENDED_MAX = 100
 _INT_BOUND = 2**31
 _LONG_BOUND = 2**63
 
@@ -57,6 +62,15 @@ class Importance(StrEnum):
     LOW = "LOW"
 
 
+class Width(StrEnum):
+    """How much room a form should give to a setting's value."""
+
+    NONE = "NONE"
+    SHORT = "SHORT"
+    MEDIUM = "MEDIUM"
+    LONG = "LONG"
+
+
 class _Required(Enum):
     TOKEN = "required"
 
@@ -83,6 +97,8 @@ class ConfigKey:
 
     ``default`` is a value of the setting's type, None for an optional setting without one, or
     ``REQUIRED``. ``validator`` judges the parsed value, default included, unless it is None.
+    ``recommender`` says what would fit to the other settings. ``display_name`` is for people; the
+    name unless given.
     """
 
     name: str
@@ -92,6 +108,9 @@ class ConfigKey:
     documentation: str = ""
     group: str = "Connector"
     validator: Validator | None = None
+    recommender: Recommender | None = None
+    display_name: str = ""
+    width: Width = Width.NONE
 
     @property
     def required(self) -> bool:
@@ -123,13 +142,16 @@ class ConfigKey:
 class ConfigValue:
     """One setting of a config: as given or by default, as text, its faults and its warnings.
 
-    A fault refuses the config, a warning does not.
+    A fault refuses the config, a warning does not. ``recommended_values`` and ``visible`` are what
+    the setting's recommender says beside the other settings of the config.
     """
 
     key: ConfigKey
     text: str | None
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+    recommended_values: tuple[str, ...] = ()
+    visible: bool = True
 
     @property
     def shown_text(self) -> str | None:
@@ -206,12 +228,19 @@ class ConfigDef:
         return ParsedConfig(values, tuple(violations))
 
     def validate(self, raw: Mapping[str, str | None]) -> list[ConfigValue]:
-        """Every setting with its text and its faults, in order of definition; unknown ones last."""
+        """Every setting with its text, its faults and what is recommended, in order of definition;
+        unknown ones last.
+        """
         found = []
+        parsed = self.parse(raw)
+        errors: dict[str, tuple[str, ...]] = {}
+        for violation in parsed.violations:
+            errors[violation.field] = (*errors.get(violation.field, ()), violation.description)
         for key in self:
             given = raw.get(key.name)
-            _, errors = _evaluate(key, given)
-            found.append(ConfigValue(key, given if given is not None else key.default_text, errors))
+            text = given if given is not None else key.default_text
+            value = ConfigValue(key, text, errors.get(key.name, ()))
+            found.append(_recommended(value, parsed.values))
         for name, text in raw.items():
             if name not in self._keys:
                 unknown = ConfigKey(name, ConfigType.STRING, default=None, group="Unknown")
@@ -222,6 +251,51 @@ class ConfigDef:
         near = get_close_matches(name, self._keys, n=1)
         advice = f"; did you mean {near[0]}?" if near else ""
         return f"is not a setting of this connector, so nothing reads it{advice}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPlace:
+    """Where a setting stands among others.
+
+    ``order`` counts from 1 within the setting's group. ``dependents`` are the settings whose
+    recommenders look at this one.
+    """
+
+    order: int
+    dependents: tuple[str, ...]
+
+
+def places(keys: Iterable[ConfigKey]) -> list[KeyPlace]:
+    """The place of each of a definition's keys, in the same order."""
+    listed = list(keys)
+    dependents: dict[str, list[str]] = {}
+    for key in listed:
+        for name in key.recommender.depends_on if key.recommender is not None else ():
+            dependents.setdefault(name, []).append(key.name)
+    counts: Counter[str] = Counter()
+    found = []
+    for key in listed:
+        counts[key.group] += 1
+        found.append(KeyPlace(counts[key.group], tuple(dependents.get(key.name, ()))))
+    return found
+
+
+def _recommended(value: ConfigValue, config: Mapping[str, Any]) -> ConfigValue:
+    """A value with what its recommender says; one that fails says so and recommends nothing."""
+    recommender = value.key.recommender
+    values: Iterable[str] = value.key.valid_values
+    visible, warnings = True, value.warnings
+    try:
+        if recommender is not None and recommender.visible is not None:
+            visible = bool(recommender.visible(config))
+        if recommender is not None and recommender.values is not None:
+            values = [str(each) for each in islice(recommender.values(config), _RECOMMENDED_MAX)]
+    except Exception as error:  # noqa: BLE001 - an author's code, which must refuse nothing
+        fault = f"has a recommender that failed: {type(error).__name__}"
+        values, visible, warnings = (), True, (*warnings, fault)
+    if value.key.type is ConfigType.PASSWORD:
+        values = ()
+    return replace(value, recommended_values=tuple(values), visible=visible, warnings=warnings)
 
 
 def to_text(value: Any) -> str:

@@ -12,7 +12,9 @@ from drover.config.config_def import (
     Importance,
     ParsedConfig,
     Password,
+    Width,
 )
+from drover.config.recommender import Recommender, visible_when, visible_with
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf, Validator
 from drover.connector.connector import (
     ONCE,
@@ -69,6 +71,7 @@ __all__ = [
     "OtherSettings",
     "ParsedConfig",
     "Password",
+    "Recommender",
     "RetriableError",
     "SinkBatch",
     "SinkConnector",
@@ -86,6 +89,9 @@ __all__ = [
     "TopicPartition",
     "Validator",
     "Violation",
+    "Width",
     "balanced_groups",
     "current_spark_partition",
+    "visible_when",
+    "visible_with",
 ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.recommender import visible_with
 from drover.config.validators import Check, InRange, OneOf
 from drover.dataplane.topics import name_fault
 from drover.errors import Violation
@@ -85,6 +86,7 @@ ERROR_SETTINGS = ConfigDef(
         group=_GROUP,
         documentation="The replication factor with which that topic is made, on Kafka.",
         validator=InRange(-1),
+        recommender=visible_with(DEAD_LETTER_TOPIC),
     ),
     ConfigKey(
         DEAD_LETTER_CONTEXT,
@@ -93,6 +95,7 @@ ERROR_SETTINGS = ConfigDef(
         group=_GROUP,
         documentation="Whether dead letters get headers that say where they come from and what "
         "failed: __connect.errors.topic, .partition, .offset, .stage, .exception.message, ...",
+        recommender=visible_with(DEAD_LETTER_TOPIC),
     ),
     ConfigKey(
         MAX_RATE,

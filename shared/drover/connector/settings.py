@@ -310,7 +310,9 @@ def _as_named(
         if name is not None:
             before = others[name].errors if name in others else ()
             key = replace(value.key, name=name)
-            others[name] = ConfigValue(key, raw[name], (*before, *value.errors))
+            others[name] = replace(
+                value, key=key, text=raw[name], errors=(*before, *value.errors), warnings=()
+            )
     named = []
     for value in values:
         name = value.key.name

@@ -1,5 +1,8 @@
 """What the engine answers about a config."""
 
+import pytest
+
+from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import Resolution
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.validation import validate
@@ -17,6 +20,50 @@ def test_a_setting_that_the_connector_does_not_know_is_a_warning() -> None:
     assert list(found) == ["tasks.maximum"]
     assert found["tasks.maximum"].endswith("did you mean tasks.max?")
     assert warnings_of(SINK) == {}
+
+
+def values_of(connector: str, **config: str) -> dict[str, engine_pb2.ConfigValue]:
+    raw = {"name": "a", "connector.class": connector, **config}
+    answer = validate(PluginRegistry(), Resolution(raw, raw))
+    return {value.key.name: value for value in answer.values}
+
+
+@pytest.mark.parametrize(
+    ("writing", "fitting"),
+    [
+        ({}, ["none", "kafka", "record_key", "record_value"]),
+        ({"insert.mode": "upsert"}, ["kafka", "record_key", "record_value"]),
+        ({"insert.mode": "upsert", "delete.enabled": "true"}, ["record_key"]),
+    ],
+)
+def test_a_jdbc_sink_recommends_the_keys_that_fit_to_how_it_writes(
+    writing: dict[str, str], fitting: list[str]
+) -> None:
+    found = values_of("JdbcSink", topics="t", **writing)
+    assert found["pk.mode"].recommended_values == fitting
+    assert not found["pk.fields"].visible
+    assert list(found["insert.mode"].key.dependents) == ["pk.mode"]
+    assert values_of("JdbcSink", **{"pk.mode": "kafka"})["pk.fields"].visible
+
+
+def test_settings_of_another_mode_are_not_visible() -> None:
+    jdbc = values_of("JdbcSource", mode="incrementing")
+    assert jdbc["incrementing.column.name"].visible
+    assert not jdbc["timestamp.column.name"].visible
+    http = values_of("HttpSource", **{"paging.mode": "page", "paging.size.parameter": "n"})
+    assert http["paging.size"].visible
+    assert not http["paging.cursor.pointer"].visible
+    dead_letters = "errors.deadletterqueue.topic.replication.factor"
+    assert not http[dead_letters].visible
+    assert values_of("HttpSource", **{"errors.deadletterqueue.topic.name": "d"})[
+        dead_letters
+    ].visible
+
+
+def test_a_setting_says_where_it_stands() -> None:
+    key = values_of("JdbcSource")["mode"].key
+    assert (key.group, key.order, key.display_name, key.width) == ("Mode", 1, "mode", "NONE")
+    assert "timestamp.initial" in key.dependents
 
 
 def test_without_a_class_nobody_knows_which_settings_there_are() -> None:

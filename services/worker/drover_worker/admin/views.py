@@ -113,6 +113,10 @@ def key_view(key: engine_pb2.ConfigKey) -> pb.ConfigKey:
         documentation=key.documentation,
         group=key.group,
         valid_values=key.valid_values,
+        width=key.width,
+        display_name=key.display_name,
+        order=key.order,
+        dependents=key.dependents,
     )
     if key.HasField("default_value"):
         shown.default_value = masked_default(key)
@@ -133,7 +137,11 @@ def validation_view(
     if isinstance(answer, engine_pb2.ConfigValidation):
         for value in answer.values:
             shown = response.values.add(
-                key=key_view(value.key), errors=value.errors, warnings=value.warnings
+                key=key_view(value.key),
+                errors=value.errors,
+                warnings=value.warnings,
+                recommended_values=value.recommended_values,
+                visible=value.visible,
             )
             response.warnings.extend(
                 pb.ConfigViolation(field=f'config["{value.key.name}"]', description=warning)
@@ -141,4 +149,5 @@ def validation_view(
             )
             if value.HasField("value"):
                 shown.value = masked_value(value)
+        response.groups.extend(dict.fromkeys(value.key.group for value in answer.values))
     return response

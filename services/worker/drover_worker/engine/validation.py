@@ -1,10 +1,11 @@
 """Validation of configs, and the list of plugins, as the herder gets them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
 from drover.api.engine.v1 import engine_pb2
+from drover.config.config_def import KeyPlace, places
 from drover.config.resolution import Resolution
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
 from drover.connector.connector import Connector
@@ -88,12 +89,11 @@ def _validated(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb
     wanted = config.get(CONNECTOR_CLASS, "")
     if not wanted.strip():
         values = _replace_missing_class(_common_values(config))
-        return engine_pb2.ConfigValidation(values=[_encode_value(each) for each in values])
+        return engine_pb2.ConfigValidation(values=_encode_values(values))
     connector_class = registry.find(wanted)
     values = _few_warnings(_validate_with(connector_class, config))
     return engine_pb2.ConfigValidation(
-        values=[_encode_value(each) for each in values],
-        connector_type=connector_type(connector_class),
+        values=_encode_values(values), connector_type=connector_type(connector_class)
     )
 
 
@@ -154,13 +154,18 @@ def _encode_plugin(plugin: InstalledPlugin) -> engine_pb2.Plugin:
         type=connector_type(connector_class),
         version=_clean(str(connector_class.version)),
         description=_clean(" ".join(paragraph.split())),
-        config_keys=[_encode_key(key) for key in full_config_def(connector_class)],
+        config_keys=_encode_keys(full_config_def(connector_class)),
         guarantee_embedded=guarantees.embedded if guarantees else "",
         guarantee_kafka=guarantees.kafka if guarantees else "",
     )
 
 
-def _encode_key(key: ConfigKey) -> engine_pb2.ConfigKey:
+def _encode_keys(keys: Iterable[ConfigKey]) -> list[engine_pb2.ConfigKey]:
+    listed = list(keys)
+    return [_encode_key(*each) for each in zip(listed, places(listed), strict=True)]
+
+
+def _encode_key(key: ConfigKey, place: KeyPlace) -> engine_pb2.ConfigKey:
     secret = key.type is ConfigType.PASSWORD
     default = None if secret or key.default_text is None else _clean(key.default_text)
     return engine_pb2.ConfigKey(
@@ -172,16 +177,27 @@ def _encode_key(key: ConfigKey) -> engine_pb2.ConfigKey:
         documentation=_clean(key.documentation),
         group=_clean(key.group),
         valid_values=[_clean(value) for value in key.valid_values],
+        width=str(key.width),
+        display_name=_clean(key.display_name or key.name),
+        order=place.order,
+        dependents=[_clean(name) for name in place.dependents],
     )
 
 
-def _encode_value(value: ConfigValue) -> engine_pb2.ConfigValue:
+def _encode_values(values: Sequence[ConfigValue]) -> list[engine_pb2.ConfigValue]:
+    keys = _encode_keys(value.key for value in values)
+    return [_encode_value(*each) for each in zip(values, keys, strict=True)]
+
+
+def _encode_value(value: ConfigValue, key: engine_pb2.ConfigKey) -> engine_pb2.ConfigValue:
     shown = value.shown_text
     return engine_pb2.ConfigValue(
-        key=_encode_key(value.key),
+        key=key,
         value=None if shown is None else _clean(shown),
         errors=[_clean(error) for error in value.errors],
         warnings=[_clean(warning) for warning in value.warnings],
+        recommended_values=[_clean(each) for each in value.recommended_values],
+        visible=value.visible,
     )
 
 

@@ -16,6 +16,7 @@ from drover.connector import (
     NonEmpty,
     OneOf,
     Violation,
+    visible_when,
 )
 from drover.connectors.http.allowed_hosts import AllowedHosts
 
@@ -164,24 +165,41 @@ HTTP_SETTINGS = ConfigDef(
         default=NONE,
         validator=OneOf(NONE, OWN_HEADER, BASIC, OAUTH2),
     ),
-    _key(STATIC, "The header Authorization, such as Bearer and a token.", ConfigType.PASSWORD),
-    _key(USER, "Who logs in with basic."),
-    _key(PASSWORD, "The password for basic.", ConfigType.PASSWORD),
+    _key(
+        STATIC,
+        "The header Authorization, such as Bearer and a token.",
+        ConfigType.PASSWORD,
+        recommender=visible_when(AUTHORIZATION, OWN_HEADER),
+    ),
+    _key(USER, "Who logs in with basic.", recommender=visible_when(AUTHORIZATION, BASIC)),
+    _key(
+        PASSWORD,
+        "The password for basic.",
+        ConfigType.PASSWORD,
+        recommender=visible_when(AUTHORIZATION, BASIC),
+    ),
     _key(
         TOKEN_URL,
         "Where oauth2 gets tokens; one is kept until shortly before its end, and renewed once when "
         "it is refused.",
         validator=Check(url_fault),
+        recommender=visible_when(AUTHORIZATION, OAUTH2),
     ),
-    _key(CLIENT_ID, "The client of oauth2."),
-    _key(CLIENT_SECRET, "The secret of that client.", ConfigType.PASSWORD),
-    _key(SCOPE, "The scope that tokens are for."),
+    _key(CLIENT_ID, "The client of oauth2.", recommender=visible_when(AUTHORIZATION, OAUTH2)),
+    _key(
+        CLIENT_SECRET,
+        "The secret of that client.",
+        ConfigType.PASSWORD,
+        recommender=visible_when(AUTHORIZATION, OAUTH2),
+    ),
+    _key(SCOPE, "The scope that tokens are for.", recommender=visible_when(AUTHORIZATION, OAUTH2)),
     _key(
         CLIENT_MODE,
         "Where the client's name and secret are when a token is asked for: in the header, or in "
         "the form that is sent (url).",
         default="header",
         validator=OneOf("header", "url"),
+        recommender=visible_when(AUTHORIZATION, OAUTH2),
     ),
     _key(
         HEADERS,

@@ -27,6 +27,8 @@ from drover.connector import (
     SourceTask,
     SourceTaskContext,
     Violation,
+    visible_when,
+    visible_with,
 )
 from drover.connectors.datagen_source import key_columns
 from drover.connectors.ddl import ddl_fault, to_ddl
@@ -356,7 +358,11 @@ _SETTINGS = ConfigDef(
         validator=Check(ddl_fault),
     ),
     _key(METHOD, "The method of requests.", default="GET", validator=OneOf("GET", "POST")),
-    _key(BODY, "What a request has as its body, with POST."),
+    _key(
+        BODY,
+        "What a request has as its body, with POST.",
+        recommender=visible_when(METHOD, "POST"),
+    ),
     _key(PARAMETERS, "What each request has in its query, as name=value.", ConfigType.LIST),
     _key(
         ITEMS,
@@ -389,8 +395,17 @@ _SETTINGS = ConfigDef(
         importance=Importance.HIGH,
         validator=OneOf(NONE, LINK, CURSOR, OFFSET, PAGE),
     ),
-    _key(POINTER, "Where the answer has the cursor or link.", validator=_POINTER),
-    _key(PARAMETER, "The parameter that has the cursor, the item's or the page's number."),
+    _key(
+        POINTER,
+        "Where the answer has the cursor or link.",
+        validator=_POINTER,
+        recommender=visible_when(MODE, LINK, CURSOR),
+    ),
+    _key(
+        PARAMETER,
+        "The parameter that has the cursor, the item's or the page's number.",
+        recommender=visible_when(MODE, CURSOR, OFFSET, PAGE),
+    ),
     _key(
         SIZE_PARAMETER,
         "The parameter that says how many items a page has. With it a page of fewer is the last, "
@@ -402,8 +417,15 @@ _SETTINGS = ConfigDef(
         ConfigType.INT,
         default=100,
         validator=InRange(1),
+        recommender=visible_with(SIZE_PARAMETER),
     ),
-    _key(FIRST, "The number of the first page or item.", ConfigType.INT, default=0),
+    _key(
+        FIRST,
+        "The number of the first page or item.",
+        ConfigType.INT,
+        default=0,
+        recommender=visible_when(MODE, OFFSET, PAGE),
+    ),
     _key(
         MAX_PAGES,
         "More pages than this are a mistake of the API.",
@@ -422,6 +444,11 @@ _SETTINGS = ConfigDef(
         "Where an item has that value, such as /updated_at; the greatest of a run is asked for in "
         "the next.",
         validator=_POINTER,
+        recommender=visible_with(INCREMENTAL),
     ),
-    _key(INITIAL, "The value of the first run; by default the parameter is left out then."),
+    _key(
+        INITIAL,
+        "The value of the first run; by default the parameter is left out then.",
+        recommender=visible_with(INCREMENTAL),
+    ),
 )

@@ -15,11 +15,13 @@ from drover.connector import (
     NonEmpty,
     OffsetChange,
     OneOf,
+    Recommender,
     SinkBatch,
     SinkConnector,
     SinkTask,
     SinkTaskContext,
     Violation,
+    visible_when,
 )
 from drover.connectors.jdbc.database import (
     CONNECTION_SETTINGS,
@@ -144,7 +146,10 @@ class JdbcSink(SinkConnector):
                 group="Keys",
                 documentation="What the primary key is: none, topic, partition and offset (kafka), "
                 "or fields of the record's key or value.",
-                validator=OneOf(NONE, KAFKA, RECORD_KEY, RECORD_VALUE),
+                validator=OneOf(*_PK_MODES),
+                recommender=Recommender(
+                    depends_on=(INSERT_MODE, DELETE_ENABLED), values=_fitting_pk_modes
+                ),
             ),
             ConfigKey(
                 PK_FIELDS,
@@ -154,6 +159,7 @@ class JdbcSink(SinkConnector):
                 group="Keys",
                 documentation="The columns of the primary key; by default all fields of the key or "
                 "value. A key that is no struct needs the one name of its column.",
+                recommender=visible_when(PK_MODE, KAFKA, RECORD_KEY, RECORD_VALUE),
             ),
             ConfigKey(
                 DELETE_ENABLED,
@@ -278,6 +284,18 @@ def _write_settings(config: Mapping[str, Any]) -> WriteSettings:
         ledger=config.get(OFFSETS_TABLE) or None,
         lock_timeout_ms=config.get(LOCK_TIMEOUT, LOCK_TIMEOUT_MS),
     )
+
+
+_PK_MODES = (NONE, KAFKA, RECORD_KEY, RECORD_VALUE)
+
+
+def _fitting_pk_modes(config: Mapping[str, Any]) -> Sequence[str]:
+    """Those that contradict neither how rows are written nor that they are deleted."""
+    if config.get(DELETE_ENABLED):
+        return (RECORD_KEY,)
+    if config.get(INSERT_MODE) in (UPSERT, UPDATE):
+        return tuple(mode for mode in _PK_MODES if mode != NONE)
+    return _PK_MODES
 
 
 def _contradictions(config: Mapping[str, Any]) -> Iterator[Violation]:

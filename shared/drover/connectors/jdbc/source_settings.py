@@ -15,6 +15,7 @@ from drover.connector import (
     NonEmpty,
     OneOf,
     Violation,
+    visible_when,
 )
 from drover.connectors.jdbc.database import CONNECTION_SETTINGS
 
@@ -90,6 +91,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         importance=Importance.MEDIUM,
         group="Mode",
         documentation="The column that only grows: the number of a new row is higher.",
+        recommender=visible_when(MODE, INCREMENTING, BOTH),
     ),
     ConfigKey(
         INCREMENTING_DELAY_MS,
@@ -101,6 +103,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         "is committed late: beside the transactions that write the table, which a primary of "
         "PostgreSQL tells; by default 5000 with MySQL, MariaDB and standbys, else 0.",
         validator=InRange(0),
+        recommender=visible_when(MODE, INCREMENTING, BOTH),
     ),
     ConfigKey(
         TIMESTAMP_COLUMN,
@@ -110,6 +113,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         group="Mode",
         documentation="The column that says when a row was changed; of several the first "
         "that is not null.",
+        recommender=visible_when(MODE, TIMESTAMP, BOTH),
     ),
     ConfigKey(
         TIMESTAMP_DELAY_MS,
@@ -120,6 +124,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         documentation="How old a row has to be, so that rows of transactions which are "
         "committed late are not missed: set it above the longest transaction.",
         validator=InRange(0),
+        recommender=visible_when(MODE, TIMESTAMP, BOTH),
     ),
     ConfigKey(
         TIMESTAMP_INITIAL,
@@ -129,6 +134,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         group="Mode",
         documentation="Where to begin, in milliseconds since 1970; -1 for now.",
         validator=InRange(-1),
+        recommender=visible_when(MODE, TIMESTAMP, BOTH),
     ),
     ConfigKey(
         VALIDATE_NON_NULL,
@@ -138,6 +144,7 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         group="Mode",
         documentation="Refuse tables whose incrementing or timestamp column may be null; "
         "rows in which it is are never read.",
+        recommender=visible_when(MODE, INCREMENTING, TIMESTAMP, BOTH),
     ),
     ConfigKey(
         TABLE_WHITELIST,
