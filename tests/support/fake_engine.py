@@ -9,11 +9,15 @@ from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import encode_counts, encode_figures
 from drover.codec.coordinator import decode_offset
 from drover.connector.restart_settings import RESTART_SETTINGS
-from drover.errors import Reason, UnavailableError
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.errors import DroverError, Reason, UnavailableError
+from drover.log.storage import EmbeddedStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover.model.status import RecordCounts
+from drover_worker.engine import answers
 from drover_worker.engine.supervisor import EngineExit, ExitHandler, ReportHandler
+from drover_worker.engine.topic_reads import describe_topic, list_topics, read_topic
 from drover_worker.settings import WorkerSettings
 
 SOURCE = "tests.IdleSource"
@@ -88,6 +92,28 @@ class FakeEngine:
             return pb.EngineReport(failure=pb.Failure(message="the plugin refuses"))
         return pb.EngineReport(offsets_altered=pb.OffsetsAltered(complete=False))
 
+    def _look_at_topics(self, command: pb.EngineCommand) -> pb.EngineReport:
+        """As the real engine does."""
+        storage = self.settings.storage()
+        assert isinstance(storage, EmbeddedStorage)
+        plane = EmbeddedPlane.open(storage.directory)
+        try:
+            match command.WhichOneof("command"):
+                case "list_topics":
+                    asked = command.list_topics
+                    topics = list_topics(plane, asked.after, asked.count_max)
+                    return pb.EngineReport(topics=topics)
+                case "describe_topic":
+                    topic = describe_topic(plane, command.describe_topic.topic)
+                    return pb.EngineReport(topic=topic)
+            wanted = command.read_topic
+            records = read_topic(plane, wanted, dict(wanted.connector_config))
+            return pb.EngineReport(topic_records=records)
+        except DroverError as error:
+            return answers.refused(0, error)
+        finally:
+            plane.store.close()
+
     async def close(self) -> None:
         self.process_id = None
 
@@ -109,6 +135,8 @@ class FakeEngine:
                 return self._alter_offsets(command.alter_offsets)
             case "list_end_offsets":
                 return self._list_end_offsets(command.list_end_offsets)
+            case "list_topics" | "describe_topic" | "read_topic":
+                return await asyncio.to_thread(self._look_at_topics, command)
             case "start_connector":
                 start = command.start_connector
                 if _plugin(start.config) is None:
@@ -218,6 +246,8 @@ _KEYS = [
     pb.ConfigKey(name="fail.start", type="STRING"),
     *(pb.ConfigKey(name=setting.name) for setting in RESTART_SETTINGS),
     pb.ConfigKey(name="topic", type="STRING"),
+    pb.ConfigKey(name="topics", type="LIST"),
+    pb.ConfigKey(name="value.converter", type="CLASS"),
     pb.ConfigKey(name="db.login", type="PASSWORD"),
 ]
 _PLUGINS = [

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import structlog
 
 from drover.api.common.v1.preview_pb2 import Preview
+from drover.api.common.v1.topics_pb2 import TopicDescription
 from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import decode_counts, decode_figures, encode_task_id, encode_term
@@ -24,6 +25,7 @@ from drover.errors import (
 from drover.model.failures import FailureCause
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitResult, CommittedOffset, TaskOffsets, TopicPartition
+from drover.rpc.status import from_rpc_status
 from drover_worker.core import events, instructions
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.supervisor import EngineExit
@@ -318,6 +320,33 @@ class EngineLink:
             TopicPartition(each.partition.topic, each.partition.partition): each.end_offset
             for each in report.end_offsets.entries
         }
+
+    # Topics
+
+    async def list_topics(self, after: str, count_max: int) -> pb.TopicList:
+        """Topics by name, behind ``after``; errors are those of the engine's ``topic_reads``, and
+        UnavailableError ENGINE_UNAVAILABLE, as of the other questions about topics.
+        """
+        wanted = pb.ListTopics(after=after, count_max=count_max)
+        return (await self._ask_topics(pb.EngineCommand(list_topics=wanted))).topics
+
+    async def describe_topic(self, topic: str) -> TopicDescription:
+        """A topic."""
+        wanted = pb.DescribeTopic(topic=topic)
+        return (await self._ask_topics(pb.EngineCommand(describe_topic=wanted))).topic
+
+    async def read_topic(self, wanted: pb.ReadTopic) -> pb.TopicRecords:
+        """Some records of a topic."""
+        return (await self._ask_topics(pb.EngineCommand(read_topic=wanted))).topic_records
+
+    async def _ask_topics(self, command: pb.EngineCommand) -> pb.EngineReport:
+        report = await self._call(command, self._limits.start_ms)
+        if report.WhichOneof("report") == "failure":
+            failure = report.failure
+            if failure.status:
+                raise from_rpc_status(failure.status)
+            raise FailedPreconditionError(Reason.PREVIEW_FAILED, failure.message)
+        return report
 
     # Instructions
 

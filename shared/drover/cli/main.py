@@ -16,6 +16,7 @@ from drover.cli import (
     group_commands,
     logger_commands,
     plugin_commands,
+    topic_commands,
     worker_commands,
 )
 from drover.cli.console import (
@@ -44,6 +45,7 @@ cli = typer.Typer(
 )
 cli.add_typer(connector_commands.commands, name="connector")
 cli.add_typer(plugin_commands.commands, name="plugin")
+cli.add_typer(topic_commands.commands, name="topic")
 cli.add_typer(config_commands.commands, name="config")
 # where people look for it first
 connector_commands.commands.command("validate")(config_commands.validate)

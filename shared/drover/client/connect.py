@@ -1,10 +1,12 @@
 """The admin API, for tools: names and settings in, the API's own messages out."""
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
 
 import grpc.aio
 
 from drover.api.common.v1.preview_pb2 import Preview
+from drover.api.common.v1.topics_pb2 import RecordQuery, Topic, TopicDescription
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
 from drover.client.calls import (
@@ -16,6 +18,7 @@ from drover.client.calls import (
     unary,
 )
 from drover.codec.connect import TARGET_STATES
+from drover.errors import Reason, UnavailableError
 from drover.model.config import ConfigMap, TargetState
 
 ADMIN_TIMEOUT_S = 60.0
@@ -274,6 +277,63 @@ class ConnectClient:
     def watch_connectors(self) -> AsyncGenerator[pb.WatchConnectorsResponse, None]:
         """Connectors as they change, the present ones first, until the stream breaks."""
         return server_stream(self._stub.WatchConnectors, pb.WatchConnectorsRequest())
+
+    async def list_topics(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> list[Topic]:
+        """Every topic that connectors may use, by name, of all pages."""
+
+        async def fetch(token: str) -> pb.ListTopicsResponse:
+            request = pb.ListTopicsRequest(page_size=_PAGE_SIZE, page_token=token)
+            return await self._call(self._stub.ListTopics, request, timeout_s=timeout_s)
+
+        return [topic async for page in pages(fetch) for topic in page.topics]
+
+    async def describe_topic(
+        self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> TopicDescription:
+        """A topic's partitions, and how long its records stay."""
+        request = pb.DescribeTopicRequest(name=name)
+        answer = await self._call(self._stub.DescribeTopic, request, timeout_s=timeout_s)
+        return answer.topic
+
+    async def watch_topic(
+        self, request: pb.WatchTopicRequest
+    ) -> AsyncGenerator[pb.WatchTopicResponse, None]:
+        """Records of a topic, without ``follow`` up to the response that is ``synced``.
+
+        A stream that the server ends, to be taken up on another worker, is taken up where it was.
+
+        Raises:
+            DroverError: How the stream broke otherwise.
+        """
+        present = pb.WatchTopicRequest()
+        present.CopyFrom(request)
+        while True:
+            progress = False
+            async with aclosing(server_stream(self._stub.WatchTopic, present)) as stream:
+                async for response in stream:
+                    progress = True
+                    if response.positions:
+                        present.ClearField("positions")
+                        present.positions.extend(response.positions)
+                    if present.record_count_max:
+                        present.record_count_max -= len(response.records)
+                    yield response
+                    if response.synced and (
+                        not request.follow
+                        or (request.record_count_max and not present.record_count_max)
+                    ):
+                        return
+            if not progress:
+                raise UnavailableError(
+                    Reason.SERVICE_UNREACHABLE, "the stream ended before it was complete"
+                )
+
+    async def get_topic_record_count(
+        self, query: RecordQuery, *, connector: str = "", timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.GetTopicRecordCountResponse:
+        """How many records meet conditions, as far as ``timeout_s`` lets them be looked at."""
+        request = pb.GetTopicRecordCountRequest(query=query, connector=connector)
+        return await self._call(self._stub.GetTopicRecordCount, request, timeout_s=timeout_s)
 
     async def get_connector_offsets(
         self, name: str, *, timeout_s: float = ADMIN_TIMEOUT_S

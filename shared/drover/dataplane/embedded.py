@@ -1,7 +1,7 @@
 """The embedded store as the data plane of tasks."""
 
 import itertools
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from drover.dataplane.plane import (
     Receipt,
     require_reached,
 )
-from drover.dataplane.reading import RangeReader
+from drover.dataplane.reading import RangeReader, read_range
 from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.staging import Stager, staged_blobs
 from drover.dataplane.store import EmbeddedStore
@@ -137,6 +137,21 @@ class EmbeddedPlane:
             group_count=spark.sparkContext.defaultParallelism,
         )
         return ArrowRows(spark, RangeReader(self.store.path, groups), len(groups), READ_DDL)
+
+    def read_here(self, plan: ReadPlan) -> Iterator[Any]:
+        """See DataPlane."""
+        for each in plan.ranges:
+            yield from read_range(self.store, each)
+
+    def topic_bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """See DataPlane."""
+        bounds = self.store.bounds()
+        return {partition: each for (name, partition), each in bounds.items() if name == topic}
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """See DataPlane: the coordinator has one retention for all topics."""
+        del topic
+        return {}
 
     def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> EmbeddedWriter:
         """See DataPlane."""

@@ -3,7 +3,7 @@
 Rows never pass through here: a plan names ranges, executors read and write them.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -137,6 +137,21 @@ class DataPlane(Protocol):
 
     def rows(self, spark: "SparkSession", plan: ReadPlan) -> ArrowRows:
         """The records of a plan, in its order, as ``payload.READ_DDL`` describes them."""
+
+    def read_here(self, plan: ReadPlan) -> Iterator[Any]:
+        """As ``rows``, in this process and on this thread: for a few records that people look at.
+
+        Raises:
+            OutOfRangeError: REVISION_COMPACTED, retention removed some of them meanwhile.
+        """
+
+    def topic_bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """The first and the end offset of each partition as of now, where ``partition_counts`` may
+        be late; empty when there is no such topic.
+        """
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """What the place where topics are has set for this one; empty where it sets nothing."""
 
     def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> TopicWriter:
         """How ``task`` writes under ``claim``.

@@ -132,6 +132,16 @@ def from_rpc_error(error: grpc.RpcError) -> DroverError:
     status = _details(error.trailing_metadata())
     if status is None:
         return _from_transport(code, message)
+    return _from_status(code, status, message)
+
+
+def from_rpc_status(data: bytes) -> DroverError:
+    """The error of a serialized google.rpc.Status, of ``to_rpc_status``."""
+    status = Status.FromString(data)
+    return _from_status(Code.Name(status.code), status, status.message)
+
+
+def _from_status(code: str, status: Status, message: str) -> DroverError:
     reason, metadata, violations = None, {}, []
     for detail in status.details:
         if detail.Is(ErrorInfo.DESCRIPTOR):

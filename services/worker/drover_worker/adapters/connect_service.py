@@ -133,6 +133,33 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """What a connector would do to some records."""
         return await self._admin.plugins.preview(request, _call(context))
 
+    # Topics
+
+    async def ListTopics(
+        self, request: pb.ListTopicsRequest, context: Context
+    ) -> pb.ListTopicsResponse:
+        """A page of topics."""
+        return await self._admin.topics.list_page(request, _call(context))
+
+    async def DescribeTopic(
+        self, request: pb.DescribeTopicRequest, context: Context
+    ) -> pb.DescribeTopicResponse:
+        """A topic's partitions."""
+        return await self._admin.topics.describe(request, _call(context))
+
+    async def WatchTopic(
+        self, request: pb.WatchTopicRequest, context: Context
+    ) -> AsyncIterator[pb.WatchTopicResponse]:
+        """Records of a topic."""
+        async for response in self._admin.topics.watch(request, _call(context)):
+            yield response
+
+    async def GetTopicRecordCount(
+        self, request: pb.GetTopicRecordCountRequest, context: Context
+    ) -> pb.GetTopicRecordCountResponse:
+        """How many records a topic has."""
+        return await self._admin.topics.count(request, _call(context))
+
     # Changes
 
     async def CreateConnector(

@@ -13,6 +13,7 @@ from drover_worker.admin.logger_levels import LoggerLevels
 from drover_worker.admin.plugins import Plugins
 from drover_worker.admin.reads import Reads, ReadToEnd
 from drover_worker.admin.statuses import ConnectorStatuses
+from drover_worker.admin.topics import Topics
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.admin.watch_hub import WatchHub
 from drover_worker.admin.worker_drains import WorkerDrains
@@ -81,4 +82,5 @@ class Admin:
         )
         self.drains = WorkerDrains(forwarder)
         self.plugins = Plugins(engine)
+        self.topics = Topics(engine, reads)
         self.loggers = LoggerLevels(backends.loggers, backends.config_store)

@@ -7,11 +7,13 @@ from drover.codec.failures import encode_cause
 from drover.dataplane.plane import PartitionKey
 from drover.errors import DroverError
 from drover.model.failures import FailureCause
+from drover.rpc.status import to_rpc_status
 from drover_worker.engine.plugins import PluginNotFoundError, describe_error
 from drover_worker.engine.threads import Raised, TimedOut, cap_text, format_trace
 from drover_worker.process_loggers import LoggerState
 
 _MESSAGE_MAX_BYTES = 4 * 1024
+_DOMAIN = "connect.drover"
 
 
 def done(call_id: int) -> engine_pb2.EngineReport:
@@ -58,6 +60,13 @@ def failed(
             cause=encode_cause(cause),
         ),
     )
+
+
+def refused(call_id: int, error: DroverError) -> engine_pb2.EngineReport:
+    """The command was not carried out, and the caller gets ``error`` as it is."""
+    report = failed(call_id, error.message)
+    report.failure.status = to_rpc_status(error, _DOMAIN).SerializeToString()
+    return report
 
 
 def failure_of(

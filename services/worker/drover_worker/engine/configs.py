@@ -7,6 +7,8 @@ from typing import TextIO
 from drover.api.engine.v1 import engine_pb2
 from drover.config.resolution import ConfigResolver, Resolution, with_placeholders
 from drover.connector.record_settings import with_worker_converters
+from drover.errors import InvalidArgumentError, Violation
+from drover.rpc.status import from_rpc_status, to_rpc_status
 
 #: Values of providers that are remembered, to be hidden wherever they turn up.
 _SECRETS_MAX = 10_000
@@ -64,6 +66,8 @@ class EngineConfigs:
             case "failure":
                 report.failure.message = self.hidden(report.failure.message)
                 report.failure.trace = self.hidden(report.failure.trace)
+                if report.failure.status:  # values of providers are in its texts, if anywhere
+                    self._hide_in_status(report.failure)
             case "connector_failed":
                 report.connector_failed.trace = self.hidden(report.connector_failed.trace)
             case "task_failed":
@@ -72,6 +76,15 @@ class EngineConfigs:
                 for value in report.validation.values:
                     value.errors[:] = [self.hidden(each) for each in value.errors]
                     value.warnings[:] = [self.hidden(each) for each in value.warnings]
+
+    def _hide_in_status(self, failure: engine_pb2.Failure) -> None:
+        error = from_rpc_status(failure.status)
+        error.message = self.hidden(error.message)
+        if isinstance(error, InvalidArgumentError):
+            error.violations = tuple(
+                Violation(each.field, self.hidden(each.description)) for each in error.violations
+            )
+        failure.status = to_rpc_status(error, "connect.drover").SerializeToString()
 
 
 class HidingStream:

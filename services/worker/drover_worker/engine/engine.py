@@ -16,7 +16,7 @@ from drover.codec.common import decode_task_id
 from drover.codec.coordinator import decode_offset
 from drover.connector.offsets import parse_changes
 from drover.dataplane.plane import DataPlane
-from drover.errors import DroverError
+from drover.errors import DroverError, Reason, UnavailableError
 from drover.model.ids import TaskId
 from drover_worker.engine import answers
 from drover_worker.engine.configs import EngineConfigs
@@ -31,6 +31,7 @@ from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.task_runner import TaskTools
 from drover_worker.engine.tasks import TaskRegistry
 from drover_worker.engine.threads import Outcome, PluginThreads, Raised, Returned
+from drover_worker.engine.topic_reads import describe_topic, list_topics, read_topic
 from drover_worker.engine.topic_watcher import TopicWatcher
 from drover_worker.engine.validation import encode_plugins, validate
 from drover_worker.process_loggers import ProcessLoggers
@@ -64,6 +65,7 @@ class Engine:
         self._threads = PluginThreads(
             abandoned_max=limits.abandoned_threads, on_exhausted=self._ask_for_replacement
         )
+        self._plane: DataPlane | None = None
         self._tools: TaskTools | None = None
         self._tools_ready = threading.Event()
         self._closed = threading.Event()
@@ -72,6 +74,10 @@ class Engine:
         self._tasks = TaskRegistry(
             plugins, self._threads, limits, send, self._wait_for_tools, configs
         )
+
+    def topics_ready(self, plane: DataPlane) -> None:
+        """Answer questions about topics from now on."""
+        self._plane = plane
 
     def spark_ready(self, spark: SparkSession, plane: DataPlane) -> None:
         """Let tasks run; what the herder sent meanwhile starts now."""
@@ -153,6 +159,8 @@ class Engine:
             self._alter_offsets(call_id, command.alter_offsets)
         elif kind == "list_end_offsets":
             self._list_end_offsets(call_id, command.list_end_offsets)
+        elif kind in ("list_topics", "describe_topic", "read_topic"):
+            self._look_at_topics(command)
         elif kind == "commit_result":
             take = self._commits.pop(call_id, None)
             if take is not None:
@@ -254,6 +262,47 @@ class Engine:
             limit_ms=self._limits.start_ms,
             on_done=finish,
         )
+
+    def _look_at_topics(self, command: engine_pb2.EngineCommand) -> None:
+        call_id = command.call_id
+
+        def finish(outcome: Outcome) -> None:
+            if isinstance(outcome, Returned):
+                assert isinstance(outcome.value, engine_pb2.EngineReport)
+                outcome.value.call_id = call_id
+                self._send(outcome.value)
+            elif isinstance(outcome, Raised) and isinstance(outcome.error, DroverError):
+                self._send(answers.refused(call_id, outcome.error))
+            else:
+                self._send(answers.failure_of(call_id, "reading the topic", outcome))
+
+        self._threads.run(
+            f"topics:{command.WhichOneof('command')}",
+            lambda: self._topics_report(command),
+            limit_ms=self._limits.start_ms,
+            on_done=finish,
+        )
+
+    def _topics_report(self, command: engine_pb2.EngineCommand) -> engine_pb2.EngineReport:
+        plane = self._plane
+        if plane is None:
+            raise UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine is starting")
+        match command.WhichOneof("command"):
+            case "list_topics":
+                wanted = command.list_topics
+                return engine_pb2.EngineReport(
+                    topics=list_topics(plane, wanted.after, wanted.count_max)
+                )
+            case "describe_topic":
+                return engine_pb2.EngineReport(
+                    topic=describe_topic(plane, command.describe_topic.topic)
+                )
+            case _:
+                config = dict(command.read_topic.connector_config)
+                resolved = self._resolved(config) if config else {}
+                return engine_pb2.EngineReport(
+                    topic_records=read_topic(plane, command.read_topic, resolved)
+                )
 
     def _set_logger_levels(self, call_id: int, command: engine_pb2.SetLoggerLevels) -> None:
         changed: set[str] = set()

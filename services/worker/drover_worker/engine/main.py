@@ -4,6 +4,8 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -71,18 +73,27 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
             log.error("the JVM ended under the engine", exit_code=exit_code)
             os._exit(ExitCode.SPARK_LOST)
 
+    plane = _open_plane(settings.storage)
+    engine.topics_ready(plane)
     temporary = Path(os.environ[DIRECTORY_VARIABLE])
     spark = start_spark(settings, temporary, stop=stop, on_lost=lost)
     if spark is None:
         return None
-    try:
-        engine.spark_ready(spark.session, _open_plane(settings.storage))
-    except DroverError as error:
-        raise EngineStartError(ExitCode.FAILED, error.message) from error
+    with _start_errors():
+        engine.spark_ready(spark.session, plane)
     return spark
 
 
 def _open_plane(storage: Storage) -> DataPlane:
-    if isinstance(storage, EmbeddedStorage):
-        return EmbeddedPlane.open(storage.directory)
-    return KafkaPlane(storage)
+    with _start_errors():
+        if isinstance(storage, EmbeddedStorage):
+            return EmbeddedPlane.open(storage.directory)
+        return KafkaPlane(storage)
+
+
+@contextmanager
+def _start_errors() -> Iterator[None]:
+    try:
+        yield
+    except DroverError as error:
+        raise EngineStartError(ExitCode.FAILED, error.message) from error

@@ -3,8 +3,6 @@
 The records are few, so they run through the steps on the driver, one by one.
 """
 
-import base64
-import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -21,12 +19,11 @@ from drover.dataplane.arrow_rows import ArrowRows
 from drover.model.ids import TaskId, Term
 from drover.pipeline.failures import place_of
 from drover.pipeline.step import Step
-from drover.record import schemaless
-from drover.record.batch import ERROR, HEADERS, KEY, OFFSET, ORIGIN, TOPIC, VALUE
-from drover.record.schema import is_schemaless
+from drover.record.batch import ERROR, OFFSET, ORIGIN
 from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.record_path import RecordPath, Route
+from drover_worker.engine.shown_records import shown_record
 from drover_worker.engine.task_runner import TaskTools
 
 READ, WRITE = "read", "write"
@@ -34,7 +31,6 @@ READ, WRITE = "read", "write"
 _TIME_S = 20.0
 _POLLS_MAX = 50
 _POLL_PAUSE_S = 0.1
-_VALUE_MAX_LENGTH = 16 * 1024
 _SINK_BYTES_MAX = 1024 * 1024
 
 
@@ -182,15 +178,15 @@ def _row(record: pa.RecordBatch, route: Route, number: int) -> preview_pb2.Previ
     found = _run(row, READ, route.before, record)
     if found is None:
         return row
-    row.records.append(_shown(found, route.default_topic))
+    row.records.append(shown_record(found, route.default_topic))
     for step in route.shown:
         found = _run(row, step.name, (step,), found)
         if found is None:
             return row
-        row.records.append(_shown(found, route.default_topic))
+        row.records.append(shown_record(found, route.default_topic))
     found = _run(row, WRITE, route.after, found)
     if found is not None:
-        row.records.append(_shown(found, route.default_topic))
+        row.records.append(shown_record(found, route.default_topic))
     return row
 
 
@@ -209,48 +205,3 @@ def _run(
             return None
         record = made[0].slice(0, 1)
     return record
-
-
-def _shown(record: pa.RecordBatch, default_topic: str | None) -> preview_pb2.PreviewedRecord:
-    topic = record.column(TOPIC)[0].as_py() if TOPIC in record.schema.names else None
-    shown = preview_pb2.PreviewedRecord(topic=topic or default_topic or "")
-    key, value = _json(record, KEY), _json(record, VALUE)
-    if key is not None:
-        shown.key = key
-    if value is not None:
-        shown.value = value
-    headers = record.column(HEADERS)[0].as_py() if HEADERS in record.schema.names else None
-    for each in headers or ():
-        header = shown.headers.add(key=each["key"])
-        if each["value"] is not None:
-            header.value = each["value"].decode(errors="replace")[:_VALUE_MAX_LENGTH]
-    return shown
-
-
-def _json(record: pa.RecordBatch, name: str) -> str | None:
-    index = record.schema.get_field_index(name)
-    value = record.column(index)[0].as_py() if index >= 0 else None
-    if value is None:
-        return None
-    if is_schemaless(record.schema.field(index)):
-        return str(value)[:_VALUE_MAX_LENGTH]
-    if isinstance(value, bytes):
-        try:
-            text = value.decode()
-        except UnicodeDecodeError:
-            return json.dumps({"bytes": base64.b64encode(value).decode()})[:_VALUE_MAX_LENGTH]
-        if _is_json(text):
-            return text[:_VALUE_MAX_LENGTH]
-        value = text
-    try:
-        return schemaless.dumps(value)[:_VALUE_MAX_LENGTH]
-    except (TypeError, ValueError):
-        return json.dumps(value, default=str)[:_VALUE_MAX_LENGTH]
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True

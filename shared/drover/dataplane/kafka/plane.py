@@ -2,8 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import OffsetSpec
@@ -171,6 +171,27 @@ class KafkaPlane:
             group_count=spark.sparkContext.defaultParallelism,
         )
         return ArrowRows(spark, KafkaRangeReader(self._storage, groups), len(groups), READ_DDL)
+
+    def read_here(self, plan: ReadPlan) -> Iterator[Any]:
+        """See DataPlane."""
+        return KafkaRangeReader(self._storage, (tuple(plan.ranges),))(0)
+
+    def topic_bounds(self, topic: str) -> Mapping[int, tuple[int, int]]:
+        """See DataPlane."""
+        count = partition_counts(self._client, [topic]).get(topic, 0)
+        keys = [(topic, partition) for partition in range(count)]
+        firsts = self._list_offsets(keys, OffsetSpec.earliest())
+        ends = self._list_offsets(keys, OffsetSpec.latest())
+        return {key[1]: (firsts[key], ends[key]) for key in keys if key in firsts and key in ends}
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """See DataPlane."""
+        try:
+            return self._client.topic_settings_now(topic)
+        except (KafkaException, TimeoutError) as error:
+            raise self._client.translated(
+                error, doing=f"the settings of the topic {topic} cannot be read", topic=topic
+            ) from error
 
     def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> KafkaWriter:
         """See DataPlane: the coordinator checks the claim with each commit."""

@@ -16,7 +16,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
 
 from drover.errors import DroverError, InvalidArgumentError, Reason, UnavailableError, Violation
 from drover.log.kafka import errors
@@ -210,6 +210,19 @@ class KafkaClient:
         """Every topic but the brokers' own, for threads; raises KafkaException."""
         found = self._admin.list_topics(timeout=self.timeout_s).topics
         return sorted(name for name in found if not name.startswith("__"))
+
+    def topic_settings_now(self, topic: str) -> dict[str, str]:
+        """The settings that brokers have for a topic, without secrets, for threads; raises
+        KafkaException and TimeoutError.
+        """
+        resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        (asked,) = self._admin.describe_configs([resource], request_timeout=self.timeout_s).values()
+        entries = self.waited(asked).values()
+        return {
+            each.name: each.value
+            for each in entries
+            if each.value is not None and not each.is_sensitive
+        }
 
     def make_topic_now(self, topic: NewTopic) -> None:
         """Make a topic unless it is there, for threads; raises KafkaException and TimeoutError.

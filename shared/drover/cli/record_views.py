@@ -1,0 +1,61 @@
+"""How a record of a topic is shown: a line for people, a document for machines."""
+
+import json
+from typing import Any
+
+from drover.api.common.v1.topics_pb2 import TopicRecord
+
+_CELL_MAX_LENGTH = 400
+
+
+def record_line(record: TopicRecord) -> str:
+    """``partition:offset  time  key  value``; headers and faults behind."""
+    parts = [f"{record.partition}:{record.offset}", time_text(record)]
+    if record.HasField("key"):
+        parts.append(_cell(record.key))
+    parts.append(_cell(record.value) if record.HasField("value") else "null")
+    if record.headers:
+        headers = ", ".join(f"{each.key}={each.value}" for each in record.headers)
+        parts.append(f"[{_cell(headers)}]")
+    if record.error:
+        parts.append(f"(not decoded: {record.error})")
+    return "  ".join(part for part in parts if part)
+
+
+def record_document(topic: str, record: TopicRecord) -> dict[str, Any]:
+    """The record with its key and value as what their JSON says."""
+    document: dict[str, Any] = {
+        "topic": topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": time_text(record) or None,
+        "key": _parsed(record.key) if record.HasField("key") else None,
+        "value": _parsed(record.value) if record.HasField("value") else None,
+        "headers": [
+            {"key": each.key, "value": each.value if each.HasField("value") else None}
+            for each in record.headers
+        ],
+    }
+    if record.error:
+        document["error"] = record.error
+    if record.truncated:
+        document["truncated"] = True
+    return document
+
+
+def time_text(record: TopicRecord) -> str:
+    """Its timestamp in ISO 8601; empty for none."""
+    if not record.HasField("record_time"):
+        return ""
+    return record.record_time.ToDatetime().isoformat(timespec="milliseconds") + "Z"
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _cell(text: str) -> str:
+    return text if len(text) <= _CELL_MAX_LENGTH else f"{text[: _CELL_MAX_LENGTH - 1]}…"

@@ -1,0 +1,150 @@
+"""Topics and their records over a worker's gRPC, from a real store."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from drover.api.common.v1.topics_pb2 import RecordQuery
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.client import ConnectClient
+from drover.dataplane.store import EmbeddedStore
+from drover.errors import InvalidArgumentError, NotFoundError, Reason, ResourceExhaustedError
+from drover_worker.admin import topics
+from tests.support.fake_engine import SINK
+from tests.support.stored_topics import store_records
+from tests.support.waiting import wait_until_async
+from tests.support.worker_cluster import RunningWorker, WorkerCluster
+
+
+@pytest.fixture
+async def worker(tmp_path: Path) -> AsyncIterator[RunningWorker]:
+    async with WorkerCluster(tmp_path) as cluster:
+        worker = await cluster.add_worker()
+        await cluster.settled(worker)
+        yield worker
+
+
+@pytest.fixture
+def store(tmp_path: Path, worker: RunningWorker) -> EmbeddedStore:
+    return EmbeddedStore(tmp_path / "data.db")
+
+
+@pytest.fixture
+async def client(worker: RunningWorker) -> AsyncIterator[ConnectClient]:
+    async with grpc.aio.insecure_channel(worker.address) as channel:
+        yield ConnectClient(channel)
+
+
+def asked(**wanted: Any) -> pb.WatchTopicRequest:
+    return pb.WatchTopicRequest(query=RecordQuery(topic="t", **wanted.pop("query", {})), **wanted)
+
+
+async def numbers(client: ConnectClient, request: pb.WatchTopicRequest) -> list[int]:
+    found = []
+    async with aclosing(client.watch_topic(request)) as responses:
+        async for response in responses:
+            found += [json.loads(record.value) for record in response.records]
+    return found
+
+
+def store_numbers(store: EmbeddedStore, *wanted: int) -> None:
+    store_records(store, "t", [{"value": b"%d" % number} for number in wanted])
+
+
+async def test_topics_are_listed_described_and_counted(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_numbers(store, *range(5))
+    (listed,) = await client.list_topics()
+    assert (listed.name, listed.partition_count) == ("t", 1)
+    (partition,) = (await client.describe_topic("t")).partitions
+    assert partition.end_offset == 5
+    everything = await client.get_topic_record_count(RecordQuery(topic="t"))
+    assert (everything.record_count, everything.complete) == (5, True)
+    some = await client.get_topic_record_count(RecordQuery(topic="t", conditions=["value>2"]))
+    assert (some.record_count, some.scanned_count, some.complete) == (2, 5, True)
+
+
+async def test_records_come_in_messages_that_grpc_takes(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    wide = [{"value": b"%d" % number + b" " * 60_000} for number in range(200)]
+    store_records(store, "t", wide)
+    assert await numbers(client, asked()) == list(range(200))
+    assert await numbers(client, asked(record_count_max=70)) == list(range(70))
+    assert await numbers(client, asked(last_count=3)) == [197, 198, 199]
+
+
+async def test_a_follower_gets_what_comes_and_outlives_an_engine(
+    store: EmbeddedStore, client: ConnectClient, worker: RunningWorker
+) -> None:
+    store_numbers(store, 1, 2, 3)
+    seen: list[int] = []
+
+    async def follow() -> None:
+        request = asked(last_count=2, follow=True, query={"conditions": ["value!=5"]})
+        async with aclosing(client.watch_topic(request)) as responses:
+            async for response in responses:
+                seen.extend(json.loads(record.value) for record in response.records)
+
+    following = asyncio.create_task(follow())
+    await wait_until_async(lambda: seen == [2, 3])
+    assert worker.engine is not None
+    worker.engine.die()
+    store_numbers(store, 4, 5, 6)
+    worker.engine.come_back()
+    await wait_until_async(lambda: seen == [2, 3, 4, 6])
+    _delete_topic(store, "t")
+    with pytest.raises(NotFoundError, match="'t' was deleted while it was read"):
+        await following
+
+
+def _delete_topic(store: EmbeddedStore, name: str) -> None:
+    with store._database.write() as connection:
+        for table in ("batches", "partitions"):
+            connection.execute(f"DELETE FROM {table} WHERE topic = ?", (name,))
+        connection.execute("DELETE FROM topics WHERE name = ?", (name,))
+
+
+async def test_a_connectors_converters_decode(store: EmbeddedStore, client: ConnectClient) -> None:
+    store_records(store, "t", [{"value": b"\x00\x00\x00\x07"}])
+    config = {"connector.class": SINK, "topics": "t", "value.converter": "IntegerConverter"}
+    await client.create_connector("c", config)
+    assert await numbers(client, asked(connector="c")) == [7]
+    with pytest.raises(NotFoundError) as told:
+        await numbers(client, asked(connector="d"))
+    assert told.value.reason is Reason.CONNECTOR_NOT_FOUND
+
+
+async def test_every_fault_of_a_request_is_told(client: ConnectClient) -> None:
+    request = pb.WatchTopicRequest(last_count=1_001, start_offset=-1, record_count_max=-1)
+    with pytest.raises(InvalidArgumentError) as told:
+        await numbers(client, request)
+    assert {each.field for each in told.value.violations} == {
+        "last_count", "start_offset", "record_count_max", "query.topic",
+    }  # fmt: skip
+
+
+async def test_a_worker_reads_for_so_many_at_once(
+    store: EmbeddedStore, client: ConnectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_numbers(store, 1)
+    monkeypatch.setattr(topics, "_READINGS_MAX", 1)
+    async with aclosing(client.watch_topic(asked(follow=True))) as first:
+        await anext(first)
+        with pytest.raises(ResourceExhaustedError):
+            await numbers(client, asked())
+    await wait_until_async(lambda: _readable(client))
+
+
+async def _readable(client: ConnectClient) -> bool:
+    try:
+        return await numbers(client, asked()) == [1]
+    except ResourceExhaustedError:
+        return False

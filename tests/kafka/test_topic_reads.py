@@ -1,0 +1,84 @@
+"""Looking into topics of a real broker."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from drover.api.common.v1.topics_pb2 import RecordQuery
+from drover.api.engine.v1 import engine_pb2
+from drover.errors import InvalidArgumentError, NotFoundError
+from drover_worker.engine.topic_reads import describe_topic, list_topics, read_topic
+from tests.support.kafka.choice import Kafka
+from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, create_topic
+from tests.support.kafka.data_topic import Topic
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def topic(kafka: Kafka, topic_prefix: str) -> Topic:
+    topic = Topic.at(kafka.bootstrap, f"{topic_prefix}looked-at")
+    config = {"retention.ms": "-1", "retention.bytes": "1000000"}
+    create_topic(kafka.bootstrap, topic.name, partitions=2, config=config)
+    return topic
+
+
+def read(topic: Topic, **command: Any) -> engine_pb2.TopicRecords:
+    wanted = RecordQuery(topic=topic.name, conditions=command.pop("conditions", []))
+    return read_topic(topic.plane, engine_pb2.ReadTopic(query=wanted, **command), {})
+
+
+def values(found: engine_pb2.TopicRecords) -> list[Any]:
+    return [json.loads(each.value) for each in found.records]
+
+
+def test_a_topic_is_described_read_from_both_ends_and_told_when_it_is_deleted(
+    kafka: Kafka, topic: Topic
+) -> None:
+    assert topic.name in [each.name for each in list_topics(topic.plane, "", 10_000).topics]
+    described = describe_topic(topic.plane, topic.name)
+    assert not described.HasField("retention")
+    assert described.retention_bytes == 1_000_000
+    assert [each.end_offset for each in described.partitions] == [0, 0]
+
+    found = read(topic)
+    assert (found.at_end, found.record_count) == (True, 0)
+    times = pa.array(range(0, 40_000, 1_000), pa.timestamp("ms", tz="UTC"))
+    numbers = [b'{"n":%d}' % n for n in range(40)]
+    topic.write({"key": numbers, "value": numbers, "timestamp": times})
+    found = read(topic, positions=found.positions)
+    assert sorted(each["n"] for each in values(found)) == list(range(40))
+    assert values(read(topic, last_count=2)) == [{"n": 38}, {"n": 39}]
+    assert values(read(topic, last_count=1, conditions=["n<=7"])) == [{"n": 7}]
+
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
+    admin.delete_topics([topic.name])[topic.name].result(CALL_TIMEOUT_S)
+    wait_until(lambda: not topic.plane.topic_bounds(topic.name))
+    with pytest.raises(NotFoundError, match="was deleted while it was read"):
+        read(topic, positions=found.positions)
+    with pytest.raises(NotFoundError, match="does not exist"):
+        read(topic)
+
+
+def test_the_last_record_is_found_behind_markers_of_transactions(
+    kafka: Kafka, topic: Topic
+) -> None:
+    settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": topic.name, **QUIET}
+    producer = Producer(settings)
+    producer.init_transactions(CALL_TIMEOUT_S)
+    for number in range(3):
+        producer.begin_transaction()
+        producer.produce(topic.name, b"%d" % number, partition=0)
+        producer.commit_transaction(CALL_TIMEOUT_S)
+    found = read(topic, last_count=2)
+    assert values(found) == [1, 2]
+    assert found.at_end
+
+
+def test_the_clusters_own_topics_are_refused(topic: Topic) -> None:
+    for name in (*topic.plane.reserved_topics(), "__consumer_offsets"):
+        with pytest.raises(InvalidArgumentError, match="keeps itself in"):
+            describe_topic(topic.plane, name)

@@ -1,0 +1,121 @@
+"""``drover topic …``: what it asks, and how it shows records."""
+
+import json
+
+import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from drover.api.common.v1.preview_pb2 import PreviewedHeader
+from drover.api.common.v1.topics_pb2 import (
+    PartitionBounds,
+    ReadPosition,
+    Topic,
+    TopicDescription,
+    TopicRecord,
+)
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from tests.support.fake_cluster import FakeCluster, Run
+
+RECORDS = [
+    TopicRecord(
+        partition=1,
+        offset=7,
+        record_time=Timestamp(seconds=1),
+        key='"k"',
+        value='{"a":1}',
+        headers=[PreviewedHeader(key="h", value="v")],
+    ),
+    TopicRecord(partition=0, offset=8, value='"0x00"', error="ValueError: no", truncated=True),
+    TopicRecord(partition=0, offset=9),
+]
+
+
+@pytest.fixture(autouse=True)
+def answers(cluster: FakeCluster) -> None:
+    cluster.answers["WatchTopic"] = [
+        pb.WatchTopicResponse(records=RECORDS, positions=[ReadPosition(partition=0, offset=10)]),
+        pb.WatchTopicResponse(synced=True),
+    ]
+    cluster.answers["ListTopics"] = pb.ListTopicsResponse(
+        topics=[Topic(name="t", partition_count=2)]
+    )
+    cluster.answers["DescribeTopic"] = pb.DescribeTopicResponse(
+        topic=TopicDescription(
+            name="t",
+            partitions=[PartitionBounds(partition=0, start_offset=3, end_offset=9)],
+            retention=Duration(seconds=60),
+            config={"retention.ms": "60000"},
+        )
+    )
+    cluster.answers["GetTopicRecordCount"] = pb.GetTopicRecordCountResponse(
+        record_count=3, scanned_count=9
+    )
+
+
+def test_a_record_is_a_line(drover: Run) -> None:
+    code, out, _ = drover("topic", "head", "t")
+    assert code == 0
+    assert out.splitlines() == [
+        '1:7  1970-01-01T00:00:01.000Z  "k"  {"a":1}  [h=v]',
+        '0:8  "0x00"  (not decoded: ValueError: no)',
+        "0:9  null",
+    ]
+
+
+def test_for_machines_a_record_is_a_line_of_json(drover: Run) -> None:
+    _, out, _ = drover("topic", "tail", "t", "-o", "json")
+    first, second, third = (json.loads(line) for line in out.splitlines())
+    assert first == {
+        "topic": "t",
+        "partition": 1,
+        "offset": 7,
+        "timestamp": "1970-01-01T00:00:01.000Z",
+        "key": "k",
+        "value": {"a": 1},
+        "headers": [{"key": "h", "value": "v"}],
+    }
+    assert (second["error"], second["truncated"]) == ("ValueError: no", True)
+    assert (third["value"], third["timestamp"]) == (None, None)
+
+
+def test_the_options_say_what_is_asked(cluster: FakeCluster, drover: Run) -> None:
+    options = [
+        *("-n", "3", "-p", "1", "-p", "2", "--value", "avro", "--key", "hex", "-c", "sink"),
+        *("--set", "value.converter.a=b=c", "-w", "x>1", "-w", "y=2", "-s", "x"),
+    ]
+    drover("topic", "tail", "t", *options)
+    (request,) = cluster.requests
+    query = request.query
+    assert (query.topic, list(query.partitions), request.connector) == ("t", [1, 2], "sink")
+    assert (query.value_converter, query.key_converter) == ("avro", "hex")
+    assert dict(query.config) == {"value.converter.a": "b=c"}
+    assert (list(query.conditions), list(query.paths)) == (["x>1", "y=2"], ["x"])
+    assert (request.last_count, request.record_count_max, request.follow) == (3, 0, False)
+    drover("topic", "head", "t", "-n", "4", "--from", "9")
+    assert (cluster.requests[1].start_offset, cluster.requests[1].record_count_max) == (9, 4)
+
+
+def test_a_topic_that_is_gone_ends_the_following(drover: Run) -> None:
+    code, out, err = drover("topic", "tail", "t", "--follow")
+    assert code == 1
+    assert len(out.splitlines()) == 3
+    assert "gone" in err
+
+
+def test_topics_are_listed_described_and_counted(drover: Run) -> None:
+    _, out, _ = drover("topic", "list")
+    assert out.split() == ["TOPIC", "PARTITIONS", "t", "2"]
+    _, out, _ = drover("topic", "describe", "t")
+    assert "3" in out.splitlines()[1].split()
+    assert "records stay 0:01:00" in out
+    _, out, _ = drover("topic", "describe", "t", "-o", "json")
+    assert json.loads(out)["retention_ms"] == 60_000
+    _, out, err = drover("topic", "count", "t", "-w", "a=1")
+    assert out == "3\n"
+    assert "only 9 records were looked at" in err
+
+
+def test_a_setting_without_a_value_is_misuse(drover: Run) -> None:
+    code, _, err = drover("topic", "head", "t", "--set", "a")
+    assert (code, "NAME=VALUE" in err) == (1, True)

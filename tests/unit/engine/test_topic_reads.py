@@ -1,0 +1,214 @@
+"""Looking into topics of an embedded store: a bounded piece at a time, decoded, without Spark."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drover.api.common.v1 import topics_pb2
+from drover.api.engine.v1 import engine_pb2
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.errors import InvalidArgumentError, NotFoundError, Reason
+from drover_worker.engine import topic_reads
+from drover_worker.engine.topic_reads import describe_topic, list_topics, read_topic
+from tests.support.stored_topics import store_records
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[EmbeddedPlane]:
+    plane = EmbeddedPlane.open(tmp_path)
+    yield plane
+    plane.store.close()
+
+
+def query(**terms: Any) -> topics_pb2.RecordQuery:
+    return topics_pb2.RecordQuery(topic="t", **terms)
+
+
+def read(
+    plane: EmbeddedPlane,
+    wanted: topics_pb2.RecordQuery | None = None,
+    connector_config: Mapping[str, str] | None = None,
+    **command: Any,
+) -> engine_pb2.TopicRecords:
+    asked = engine_pb2.ReadTopic(query=wanted or query(), **command)
+    return read_topic(plane, asked, connector_config or {})
+
+
+def offsets(found: engine_pb2.TopicRecords) -> list[tuple[int, int]]:
+    return [(each.partition, each.offset) for each in found.records]
+
+
+def values(found: engine_pb2.TopicRecords) -> list[Any]:
+    return [json.loads(each.value) if each.HasField("value") else None for each in found.records]
+
+
+def numbered(*numbers: int) -> list[dict[str, Any]]:
+    return [{"value": b'{"n":%d}' % n, "timestamp_ms": n} for n in numbers]
+
+
+def test_topics_are_listed_by_name_a_page_at_a_time(plane: EmbeddedPlane) -> None:
+    for name in ("b", "a", "c"):
+        plane.store.ensure_topic(name, 2)
+    first = list_topics(plane, "", 2)
+    assert [(each.name, each.partition_count) for each in first.topics] == [("a", 2), ("b", 2)]
+    assert first.more
+    rest = list_topics(plane, "b", 2)
+    assert ([each.name for each in rest.topics], rest.more) == (["c"], False)
+
+
+def test_a_topic_is_described_by_its_partitions(plane: EmbeddedPlane) -> None:
+    store_records(plane.store, "t", numbered(1, 2), partition=1, partition_count=2)
+    found = describe_topic(plane, "t")
+    assert [(each.start_offset, each.end_offset) for each in found.partitions] == [(0, 0), (0, 2)]
+    assert not found.HasField("retention")
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "", "a b"])
+def test_what_is_no_topic_of_connectors_is_refused(plane: EmbeddedPlane, name: str) -> None:
+    with pytest.raises(InvalidArgumentError):
+        describe_topic(plane, name)
+
+
+def test_a_topic_that_is_not_there_is_told(plane: EmbeddedPlane) -> None:
+    with pytest.raises(NotFoundError) as told:
+        read(plane)
+    assert told.value.reason is Reason.TOPIC_NOT_FOUND
+
+
+def test_keys_and_values_are_shown_as_what_they_look_like(plane: EmbeddedPlane) -> None:
+    envelope = b'{"schema":{"type":"int32"},"payload":7}'
+    raw = [b'{"a":1}', b"12", "text é".encode(), b"\x00\xff", b"a\x00", envelope, None]
+    headers = [("h", b"v"), ("h", None)]
+    store_records(
+        plane.store, "t", [{"key": b"k", "value": each, "headers": headers} for each in raw]
+    )
+    found = read(plane)
+    assert values(found) == [{"a": 1}, 12, "text é", "0x00ff", "0x6100", 7, None]
+    assert found.records[0].key == '"k"'
+    first, second = found.records[0].headers
+    assert (first.key, first.value, second.HasField("value")) == ("h", "v", False)
+    assert found.at_end
+    hexed = read(plane, query(value_converter="hex", key_converter="hex"), record_count_max=1)
+    assert (values(hexed), hexed.records[0].key) == (["0x7b2261223a317d"], '"0x6b"')
+
+
+def test_what_a_named_converter_cannot_decode_is_guessed_and_says_so(
+    plane: EmbeddedPlane,
+) -> None:
+    store_records(plane.store, "t", [{"value": each} for each in (b'{"a":1}', b"no", b"[2]")])
+    found = read(plane, query(value_converter="json"))
+    assert values(found) == [{"a": 1}, "no", [2]]
+    assert [bool(each.error) for each in found.records] == [False, True, False]
+
+
+def test_a_connectors_converters_count_where_the_query_names_none(plane: EmbeddedPlane) -> None:
+    store_records(plane.store, "t", [{"value": b"\x00\x00\x00\x07", "key": b"\x00\x00\x00\x01"}])
+    config = {"value.converter": "IntegerConverter", "key.converter": "IntegerConverter"}
+    (record,) = read(plane, query(key_converter="hex"), config).records
+    assert (record.key, record.value) == ('"0x00000001"', "7")
+
+
+def test_every_fault_of_a_query_is_told_at_once(plane: EmbeddedPlane) -> None:
+    plane.store.ensure_topic("t")
+    wanted = query(
+        key_converter="Nope",
+        value_converter="json",
+        config={"value.converter.schemas.enable": "perhaps"},
+        conditions=["n=1", "n"],
+        paths=["a..b"],
+    )
+    with pytest.raises(InvalidArgumentError) as told:
+        read(plane, wanted)
+    assert [each.field for each in told.value.violations] == [
+        "query.key_converter",
+        'query.config["value.converter.schemas.enable"]',
+        "query.conditions[1]",
+        "query.paths[0]",
+    ]
+    with pytest.raises(InvalidArgumentError, match="0 to 0, not 1"):
+        read(plane, query(partitions=[0, 1]))
+
+
+def test_where_and_select_pick_records_and_their_parts(plane: EmbeddedPlane) -> None:
+    store_records(plane.store, "t", numbered(*range(10)))
+    found = read(
+        plane, query(conditions=["n>=3", "n<6", "offset!=4"], paths=["n", "offset", "gone"])
+    )
+    assert values(found) == [
+        {"n": 3, "offset": 3, "gone": None}, {"n": 5, "offset": 5, "gone": None},
+    ]  # fmt: skip
+    assert (found.scanned_count, found.record_count) == (10, 2)
+
+
+def test_reading_goes_on_where_an_answer_ended(
+    plane: EmbeddedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for partition in (0, 1):
+        store_records(plane.store, "t", numbered(*range(5)), partition=partition, partition_count=2)
+    monkeypatch.setattr(topic_reads, "_ANSWER_BYTES_MAX", 40)
+    seen = []
+    answers = 0
+    found = read(plane)
+    while True:
+        seen += offsets(found)
+        answers += 1
+        if found.at_end:
+            break
+        found = read(plane, positions=found.positions)
+    assert sorted(seen) == [(p, n) for p in (0, 1) for n in range(5)]
+    assert answers > 3
+    store_records(plane.store, "t", numbered(5), partition=1)
+    assert offsets(read(plane, positions=found.positions)) == [(1, 5)]
+
+
+def test_reading_begins_at_an_offset(plane: EmbeddedPlane) -> None:
+    store_records(plane.store, "t", numbered(*range(5)))
+    assert offsets(read(plane, start_offset=3)) == [(0, 3), (0, 4)]
+    assert offsets(read(plane, start_offset=9)) == []
+
+
+def test_the_last_records_are_those_of_all_partitions_in_time(plane: EmbeddedPlane) -> None:
+    store_records(plane.store, "t", numbered(1, 2, 9), partition=0, partition_count=2)
+    store_records(plane.store, "t", numbered(3, 4), partition=1)
+    found = read(plane, last_count=3)
+    assert values(found) == [{"n": 3}, {"n": 4}, {"n": 9}]
+    assert found.at_end
+    assert read(plane, positions=found.positions).record_count == 0
+
+
+def test_the_last_records_that_meet_a_condition_are_looked_for_further_back(
+    plane: EmbeddedPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_reads, "_PLAN_RECORDS", 4)
+    store_records(plane.store, "t", numbered(*range(100)))
+    assert values(read(plane, query(conditions=["n<=50"]), last_count=2)) == [{"n": 49}, {"n": 50}]
+    assert values(read(plane, query(conditions=["n=-1"]), last_count=2)) == []
+
+
+def test_counting_leaves_the_records_out(plane: EmbeddedPlane) -> None:
+    store_records(plane.store, "t", numbered(*range(10)))
+    found = read(plane, query(conditions=["n>6"]), count_only=True)
+    assert (found.record_count, found.scanned_count, len(found.records)) == (3, 10, 0)
+    assert found.at_end
+
+
+def test_a_topic_that_is_gone_or_another_one_is_told_while_it_is_read(
+    plane: EmbeddedPlane,
+) -> None:
+    store_records(plane.store, "t", numbered(1, 2))
+    place = [topics_pb2.ReadPosition(partition=0, offset=2)]
+    assert read(plane, positions=place).at_end
+    for wrong in (3, 0):
+        position = topics_pb2.ReadPosition(partition=0 if wrong else 1, offset=wrong)
+        with pytest.raises(NotFoundError, match="was deleted while it was read"):
+            read(plane, positions=[position])
+
+
+def test_a_value_that_is_too_large_for_an_answer_is_cut(plane: EmbeddedPlane) -> None:
+    store_records(plane.store, "t", [{"value": b"x" * 200_000}])
+    (record,) = read(plane).records
+    assert record.truncated
+    assert len(record.value) == 64 * 1024

@@ -1,0 +1,82 @@
+"""Conditions on records as a text."""
+
+import pyarrow as pa
+import pytest
+
+from drover.record import make_batch
+from drover.record.batch import HEADERS_TYPE
+from drover.record.schema import arrow_field
+from drover.transform.conditions import Condition
+from tests.support.records import schemaless
+
+VALUES = ['{"a":1,"b":"x","in":{"n":2.5}}', '{"a":2}', '"hi"', None]
+BATCH = make_batch(
+    4,
+    topic=pa.array(["t"] * 4),
+    partition=pa.array([0, 0, 1, 1], pa.int32()),
+    offset=pa.array([7, 8, 7, 8]),
+    timestamp=pa.array([0, 1_000, 2_000, None], pa.timestamp("ms", tz="UTC")),
+    key=(pa.field("key", pa.string()), pa.array(["k", None, "z", "k"])),
+    value=(arrow_field("value", None), pa.array(VALUES, pa.string())),
+    headers=pa.array(
+        [[{"key": "h", "value": b"0", "type": None}, {"key": "h", "value": b"1", "type": None}],
+         None, [], None],
+        HEADERS_TYPE,
+    ),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("condition", "rows"),
+    [
+        ("a=1", [0]),
+        (" a = 1 ", [0]),
+        ("a>1", [1]),
+        ("a>=1", [0, 1]),
+        ("a<2", [0]),
+        ("a<=2", [0, 1]),
+        ("a!=1", [1, 2, 3]),
+        ("b='x'", [0]),
+        ("b=x", [0]),
+        ("in.n=2.5", [0]),
+        ("value.in.n>2", [0]),
+        ("value=hi", [2]),
+        ("value~h.", [2]),
+        ("key=k", [0, 3]),
+        ("partition=1", [2, 3]),
+        ("offset>7", [1, 3]),
+        ("timestamp>1970-01-01T00:00:01Z", [2]),
+        ("headers.h=1", [0]),
+        ("headers.h=0", []),
+        ("none=1", []),
+        ("a=x", []),
+    ],
+)
+def test_a_condition_compares_a_part_of_a_record(condition: str, rows: list[int]) -> None:
+    matched = Condition(condition).matches(BATCH).to_pylist()
+    assert [row for row, each in enumerate(matched) if each] == rows
+
+
+def test_a_column_name_is_a_field_behind_value() -> None:
+    batch = schemaless({"offset": 3}, {"offset": 4})
+    assert Condition("value.offset=4").matches(batch).to_pylist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "must be <path>"),
+        ("a", "must be <path>"),
+        ("a=1 or b=2", ""),
+        ("partition.x=1", "has no fields"),
+        ("headers=1", "name a header"),
+        ("a~(", "no regular expression"),
+        ("a..b=1", "no path"),
+    ],
+)
+def test_what_is_no_condition_is_refused(text: str, said: str) -> None:
+    if not said:  # all behind the operator is the text
+        assert Condition(text).path == ("a",)
+        return
+    with pytest.raises(ValueError, match=said):
+        Condition(text)
