@@ -26,6 +26,7 @@ VERBS = {
         "Set",
         "Validate",
         "Preview",
+        "Plan",
     ),  # connectors
     "Submit",
     "Drain",

@@ -4,7 +4,12 @@ import asyncio
 import itertools
 from collections.abc import Mapping
 
-from drover.api.common.v1.preview_pb2 import Preview, PreviewedRecord, PreviewedRow
+from drover.api.common.v1.preview_pb2 import (
+    Preview,
+    PreviewedRecord,
+    PreviewedRow,
+    StepSchemas,
+)
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.codec.common import encode_counts, encode_figures
 from drover.codec.coordinator import decode_offset
@@ -275,15 +280,19 @@ def _no_plugin(config: Mapping[str, str]) -> pb.EngineReport:
 
 
 def _preview(command: pb.PreviewConnector) -> pb.EngineReport:
-    """As many rows as are asked for; the topic says of what size, or that there are none."""
-    if command.config["topic"] == "refused":
+    """As many rows as are asked for; the topic says of what size and schema, or that there are
+    none.
+    """
+    topic = command.config.get("topic", "")
+    if topic == "refused":
         return pb.EngineReport(failure=pb.Failure(message="reading has effects"))
-    text = "x" * (16 * 1024 if command.config["topic"] == "large" else 1)
+    text = "x" * (16 * 1024 if topic == "large" else 1)
     rows = [
         PreviewedRow(place=f"{command.config['name']}:{n}", records=[PreviewedRecord(value=text)])
         for n in range(command.row_count)
     ]
-    return pb.EngineReport(preview=Preview(steps=["read"], rows=rows))
+    schemas = [StepSchemas(step="read", values=[f"struct<{topic}: string>"])]
+    return pb.EngineReport(preview=Preview(steps=["read"], rows=rows, schemas=schemas))
 
 
 def _validate(config: dict[str, str]) -> pb.ConfigValidation:
@@ -307,4 +316,8 @@ def _validate(config: dict[str, str]) -> pb.ConfigValidation:
         for key_name in config
         if key_name not in known
     ]
-    return pb.ConfigValidation(values=values, connector_type=plugin.type if plugin else "")
+    return pb.ConfigValidation(
+        values=values,
+        connector_type=plugin.type if plugin else "",
+        components=[f"connector.class {config.get('connector.class')} 1"],
+    )

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -13,6 +14,7 @@ from drover.cli.caller import call_worker
 from drover.cli.console import (
     EXIT_REFUSED,
     AddressOption,
+    CliError,
     Output,
     OutputOption,
     complain,
@@ -51,6 +53,9 @@ _DONE = {
 }
 
 
+_PLANNED = MappingProxyType({each: each.value for each in Action})
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What has to be done about one connector; ``definition`` is None for one to delete.
@@ -86,6 +91,15 @@ def apply(
         bool, typer.Option("--prune", help="Delete connectors that no file defines.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before deleting.")] = False,
+    plan: Annotated[
+        str,
+        typer.Option(
+            "--plan",
+            metavar="HASH",
+            help="Of `drover connector plan`, for one connector: do nothing if its plan is another "
+            "one by now.",
+        ),
+    ] = "",
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -94,14 +108,18 @@ def apply(
     Everything is checked first: with one fault in any file nothing is done.
     """
     definitions = read_definitions(files)
+    if plan and (prune or len(definitions) != 1):
+        raise CliError("--plan is of one connector: give one definition, and no --prune")
     states = {each.name: initial_state(each) for each in definitions}
+    if plan and any(states.values()):
+        raise CliError("--plan creates a connector that runs: leave initial_state out")
     steps, faults = call_worker(address, lambda client: _plan(client, definitions, prune=prune))
     if faults:
         _complain_about(faults, {each.name: each.place for each in definitions})
         complain("nothing was changed")
         raise typer.Exit(EXIT_REFUSED)
     if dry_run:
-        _show(steps, output, {action: action.value for action in Action})
+        show_steps(steps, output)
         if any(step.action is not Action.UNCHANGED for step in steps):
             raise typer.Exit(EXIT_DIFFERS)
         return
@@ -109,8 +127,8 @@ def apply(
     if doomed and not yes:
         text = f"Delete {', '.join(map(plain, doomed))}, which no file defines?"
         typer.confirm(text, abort=True, err=True)
-    failed = call_worker(address, lambda client: _carry_out(client, steps, states))
-    _show([step for step in steps if step.name not in failed], output, _DONE)
+    failed = call_worker(address, lambda client: _carry_out(client, steps, states, plan))
+    show_steps([step for step in steps if step.name not in failed], output, _DONE)
     if failed:
         _complain_about(failed, {})
         complain(f"{len(steps) - len(failed)} of {len(steps)} connectors are as they should be")
@@ -155,14 +173,17 @@ def _step(
 
 
 async def _carry_out(
-    client: ConnectClient, steps: Sequence[Step], states: Mapping[str, TargetState | None]
+    client: ConnectClient,
+    steps: Sequence[Step],
+    states: Mapping[str, TargetState | None],
+    plan_hash: str,
 ) -> dict[str, DroverError]:
     """Do what was planned; returns what failed. One failure holds up nothing else."""
     failed: dict[str, DroverError] = {}
 
     async def carry_out(step: Step) -> None:
         try:
-            await _do(client, step, states.get(step.name))
+            await _do(client, step, states.get(step.name), plan_hash)
         except DroverError as error:
             failed[step.name] = error
 
@@ -170,9 +191,12 @@ async def _carry_out(
     return failed
 
 
-async def _do(client: ConnectClient, step: Step, state: TargetState | None) -> None:
+async def _do(client: ConnectClient, step: Step, state: TargetState | None, plan_hash: str) -> None:
     if step.definition is None:
         await client.delete_connector(step.name)
+    elif plan_hash:
+        config = step.definition.config
+        await client.put_connector_config(step.name, config, plan_hash=plan_hash)
     elif step.action is Action.CREATE and state is not None:
         await client.create_connector(step.name, step.definition.config, initial_state=state)
     else:
@@ -190,7 +214,12 @@ async def _each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[None]]
     await asyncio.gather(*(in_turn(item) for item in items))
 
 
-def _show(steps: Sequence[Step], output: Output, words: Mapping[Action, str]) -> None:
+def show_steps(
+    steps: Sequence[Step],
+    output: Output,
+    words: Mapping[Action, str] = _PLANNED,
+) -> None:
+    """What is to be done, or with other words what was."""
     if output is not Output.TABLE:
         print_document([_document(step, words) for step in steps], output)
         return

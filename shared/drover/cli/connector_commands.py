@@ -34,6 +34,7 @@ from drover.cli.failure_views import failure_notes, failure_rows
 from drover.cli.history_commands import history, rollback
 from drover.cli.names import NameArgument, NamesArgument
 from drover.cli.offset_commands import offsets
+from drover.cli.plan_command import plan
 from drover.cli.preview_view import preview_tables
 from drover.cli.views import (
     COUNTS,
@@ -444,6 +445,7 @@ def _print_status(status_: pb.ConnectorStatus, output: Output) -> None:
 
 
 commands.command()(apply)
+commands.command()(plan)
 commands.command()(offsets)
 commands.command()(history)
 commands.command()(rollback)

@@ -119,13 +119,14 @@ class ConnectClient:
         expected_revision: int | None = None,
         skip_unchanged: bool = False,
         dry_run: bool = False,
+        plan_hash: str = "",
         request_id: str = "",
         timeout_s: float = ADMIN_TIMEOUT_S,
     ) -> pb.PutConnectorConfigResponse:
         """Create a connector or replace its whole config.
 
         With ``skip_unchanged`` not when it has that config already, with ``dry_run`` not at all:
-        the answer says what would change.
+        the answer says what would change. With ``plan_hash`` only if the plan is still that one.
         """
         request = pb.PutConnectorConfigRequest(
             name=name,
@@ -134,8 +135,16 @@ class ConnectClient:
             request_id=request_id or new_request_id(),
             skip_unchanged=skip_unchanged,
             dry_run=dry_run,
+            plan_hash=plan_hash,
         )
         return await self._call(self._stub.PutConnectorConfig, request, timeout_s=timeout_s)
+
+    async def plan_connector_config(
+        self, name: str, config: ConfigMap, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.PlanConnectorConfigResponse:
+        """What putting a config would change; nothing is written."""
+        request = pb.PlanConnectorConfigRequest(name=name, config=config)
+        return await self._call(self._stub.PlanConnectorConfig, request, timeout_s=timeout_s)
 
     async def patch_connector_config(
         self,

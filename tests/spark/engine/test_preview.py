@@ -56,6 +56,9 @@ async def test_rows_of_a_file_are_shown_after_each_step_and_what_fails_in_place(
     assert "columns" in bad.error
     assert values(found, 0) == [{"id": 1, "city": "oslo"}, {"id": 3, "city": "bonn"}]
     assert values(found, 2) == [{"id": 0, "city": "bonn"}]
+    assert [(each.step, list(each.values)) for each in found.schemas] == [
+        (step, ["struct<id: int32, city: string>"]) for step in found.steps[:-1]
+    ]
     (written,) = values(found, 3)
     assert isinstance(written, dict)
     assert written["payload"] == {"id": 0, "city": "bonn"}

@@ -73,3 +73,19 @@ def test_without_a_class_nobody_knows_which_settings_there_are() -> None:
 def test_a_config_full_of_unknown_settings_gets_a_bounded_answer() -> None:
     found = warnings_of(SINK | {f"unknown.{number}": "x" for number in range(1_000)})
     assert len(found) == 100
+
+
+def test_the_classes_that_records_go_through_are_told_with_their_versions() -> None:
+    config = SINK | {
+        "value.converter": "JsonConverter",
+        "transforms": "only, gone",
+        "transforms.only.type": "Filter",
+        "transforms.gone.type": "NoSuchTransform",
+        "predicates": "p",
+        "predicates.p.type": "RecordIsTombstone",
+    }
+    components = validate(PluginRegistry(), Resolution(config, config)).components
+    assert [each.split()[0] for each in components] == [
+        "connector.class", "value.converter", "transforms.only.type", "predicates.p.type",
+    ]  # fmt: skip
+    assert components[1].startswith("value.converter drover.convert.json_converter.JsonConverter ")

@@ -133,6 +133,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """What a connector would do to some records."""
         return await self._admin.plugins.preview(request, _call(context))
 
+    async def PlanConnectorConfig(
+        self, request: pb.PlanConnectorConfigRequest, context: Context
+    ) -> pb.PlanConnectorConfigResponse:
+        """What a change of a config would be."""
+        return await self._admin.plans.plan(request, _call(context))
+
     # Topics
 
     async def ListTopics(

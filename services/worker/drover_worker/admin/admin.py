@@ -10,6 +10,7 @@ from drover_worker.admin.connector_changes import ConnectorChanges
 from drover_worker.admin.connectors import ConnectorReads
 from drover_worker.admin.forwarding import RequestForwarder, WorkerClients
 from drover_worker.admin.logger_levels import LoggerLevels
+from drover_worker.admin.plans import ConnectorPlans
 from drover_worker.admin.plugins import Plugins
 from drover_worker.admin.reads import Reads, ReadToEnd
 from drover_worker.admin.statuses import ConnectorStatuses
@@ -67,8 +68,10 @@ class Admin:
             engine=engine,
             config_store=backends.config_store,
         )
+        group_id = backends.settings.group_id
+        self.plans = ConnectorPlans(engine, reads, views, group_id=group_id)
         self.changes = ConnectorChanges(
-            forwarder, reads, views, engine.find_faults, group_id=backends.settings.group_id
+            forwarder, reads, views, engine.find_faults, self.plans, group_id=group_id
         )
         self.statuses = ConnectorStatuses(
             group_id=backends.settings.group_id,

@@ -19,6 +19,7 @@ from drover_worker.admin.call import AdminCall
 from drover_worker.admin.config_checks import FindFaults, check_config, check_patch, checked_name
 from drover_worker.admin.config_difference import ConfigDifference
 from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder, answer_of
+from drover_worker.admin.plans import ConnectorPlans
 from drover_worker.admin.reads import Reads
 from drover_worker.admin.views import ConnectorViews
 from drover_worker.core import requests
@@ -71,6 +72,7 @@ class ConnectorChanges:
         reads: Reads,
         views: ConnectorViews,
         find_faults: FindFaults,
+        plans: ConnectorPlans,
         *,
         group_id: str,
     ) -> None:
@@ -79,6 +81,7 @@ class ConnectorChanges:
         self._reads = reads
         self._views = views
         self._find_faults = find_faults
+        self._plans = plans
 
     async def create(
         self, request: pb.CreateConnectorRequest, call: AdminCall
@@ -109,6 +112,8 @@ class ConnectorChanges:
         message.name = request.name.strip()
         await self._prepare_config(message)
         message.request_id = request.request_id or new_request_id()
+        if message.plan_hash:
+            return await self._put_planned(message, call)
         if not (message.dry_run or message.skip_unchanged):
             return await self._put(message, call)
         while True:
@@ -127,6 +132,19 @@ class ConnectorChanges:
                 answer.changed_keys.extend(planned.changed_keys)
                 answer.removed_keys.extend(planned.removed_keys)
                 return answer
+
+    async def _put_planned(
+        self, message: pb.PutConnectorConfigRequest, call: AdminCall
+    ) -> pb.PutConnectorConfigResponse:
+        """Put a config that somebody has looked at, if it still is what it was."""
+        planned = await self._plans.check(message, call)
+        message.plan_hash = ""
+        if message.dry_run or not planned.changes:
+            message.dry_run = True
+            return await self._plan_put(message, call)
+        message.expected_revision = planned.revision
+        message.skip_unchanged = False
+        return await self._put(message, call)
 
     async def _plan_put(
         self, message: pb.PutConnectorConfigRequest, call: AdminCall

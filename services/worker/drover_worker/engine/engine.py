@@ -16,7 +16,7 @@ from drover.codec.common import decode_task_id
 from drover.codec.coordinator import decode_offset
 from drover.connector.offsets import parse_changes
 from drover.dataplane.plane import DataPlane
-from drover.errors import DroverError, Reason, UnavailableError
+from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover_worker.engine import answers
 from drover_worker.engine.configs import EngineConfigs
@@ -66,6 +66,7 @@ class Engine:
             abandoned_max=limits.abandoned_threads, on_exhausted=self._ask_for_replacement
         )
         self._plane: DataPlane | None = None
+        self._plane_ready = threading.Event()
         self._tools: TaskTools | None = None
         self._tools_ready = threading.Event()
         self._closed = threading.Event()
@@ -78,6 +79,7 @@ class Engine:
     def topics_ready(self, plane: DataPlane) -> None:
         """Answer questions about topics from now on."""
         self._plane = plane
+        self._plane_ready.set()
 
     def spark_ready(self, spark: SparkSession, plane: DataPlane) -> None:
         """Let tasks run; what the herder sent meanwhile starts now."""
@@ -284,9 +286,9 @@ class Engine:
         )
 
     def _topics_report(self, command: engine_pb2.EngineCommand) -> engine_pb2.EngineReport:
+        self._plane_ready.wait()
         plane = self._plane
-        if plane is None:
-            raise UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine is starting")
+        assert plane is not None
         match command.WhichOneof("command"):
             case "list_topics":
                 wanted = command.list_topics

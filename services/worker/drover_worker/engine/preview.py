@@ -19,11 +19,11 @@ from drover.dataplane.arrow_rows import ArrowRows
 from drover.model.ids import TaskId, Term
 from drover.pipeline.failures import place_of
 from drover.pipeline.step import Step
-from drover.record.batch import ERROR, OFFSET, ORIGIN
+from drover.record.batch import ERROR, KEY, OFFSET, ORIGIN, VALUE
 from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.record_path import RecordPath, Route
-from drover_worker.engine.shown_records import shown_record
+from drover_worker.engine.shown_records import shown_record, type_text
 from drover_worker.engine.task_runner import TaskTools
 
 READ, WRITE = "read", "write"
@@ -32,6 +32,7 @@ _TIME_S = 20.0
 _POLLS_MAX = 50
 _POLL_PAUSE_S = 0.1
 _SINK_BYTES_MAX = 1024 * 1024
+_SCHEMAS_MAX = 10
 
 
 class PreviewRefusedError(Exception):
@@ -71,12 +72,14 @@ def preview(
             return answer
         route, batches = layout_route, _source_rows(batch)
     answer.steps.extend((READ, *(step.name for step in route.shown), WRITE))
+    schemas = _SeenSchemas()
     started_s = time.monotonic()
     for number, record in enumerate(islice(_single(route.prepare, batches), row_count)):
         if time.monotonic() - started_s > _TIME_S:
             answer.truncated = True
             break
-        answer.rows.append(_row(record, route, number))
+        answer.rows.append(_row(record, route, number, schemas))
+    answer.schemas.extend(schemas.in_order(answer.steps[:-1]))
     if not answer.rows and not answer.notes:
         answer.notes.append("there is no record to read now")
     return answer
@@ -168,7 +171,29 @@ def _single(
                 yield records.slice(row, 1)
 
 
-def _row(record: pa.RecordBatch, route: Route, number: int) -> preview_pb2.PreviewedRow:
+class _SeenSchemas:
+    """The schemas of keys and values after each step."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, preview_pb2.StepSchemas] = {}
+
+    def add(self, step: str, record: pa.RecordBatch) -> None:
+        seen = self._seen.setdefault(step, preview_pb2.StepSchemas(step=step))
+        for texts, name in ((seen.keys, KEY), (seen.values, VALUE)):
+            index = record.schema.get_field_index(name)
+            if index < 0 or record.column(index)[0].as_py() is None:
+                continue
+            text = type_text(record.schema.field(index))
+            if text not in texts and len(texts) < _SCHEMAS_MAX:
+                texts.append(text)
+
+    def in_order(self, steps: Iterable[str]) -> list[preview_pb2.StepSchemas]:
+        return [self._seen[step] for step in steps if step in self._seen]
+
+
+def _row(
+    record: pa.RecordBatch, route: Route, number: int, schemas: _SeenSchemas
+) -> preview_pb2.PreviewedRow:
     named = ORIGIN in record.schema.names or record.column(OFFSET).null_count == 0
     row = preview_pb2.PreviewedRow(place=place_of(record) if named else f"row {number + 1}")
     fault = record.column(ERROR)[0].as_py() if ERROR in record.schema.names else None
@@ -179,11 +204,13 @@ def _row(record: pa.RecordBatch, route: Route, number: int) -> preview_pb2.Previ
     if found is None:
         return row
     row.records.append(shown_record(found, route.default_topic))
+    schemas.add(READ, found)
     for step in route.shown:
         found = _run(row, step.name, (step,), found)
         if found is None:
             return row
         row.records.append(shown_record(found, route.default_topic))
+        schemas.add(step.name, found)
     found = _run(row, WRITE, route.after, found)
     if found is not None:
         row.records.append(shown_record(found, route.default_topic))

@@ -44,6 +44,11 @@ def shown_json(record: pa.RecordBatch, name: str, row: int = 0) -> str | None:
     return json_of(value)
 
 
+def type_text(field: pa.Field) -> str:
+    """The type of a key or value, for people."""
+    return "schemaless" if is_schemaless(field) else str(field.type)
+
+
 def json_of(value: Any) -> str:
     """A value of Python as JSON; text and bytes that are JSON already stay as they are."""
     if isinstance(value, bytes):

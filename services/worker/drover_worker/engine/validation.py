@@ -1,15 +1,21 @@
 """Validation of configs, and the list of plugins, as the herder gets them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from typing import Any
 
 from drover.api.engine.v1 import engine_pb2
+from drover.config.class_registry import ClassRegistry
 from drover.config.config_def import KeyPlace, places
 from drover.config.resolution import Resolution
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
 from drover.connector.connector import Connector
+from drover.connector.record_settings import CONVERTER_SETTINGS
 from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate_config
+from drover.convert.registry import CONVERTERS
+from drover.transform.registry import PREDICATES, TRANSFORMS
 from drover_worker.engine.plugins import (
     InstalledPlugin,
     PluginProblem,
@@ -93,8 +99,32 @@ def _validated(registry: PluginRegistry, config: Mapping[str, str]) -> engine_pb
     connector_class = registry.find(wanted)
     values = _few_warnings(_validate_with(connector_class, config))
     return engine_pb2.ConfigValidation(
-        values=_encode_values(values), connector_type=connector_type(connector_class)
+        values=_encode_values(values),
+        connector_type=connector_type(connector_class),
+        components=_components(connector_class, config),
     )
+
+
+def _components(connector_class: type[Connector], config: Mapping[str, str]) -> list[str]:
+    """The classes that a config names, with their versions; those that there are not are faults."""
+    found: list[tuple[str, type[Any]]] = [(CONNECTOR_CLASS, connector_class)]
+    registries: list[tuple[ClassRegistry[Any], str]] = [
+        *((CONVERTERS, setting) for setting in CONVERTER_SETTINGS),
+        *((TRANSFORMS, f"transforms.{name}.type") for name in _names(config, "transforms")),
+        *((PREDICATES, f"predicates.{name}.type") for name in _names(config, "predicates")),
+    ]
+    for registry, setting in registries:
+        with suppress(ValueError):
+            if config.get(setting):
+                found.append((setting, registry.find(config[setting])))
+    return [
+        f"{_clean(setting)} {_clean(class_name(each))} {_clean(str(each.version))}"
+        for setting, each in found
+    ]
+
+
+def _names(config: Mapping[str, str], setting: str) -> list[str]:
+    return [name for each in config.get(setting, "").split(",") if (name := each.strip())]
 
 
 def _validate_with(
