@@ -107,6 +107,7 @@ class RunningSink:
         self._path.begin_pass()
         batch = self._path.sink_batch(self._pipeline.plane, plan, dead_letters)
         metadata = self.sink.write(batch)
+        assert isinstance(metadata, str)
         self.report = self._path.report(read_count=plan.record_count)
         dead_letters.publish(self.report.dead_letter_rows)
         return metadata

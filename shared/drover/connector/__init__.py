@@ -1,4 +1,5 @@
-"""The API for authors of connectors: start with ``source`` or ``sink``, then ``config_def``.
+"""The API for authors of connectors: ``generators`` has those of a few lines; for all that there is
+start with the modules ``source`` or ``sink``, then ``config_def``.
 
 ``drover.connector.records`` has the columns of records as Arrow batches.
 """
@@ -25,6 +26,7 @@ from drover.connector.connector import (
     Guarantee,
     Guarantees,
 )
+from drover.connector.generators import GeneratorError, sink, source
 from drover.connector.offset_forms import ForeignOffsetsError, OffsetForm
 from drover.connector.offsets import OffsetChange, SinkOffset, TopicPartition
 from drover.connector.other_settings import OtherSettings
@@ -36,6 +38,7 @@ from drover.connector.sink import (
     SinkTask,
     SinkTaskContext,
 )
+from drover.connector.sink_control import Written
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
 from drover.connector.task import RetriableError, StaleClaimError, TaskContext
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
@@ -58,6 +61,7 @@ __all__ = [
     "Connector",
     "ConnectorContext",
     "ForeignOffsetsError",
+    "GeneratorError",
     "Guarantee",
     "Guarantees",
     "Importance",
@@ -90,8 +94,11 @@ __all__ = [
     "Validator",
     "Violation",
     "Width",
+    "Written",
     "balanced_groups",
     "current_spark_partition",
+    "sink",
+    "source",
     "visible_when",
     "visible_with",
 ]

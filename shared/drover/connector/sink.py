@@ -31,12 +31,13 @@ Example:
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from drover.connector.connector import Connector
 from drover.connector.offsets import SinkOffset, TopicPartition
-from drover.connector.task import TaskContext
+from drover.connector.sink_control import ControlledContext, Written
+from drover.connector.sink_rows import ValueRows, latest_rows
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, run_in_arrow
 from drover.pipeline.failures import RecordFailedError
 
@@ -55,8 +56,8 @@ class OffsetRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SinkTaskContext(TaskContext):
-    """Where a sink task runs.
+class SinkTaskContext(ControlledContext):
+    """Where a sink task runs, and what it may ask for.
 
     ``committed`` has the connector's committed offsets with the metadata that ``write`` returned
     with them, by topic partition, read after this task got its claim.
@@ -101,6 +102,50 @@ class SinkBatch:
         so all together cost as much as the whole.
         """
         return [self] if self.cut is None else self.cut(by)
+
+    @property
+    def table(self) -> "DataFrame":
+        """The records as a frame whose columns are the fields of their values; deletions, which
+        have no value, are left out.
+
+        Raises:
+            MixedSchemasError: the values have not all the same fields.
+            TypeError: they have none: the sink is not structured, or they have no schema.
+        """
+        return self.arrow().frame()
+
+    def arrow(self) -> ArrowRows:
+        """The rows of ``table`` on executors: ``batch.arrow().run(function)`` hands them to a
+        function as Arrow batches, each with its own schema, and gives back the few rows that the
+        function yields; ``run(iter)`` gives back all of them, as dicts.
+
+        Raises:
+            TypeError: the batch was made of a frame, as tests may do.
+        """
+        if not isinstance(self.records, ArrowRows):
+            raise TypeError("a batch that was made of a frame has no Arrow rows: take its frame")
+        return replace(self.records.through(ValueRows()), ddl=None)
+
+    def latest_by_key(self) -> "SinkBatch":
+        """This batch without the records that a later one of the same topic partition replaces,
+        as it has the same key: what an upsert needs to see. Records without a key all stay.
+
+        The records of each topic partition are gathered in one place, so this costs memory.
+
+        Raises:
+            TypeError: the batch was made of a frame, as tests may do.
+        """
+        parts = [each.records for each in self.parts("partition")]
+        rows = [each for each in parts if isinstance(each, ArrowRows)]
+        if len(rows) < len(parts):
+            raise TypeError("a batch that was made of a frame cannot be thinned out")
+        parts_of = self.cut
+
+        def cut(by: str) -> "Sequence[SinkBatch]":
+            assert parts_of is not None
+            return [each.latest_by_key() for each in parts_of(by)]
+
+        return replace(self, records=latest_rows(rows), cut=cut if parts_of else None)
 
     def reject(self, topic: str, partition: int, offset: int, reason: str | Exception) -> None:
         """Say, before ``write`` returns, that a record of this batch cannot be written (KIP-610).
@@ -152,16 +197,34 @@ class SinkTask(ABC):
     def start(self, context: SinkTaskContext) -> None:  # noqa: B027 (optional)
         """Take up where ``context.committed`` says."""
 
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """Where to go on, by topic partition, of those that the task knows better than the
+        committed offsets do: a table may say how far it was written. Asked once, after ``start``.
+
+        It overrides what an operator has set, unless ``SinkConnector.alter_offsets`` changes it
+        there as well. Partitions of other tasks may be among them.
+        """
+        return {}
+
     @abstractmethod
-    def write(self, batch: SinkBatch) -> str:
+    def write(self, batch: SinkBatch) -> str | Written:
         """Make the batch durable; its offsets are committed after that.
 
         Returns text of at most 4,096 bytes, committed as metadata with every offset of the batch;
-        empty for none. Write is called again only when the batch is committed; when that fails, the
-        task is started again and gets records again from the last committed offsets, perhaps in
-        batches cut otherwise. To write each record once, make the write idempotent in the offsets,
-        or keep in the metadata what is needed to undo the uncommitted.
+        empty for none. ``Written(up_to=…)`` commits less, or what earlier batches had left open:
+        what is not committed comes again when the task starts again.
+
+        Write is called again only when the batch is committed; when that fails, the task is started
+        again and gets records again from the last committed offsets, perhaps in batches cut
+        otherwise. To write each record once, make the write idempotent in the offsets, or keep in
+        the metadata what is needed to undo the uncommitted.
         """
+
+    def idle(self) -> Written | None:
+        """Called without records, when ``context.call_after`` asked for it: time to write what was
+        held back, for instance. ``Written(up_to=…)`` commits it; None commits nothing.
+        """
+        return None
 
     def stop(self) -> None:  # noqa: B027 (optional)
         """Release what ``start`` took; called once, also when ``start`` failed."""

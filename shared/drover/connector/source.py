@@ -144,6 +144,16 @@ class SourceTask(ABC):
         committed offsets. So a task may advance its own position here. Must not wait for data.
         """
 
+    def committed(  # noqa: B027 (optional)
+        self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
+    ) -> None:
+        """A batch and its offsets, those of the last ``poll``, are durable: the time to acknowledge
+        what was read, as to a queue that keeps it until then. Called before the next ``poll``.
+
+        After a crash it may not be called for a batch that is committed: what comes again then is
+        told by ``SourceTaskContext.offset``. ``RetriableError`` has it called again.
+        """
+
     def stop(self) -> None:  # noqa: B027 (optional)
         """Release what ``start`` took; called once, also when ``start`` failed."""
 

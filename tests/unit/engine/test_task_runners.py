@@ -487,7 +487,10 @@ def test_a_refused_commit_ends_the_sink(world: World, outcome: str, kind: str) -
 
 @pytest.mark.parametrize(
     ("metadata", "why"),
-    [(None, "write() must return text, not NoneType"), ("x" * 4097, "4097 bytes of metadata")],
+    [
+        (None, "write() must return text or Written, not NoneType"),
+        ("x" * 4097, "4097 bytes of metadata"),
+    ],
 )
 def test_metadata_that_cannot_be_committed_fails_the_sink(
     world: World, metadata: Any, why: str

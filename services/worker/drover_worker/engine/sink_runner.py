@@ -7,8 +7,8 @@ from zlib import crc32
 
 import structlog
 
-from drover.connector import RetriableError, SinkTask, SinkTaskContext
-from drover.connector.offsets import parse_sink_offsets, sink_offset
+from drover.connector import RetriableError, SinkTask, SinkTaskContext, Written
+from drover.connector.offsets import parse_sink_offsets
 from drover.connector.settings import (
     BATCH_MAX_BYTES,
     BATCH_MAX_RECORDS,
@@ -16,14 +16,21 @@ from drover.connector.settings import (
     TOPICS,
     TOPICS_REGEX,
 )
+from drover.connector.sink_control import SinkControl
 from drover.dataplane.arrow_rows import MixedSchemasError
 from drover.dataplane.plane import PartitionKey
 from drover.dataplane.values import ReadPlan
-from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
+from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
 from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.connectors import TASK_COUNT
 from drover_worker.engine.record_path import dead_letter_destination
+from drover_worker.engine.sink_commits import (
+    checked_positions,
+    checked_written,
+    offsets_of,
+    rewound,
+)
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.task_times import timed
 
@@ -54,7 +61,11 @@ class SinkRunner(TaskRunner):
         self._positions: dict[PartitionKey, int] = {}
         #: How many partitions each topic was seen to have.
         self._partition_counts: dict[str, int] = {}
-        self._committed: Mapping[PartitionKey, int] = {}
+        self._committed: dict[PartitionKey, int] = {}
+        #: Where the task object goes on instead, as it said at its start.
+        self._own_positions: Mapping[PartitionKey, int] = {}
+        #: What the task object asks for.
+        self._control = SinkControl()
         #: Log starts that were logged because retention had removed the records before them.
         self._logged_starts: dict[PartitionKey, int] = {}
         #: The next commit is the first since the task object was started.
@@ -73,6 +84,7 @@ class SinkRunner(TaskRunner):
         self._committed = {(key.topic, key.partition): each.offset for key, each in parsed.items()}
         self._positions, self._partition_counts = {}, {}
         self._fresh, self._again = True, None
+        self._control = SinkControl(self._wake)
         context = SinkTaskContext(
             task=self.spec.task,
             claim=self.spec.claim,
@@ -81,21 +93,25 @@ class SinkRunner(TaskRunner):
             stopping=lambda: self.stopping,
             report=self._figures.report,
             committed=parsed,
+            control=self._control,
         )
         instance.start(context)
+        self._own_positions = checked_positions(instance.positions())
 
     def _run_batch(self) -> float | None:
         if self._paused:
             self._tools.watcher.forget(self._wake)
             return None
         self._find_partitions()
+        self._rewind()
+        idle_in_s = self._control.idle_in_s()
+        if idle_in_s == 0 and self._again is None:
+            return self._call_idle()
         started_s = time.monotonic()
         plan = self._again or self._plan_next()
         if not plan.record_count:
-            self._positions = dict(plan.next_offsets)
-            self._figures.report(_LAG, 0)
-            self._tools.watcher.wait(self._wake, self._positions, self._partition_counts)
-            return _NEW_TOPICS_S if self._pattern is not None else None
+            self._positions.update(plan.next_offsets)
+            return self._wait_for_records(plan, idle_in_s)
         wait_s = self._wait_s(plan)
         if wait_s > 0:
             return min(wait_s, _WAITING_S)
@@ -103,7 +119,7 @@ class SinkRunner(TaskRunner):
         self._report_lag()
         self._check_claim()  # a zombie should not write what it cannot commit
         try:
-            metadata, report = self._write(plan)
+            written, report = self._write(plan)
         except MixedSchemasError:
             limit = min(self._batch_limit, plan.record_count) // 2
             if not limit:
@@ -112,8 +128,52 @@ class SinkRunner(TaskRunner):
             log.info("a batch is cut, as its records have several schemas", task=self.name)
             return 0
         self._batch_limit = min(2 * self._batch_limit, self._config[BATCH_MAX_RECORDS])
-        self._send_commit(plan, metadata, report, started_s)
+        return self._send_commit(plan, written, report, started_s)
+
+    def _wait_for_records(self, plan: ReadPlan, idle_in_s: float | None) -> float | None:
+        """Wait for what this task may be given next; how long at most."""
+        if len(plan.next_offsets) == len(self._positions):
+            self._figures.report(_LAG, 0)
+        self._tools.watcher.wait(self._wake, plan.next_offsets, self._partition_counts)
+        new_topics_s = _NEW_TOPICS_S if self._pattern is not None else None
+        return min((s for s in (new_topics_s, idle_in_s) if s is not None), default=None)
+
+    def _rewind(self) -> None:
+        """Go back to where the task asked to."""
+        wanted = self._control.take_rewinds()
+        if wanted:
+            self._positions.update(rewound(wanted, self._positions))
+            self._again = None
+
+    def _call_idle(self) -> float | None:
+        """Call the task without records, and commit what it says."""
+        task = self._instance
+        assert isinstance(task, SinkTask)
+        self._check_claim()
+        self._control.called()
+        self._restart_wanted = True
+        try:
+            with self._spark_jobs():
+                found = task.idle()
+        except RetriableError:
+            self._restart_wanted = False
+            self._control.call_after(0)
+            raise
+        self._restart_wanted = False
+        if found is None:
+            return 0
+        if not isinstance(found, Written):
+            raise TypeError(f"idle() must return Written or None, not {type(found).__name__}")
+        written = checked_written(found)
+        offsets = offsets_of(written, {}, (), self._committed, self._positions)
+        if not offsets:
+            return 0
+        self._commit(offsets, lambda: self._note_committed(offsets))
         return None
+
+    def _note_committed(self, offsets: Sequence[CommittedOffset]) -> None:
+        parsed = parse_sink_offsets(offsets)
+        self._committed.update({(key.topic, key.partition): v.offset for key, v in parsed.items()})
 
     def _wait_s(self, plan: ReadPlan) -> float:
         """How much longer the batch waits for more records."""
@@ -131,8 +191,9 @@ class SinkRunner(TaskRunner):
         return left_s
 
     def _plan_next(self) -> ReadPlan:
+        paused = self._control.paused
         plan = self._tools.plane.plan_read(
-            self._positions,
+            {key: at for key, at in self._positions.items() if key not in paused},
             max_records=self._batch_limit,
             max_bytes=self._config[BATCH_MAX_BYTES],
         )
@@ -158,7 +219,8 @@ class SinkRunner(TaskRunner):
             for partition in range(known, count):
                 if (place + partition) % self._task_count == self.spec.task.task:
                     key = (topic, partition)
-                    self._positions[key] = self._committed.get(key, 0)
+                    start = self._committed.get(key, 0)
+                    self._positions[key] = self._own_positions.get(key, start)
             self._partition_counts[topic] = max(known, count)
 
     def _topics(self) -> Mapping[str, int]:
@@ -193,18 +255,19 @@ class SinkRunner(TaskRunner):
             log_starts={f"{topic}-{n}": starts[topic, n] for topic, n in news[:_NAMED_MAX]},
         )
 
-    def _write(self, plan: ReadPlan) -> tuple[str, PassReport]:
+    def _write(self, plan: ReadPlan) -> tuple[Written, PassReport]:
         task = self._instance
         assert isinstance(task, SinkTask)
         # when it fails nobody knows how far the write came: it starts again from the offsets
         self._restart_wanted = True
+        self._control.called()
         self._path.begin_pass()
         dead_letters = self._tools.plane.dead_letters(
             self.spec.task, self.spec.claim, dead_letter_destination(self._path.errors)
         )
         try:
             with self._spark_jobs(), timed(self._times.writes):
-                metadata = task.write(self._path.sink_batch(self._tools.plane, plan, dead_letters))
+                found = task.write(self._path.sink_batch(self._tools.plane, plan, dead_letters))
                 report = self._path.report(read_count=plan.record_count)
         except RetriableError:
             self._restart_wanted, self._again = False, plan
@@ -213,30 +276,31 @@ class SinkRunner(TaskRunner):
             dead_letters.publish(report.dead_letter_rows)
             self._tools.watcher.published()
         self._restart_wanted, self._again = False, None
-        if not isinstance(metadata, str):
-            raise TypeError(f"write() must return text, not {type(metadata).__name__}")
-        if len(metadata.encode()) > METADATA_MAX_BYTES:
-            raise ValueError(
-                f"write() returned {len(metadata.encode())} bytes of metadata; "
-                f"the limit is {METADATA_MAX_BYTES}"
-            )
-        return metadata, report
+        return checked_written(found), report
 
     def _send_commit(
-        self, plan: ReadPlan, metadata: str, report: PassReport, started_s: float
-    ) -> None:
+        self, plan: ReadPlan, written: Written, report: PassReport, started_s: float
+    ) -> float | None:
         keys = {(each.topic, each.partition) for each in plan.ranges}
         if self._fresh:  # all of the task's offsets say what this start of it made of them
             keys |= self._committed.keys() & plan.next_offsets.keys()
+        given = {**self._positions, **plan.next_offsets}
+        wanted = self._control.take_rewinds()
+        back = rewound(wanted, given)
+        offsets = offsets_of(written, back, keys, self._committed, given)
 
         def committed() -> None:
-            self._positions = dict(plan.next_offsets)
+            self._note_committed(offsets)
+            self._positions = {**given, **back}
             self._fresh = False
             topics = {each.topic for each in plan.ranges}
             self._moved(report, started_s, topics, plan.size_bytes)
 
-        offsets = [sink_offset(*key, plan.next_offsets[key], metadata) for key in sorted(keys)]
+        if not offsets:
+            committed()
+            return 0
         self._commit(offsets, committed)
+        return None
 
     def _wait_settled(self, limit_s: float) -> bool:
         self._tools.watcher.forget(self._wake)

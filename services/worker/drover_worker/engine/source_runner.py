@@ -7,12 +7,18 @@ the two is written again by whoever runs the task next.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from drover.backoff import Backoff
-from drover.connector import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
+from drover.connector import (
+    RetriableError,
+    SourceBatch,
+    SourceConnector,
+    SourceTask,
+    SourceTaskContext,
+)
 from drover.connector.offset_forms import refuse_foreign
 from drover.connector.offsets import source_offsets
 from drover.connector.settings import PARTITIONER_KEYLESS, POLL_INTERVAL_MS
@@ -22,6 +28,8 @@ from drover_worker.engine.record_path import source_topic_creation
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.task_times import timed
 
+_Offsets = Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
+
 
 @dataclass(frozen=True, slots=True)
 class _Polled:
@@ -29,6 +37,8 @@ class _Polled:
 
     batch: OutgoingBatch
     offsets: Sequence[CommittedOffset]
+    #: The same as the task said them.
+    said: _Offsets
     started_s: float
 
 
@@ -41,6 +51,8 @@ class SourceRunner(TaskRunner):
         self._writer: TopicWriter
         #: The batch that is not written yet; the task is polled again only after that.
         self._polled: _Polled | None = None
+        #: The committed offsets that the task was not told of yet.
+        self._untold: _Offsets | None = None
         first_s = self._config[POLL_INTERVAL_MS] / 1000
         longest_s = max(first_s, tools.limits.idle_poll_ms / 1000)
         #: Longer from one empty poll to the next.
@@ -50,7 +62,7 @@ class SourceRunner(TaskRunner):
         kind = self.spec.connector_class
         assert issubclass(kind, SourceConnector)
         refuse_foreign(self.spec.task.connector, kind.__name__, kind.offset_forms, committed)
-        self._polled = None
+        self._polled, self._untold = None, None
         self._writer = self._tools.plane.writer(
             self.spec.task, self.spec.claim, abandoned=lambda: self.over
         )
@@ -66,6 +78,7 @@ class SourceRunner(TaskRunner):
         instance.start(context)
 
     def _run_batch(self) -> float | None:
+        self._tell_committed()
         if self._polled is None:
             if self._paused:
                 return None
@@ -74,7 +87,8 @@ class SourceRunner(TaskRunner):
             if batch is None or self.over:
                 return self._idle.next_pause_s()
             self._idle.reset()
-            self._polled = _Polled(self._outgoing(batch), source_offsets(batch.offsets), started_s)
+            offsets = source_offsets(batch.offsets)
+            self._polled = _Polled(self._outgoing(batch), offsets, batch.offsets, started_s)
         return self._write(self._polled)
 
     def _poll(self) -> SourceBatch | None:
@@ -111,10 +125,28 @@ class SourceRunner(TaskRunner):
         report = self._path.report(read_count=receipt.record_count)
 
         def committed() -> None:
+            self._untold = polled.said
             self._moved(report, polled.started_s, receipt.topics, receipt.size_bytes)
 
         if not receipt.uncommitted:
             committed()
+            self._tell_committed()
             return 0
         self._commit(receipt.uncommitted, committed)
         return None
+
+    def _tell_committed(self) -> None:
+        """Tell the task that its last batch is committed."""
+        offsets = self._untold
+        if offsets is None:
+            return
+        task = self._instance
+        assert isinstance(task, SourceTask)
+        self._restart_wanted = True
+        try:
+            with self._time_limit("committed()", self._tools.limits.poll_ms):
+                task.committed(offsets)
+        except RetriableError:
+            self._restart_wanted = False
+            raise
+        self._restart_wanted, self._untold = False, None

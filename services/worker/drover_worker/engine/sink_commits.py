@@ -1,0 +1,118 @@
+"""What a sink's task says of offsets, checked, and what is committed of it."""
+
+from collections.abc import Collection, Mapping
+
+from drover.connector import TopicPartition, Written
+from drover.connector.offsets import sink_offset
+from drover.dataplane.plane import PartitionKey
+from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
+
+
+def checked_written(found: object) -> Written:
+    """What ``write`` returned.
+
+    Raises:
+        TypeError: It is neither text nor Written.
+        ValueError: The metadata is too long.
+    """
+    written = Written(found) if isinstance(found, str) else found
+    if not isinstance(written, Written):
+        raise TypeError(f"write() must return text or Written, not {type(found).__name__}")
+    if not isinstance(written.metadata, str):
+        raise TypeError(f"metadata must be text, not {type(written.metadata).__name__}")
+    size_bytes = len(written.metadata.encode())
+    if size_bytes > METADATA_MAX_BYTES:
+        raise ValueError(
+            f"write() returned {size_bytes} bytes of metadata; the limit is {METADATA_MAX_BYTES}"
+        )
+    return written
+
+
+def checked_positions(found: object) -> Mapping[PartitionKey, int]:
+    """What ``positions`` returned.
+
+    Raises:
+        TypeError: It is no mapping of topic partitions to offsets.
+    """
+    if not isinstance(found, Mapping):
+        raise TypeError(f"positions() must return a dict, not {type(found).__name__}")
+    return {_key(key): _offset(key, offset) for key, offset in found.items()}
+
+
+def rewound(
+    wanted: Mapping[TopicPartition, int], given: Mapping[PartitionKey, int]
+) -> Mapping[PartitionKey, int]:
+    """Where to go back to.
+
+    Raises:
+        ValueError: It is no partition of the task, or would go forward.
+    """
+    for key, offset in wanted.items():
+        at = given.get((key.topic, key.partition))
+        if at is None:
+            raise ValueError(f"{_name(key)} cannot be rewound: it is not one of this task")
+        if offset > at:
+            raise ValueError(
+                f"{_name(key)} cannot be rewound to {offset}: it is read up to {at} so far"
+            )
+    return {(key.topic, key.partition): offset for key, offset in wanted.items()}
+
+
+def offsets_of(
+    written: Written,
+    back: Mapping[PartitionKey, int],
+    keys: Collection[PartitionKey],
+    committed: Mapping[PartitionKey, int],
+    given: Mapping[PartitionKey, int],
+) -> list[CommittedOffset]:
+    """What to commit; never less than is committed already.
+
+    Args:
+        written: What the task said.
+        back: The rewinds: no partition is committed above where it is read again.
+        keys: The partitions of the batch; all of it counts unless the task says less.
+        committed: What is committed.
+        given: Up to where the task has been given records.
+
+    Raises:
+        TypeError: ``up_to`` is no mapping of topic partitions to offsets.
+        ValueError: It names another task's partition, or records that were not given.
+    """
+    if written.up_to is None:
+        found = {key: min(given[key], back.get(key, given[key])) for key in keys}
+        found = {key: at for key, at in found.items() if at >= committed.get(key, 0)}
+    else:
+        up_to = {_key(key): _offset(key, at) for key, at in written.up_to.items()}
+        for key, at in up_to.items():
+            _check(key, at, given.get(key))
+        found = {key: min(at, back.get(key, at)) for key, at in up_to.items()}
+        found = {key: at for key, at in found.items() if at > committed.get(key, 0)}
+    return [sink_offset(*key, found[key], written.metadata) for key in sorted(found)]
+
+
+def _check(key: PartitionKey, at: int, high: int | None) -> None:
+    if high is None:
+        raise ValueError(f"{_name(key)} cannot be committed: it is not one of this task")
+    if at > high:
+        raise ValueError(
+            f"{_name(key)} cannot be committed up to {at}: the task was given its records up to "
+            f"{high}"
+        )
+
+
+def _key(key: object) -> PartitionKey:
+    if isinstance(key, tuple) and len(key) == 2:
+        topic, partition = key
+        if isinstance(topic, str) and isinstance(partition, int):
+            return topic, partition
+    raise TypeError(f"must be a TopicPartition, not {key!r}")
+
+
+def _offset(key: object, offset: object) -> int:
+    if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+        raise TypeError(f"the offset of {key!r} must be a whole number, not {offset!r}")
+    return offset
+
+
+def _name(key: PartitionKey) -> str:
+    return f"{key[0]}-{key[1]}"
