@@ -1,59 +1,32 @@
-"""The tasks alone, on a local Spark session: `pytest` in this folder."""
+"""The connectors alone, each in Drover's test kit: `pytest` in this folder."""
 
-import os
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-from pyspark.sql import SparkSession
-
-from drover.connector import (
-    OffsetRange,
-    SinkBatch,
-    SinkTaskContext,
-    SourceTaskContext,
-    TaskId,
-    Term,
-)
-from json_files import JsonFilesTask, JsonFolderTask
-
-TASK = TaskId("example", 0)
-CLAIM = Term(generation=1, sequence=1)
+from drover.testing import SinkKit, SourceKit
+from json_files import JsonFiles, JsonFolder
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
-    started = session.getOrCreate()
-    yield started
-    started.stop()
-
-
-def test_the_source_reads_each_file_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_source_reads_each_file_once(
+    source_kit: Callable[..., SourceKit], tmp_path: Path
+) -> None:
     (tmp_path / "1.json").write_text('{"n": 1}\n{"n": 2}\n')
-    task = JsonFilesTask()
-    config = {"directory": str(tmp_path), "topic": "rows"}
-    task.start(SourceTaskContext(task=TASK, claim=CLAIM, config=config, spark=spark))
-    batch = task.poll()
-    assert batch is not None
-    assert [row.value for row in batch.frame.collect()] == ['{"n":1}', '{"n":2}']
-    assert batch.offsets == [({"directory": str(tmp_path)}, {"last": "1.json"})]
-    assert task.poll() is None
+    kit = source_kit(JsonFiles, directory=str(tmp_path), topic="rows")
+    kit.run()
+    assert [record.value for record in kit.records("rows")] == [b'{"n":1}', b'{"n":2}']
+    assert kit.committed == [({"directory": str(tmp_path)}, {"last": "1.json"})]
+    kit.run()
+    assert len(kit.records("rows")) == 2
 
 
 def test_a_batch_that_comes_again_replaces_what_it_wrote(
-    spark: SparkSession, tmp_path: Path
+    sink_kit: Callable[..., SinkKit], tmp_path: Path
 ) -> None:
-    task = JsonFolderTask()
-    config = {"directory": str(tmp_path)}
-    task.start(SinkTaskContext(task=TASK, claim=CLAIM, config=config, spark=spark))
-    rows = [("rows", 0, 7, b'{"n":1}'), ("rows", 0, 8, b'{"n":2}')]
-    frame = spark.createDataFrame(rows, "topic string, partition int, offset bigint, value binary")
-    for _ in range(2):
-        task.write(SinkBatch(frame, [OffsetRange("rows", 0, 7, 9)]))
+    kit = sink_kit(JsonFolder, directory=str(tmp_path))
+    kit.feed([{"n": 1}, {"n": 2}])
+    kit.run_uncommitted()
+    kit.run()
     (folder,) = tmp_path.iterdir()
-    assert folder.name == "rows-0-00000000000000000007"
-    written = spark.read.text(str(folder)).collect()  # files in any order
-    assert sorted(row.value for row in written) == ['{"n":1}', '{"n":2}']
+    assert folder.name == "records-0-00000000000000000000"
+    parts = sorted(folder.glob("*.txt"))
+    assert "".join(part.read_text() for part in parts) == '{"n":1}\n{"n":2}\n'

@@ -30,6 +30,12 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def drover_spark(spark: SparkSession) -> SparkSession:
+    """That of the kits' fixtures."""
+    return spark
+
+
 @pytest.fixture
 def pipeline(spark: SparkSession, tmp_path: Path) -> Iterator[Pipeline]:
     pipeline = Pipeline(spark, tmp_path)

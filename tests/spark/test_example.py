@@ -1,5 +1,7 @@
-"""The tests of the example package, whose page has people run them in its folder."""
+"""The tests of the example packages, whose pages have people run them in their folders."""
 
+import ast
+import inspect
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,41 +10,53 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from pyspark.sql import SparkSession
+from _pytest.mark import ParameterSet
 
 from tests.support.repository import REPOSITORY
 
 pytestmark = pytest.mark.spark
 
-PACKAGE = REPOSITORY / "examples" / "json_files"
-TESTS = (
-    "test_the_source_reads_each_file_once",
-    "test_a_batch_that_comes_again_replaces_what_it_wrote",
-)
+PACKAGES = sorted(path.parent for path in (REPOSITORY / "examples").glob("*/test_*.py"))
+
+
+def names_in(package: Path) -> list[str]:
+    tree = ast.parse((package / f"test_{package.name}.py").read_text(encoding="utf-8"))
+    defined = [each for each in tree.body if isinstance(each, ast.FunctionDef)]
+    return [each.name for each in defined if each.name.startswith("test_")]
+
+
+def cases() -> Iterator[ParameterSet]:
+    for package in PACKAGES:
+        for name in names_in(package):
+            marks = [pytest.mark.faults("connectors")] if "kill" in name else []
+            yield pytest.param(package, name, marks=marks, id=f"{package.name}-{name}")
 
 
 @pytest.fixture
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(PACKAGE))
-    yield import_module("test_json_files")
-    for name in ("test_json_files", "json_files"):
+def module(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.syspath_prepend(str(package))
+    yield import_module(f"test_{package.name}")
+    for name in (f"test_{package.name}", package.name):
         sys.modules.pop(name)
 
 
-@pytest.mark.parametrize("name", TESTS)
+@pytest.mark.parametrize(("package", "name"), list(cases()))
 def test_it_passes_on_a_session_that_is_there(
-    module: ModuleType, spark: SparkSession, tmp_path: Path, name: str
+    module: ModuleType, name: str, request: pytest.FixtureRequest
 ) -> None:
-    getattr(module, name)(spark, tmp_path)
+    function = getattr(module, name)
+    wanted = inspect.signature(function).parameters
+    function(**{each: request.getfixturevalue(each) for each in wanted})
 
 
-def test_pytest_finds_all_of_them_in_the_folder_of_the_example() -> None:
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda each: each.name)
+def test_pytest_finds_all_of_them_in_the_folder_of_the_example(package: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--collect-only"],
-        cwd=PACKAGE,
+        cwd=package,
         capture_output=True,
         text=True,
         check=True,
     )
     found = [line.rpartition("::")[2] for line in done.stdout.splitlines() if "::" in line]
-    assert found == [*TESTS]
+    assert found == names_in(package)

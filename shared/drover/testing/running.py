@@ -1,0 +1,297 @@
+"""One task of the real engine, run step by step on the caller's thread, with a store of its own."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from drover.api.coordinator.v1 import coordinator_service_pb2
+from drover.api.engine.v1 import engine_pb2
+from drover.codec.coordinator import decode_task_offsets
+from drover.connector import SourceBatch
+from drover.dataplane.embedded import EmbeddedPlane
+from drover.dataplane.plane import PartitionKey
+from drover.dataplane.store import EmbeddedStore
+from drover.model.ids import TaskId
+from drover.model.offsets import CommitOutcome
+from drover_worker.engine.scheduler import Job, Scheduler
+from drover_worker.engine.settings import EngineLimits
+from drover_worker.engine.sink_runner import SinkRunner
+from drover_worker.engine.source_runner import SourceRunner
+from drover_worker.engine.task_runner import TaskSpec, TaskTools
+from drover_worker.engine.threads import PluginThreads
+from drover_worker.engine.topic_watcher import TopicWatcher
+
+_OUTCOMES = {
+    CommitOutcome.COMMITTED: coordinator_service_pb2.COMMIT_OUTCOME_COMMITTED,
+    CommitOutcome.STALE_CLAIM: coordinator_service_pb2.COMMIT_OUTCOME_STALE_CLAIM,
+    CommitOutcome.INVALID: coordinator_service_pb2.COMMIT_OUTCOME_INVALID,
+}
+_STOP_LIMIT_S = 30.0
+_BUSY_LIMIT_S = 120.0
+#: The longest that one pause of the engine lasts in a test.
+_PAUSE_MAX_S = 0.2
+_requests = itertools.count()
+
+
+class TaskFailedError(AssertionError):
+    """The task is FAILED; the message is its trace, the cause what it raised."""
+
+
+class TaskFencedError(AssertionError):
+    """The task ended, as another owner has claimed it."""
+
+
+class _ByHand(Scheduler):
+    """Runs no job by itself."""
+
+    def __init__(self) -> None:
+        self.woken = False
+
+    def add(self, job: Job) -> None:
+        """See Scheduler."""
+
+    def wake(self, job: Job) -> None:
+        """See Scheduler."""
+        self.woken = True
+
+    def remove(self, job: Job) -> threading.Event:
+        """See Scheduler."""
+        ended = threading.Event()
+        ended.set()
+        return ended
+
+    def give_up(self, job: Job) -> None:
+        """See Scheduler."""
+
+
+class _Waiting(TopicWatcher):
+    """Notes that a sink waits for records."""
+
+    def __init__(self) -> None:
+        self.waiting = False
+
+    def wait(
+        self,
+        wake: Callable[[], None],
+        starts: Mapping[PartitionKey, int],
+        partition_counts: Mapping[str, int],
+    ) -> None:
+        """See TopicWatcher."""
+        self.waiting = True
+
+    def forget(self, wake: Callable[[], None]) -> None:
+        """See TopicWatcher."""
+
+    def published(self) -> None:
+        """See TopicWatcher."""
+
+
+class Hooks:
+    """What a test does at points of a batch; by default nothing."""
+
+    def after_write(self) -> None:
+        """A sink's write has returned; its offsets are not committed."""
+
+    def after_commit(self) -> None:
+        """Offsets are committed, and the task does not know it."""
+
+
+class _Source(SourceRunner):
+    """Notes what the engine sees of the task."""
+
+    error: BaseException | None = None
+    batch_limit: int | None = None
+    nothing_polled = False
+
+    def _run_batch(self) -> float | None:
+        done = self.batch_limit is not None and self._batch_count >= self.batch_limit
+        return None if done else super()._run_batch()
+
+    def _poll(self) -> SourceBatch | None:
+        batch = super()._poll()
+        self.nothing_polled = batch is None
+        return batch
+
+    def _after_error(self, error: BaseException) -> float | None:
+        self.error = error
+        return super()._after_error(error)
+
+
+class _Sink(SinkRunner):
+    """Notes what the engine sees of the task."""
+
+    error: BaseException | None = None
+    batch_limit: int | None = None
+    hooks = Hooks()
+
+    def _run_batch(self) -> float | None:
+        # a commit is settled in the run that would begin the next batch
+        done = self.batch_limit is not None and self._batch_count >= self.batch_limit
+        return None if done else super()._run_batch()
+
+    def _send_commit(self, *arguments: Any) -> float | None:
+        self.hooks.after_write()
+        return super()._send_commit(*arguments)
+
+    def _after_error(self, error: BaseException) -> float | None:
+        self.error = error
+        return super()._after_error(error)
+
+    def let_time_pass(self) -> bool:
+        """Make the call without records due that the task asked for; whether it did."""
+        if self._control.idle_in_s() is None:
+            return False
+        self._control.call_after(0)
+        return True
+
+
+class RunningTask:
+    """A task under a claim; to be run, and then stopped or dropped."""
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        spark: SparkSession,
+        store: EmbeddedStore,
+        hooks: Hooks,
+        *,
+        is_sink: bool,
+    ) -> None:
+        """Make the task and start it.
+
+        Raises:
+            Exception: what its start raised.
+        """
+        self._store = store
+        self._hooks = hooks
+        self._scheduler = _ByHand()
+        self._watcher = _Waiting()
+        #: A commit is sent and never arrives, as when the task is killed before.
+        self.loses_commits = False
+        self._lost = False
+        self._ended: engine_pb2.EngineReport | None = None
+        self._commits: dict[int, Callable[[engine_pb2.CommitResult], None]] = {}
+        limits = EngineLimits()
+        tools = TaskTools(
+            spark=spark,
+            plane=EmbeddedPlane(store),
+            scheduler=self._scheduler,
+            threads=PluginThreads(abandoned_max=8, on_exhausted=lambda _reason: None),
+            watcher=self._watcher,
+            limits=limits,
+            send=self._take,
+            spark_is_there=lambda: True,
+            commits=self._commits,
+        )
+        made = _Sink(spec, tools, paused=False) if is_sink else _Source(spec, tools, paused=False)
+        if isinstance(made, _Sink):
+            made.hooks = hooks
+        self.runner: _Sink | _Source = made
+        try:
+            made.prepare()
+        except BaseException:
+            made.disown(in_use=False)
+            raise
+
+    @property
+    def instance(self) -> Any:
+        """The connector's task object."""
+        return self.runner._instance
+
+    @property
+    def batch_count(self) -> int:
+        """The batches that it has done."""
+        return self.runner._batch_count
+
+    def run(self, *, batches: int | None, until: Callable[[], bool] | None) -> None:
+        """Go on until nothing is left to do, so many batches are done, or ``until`` is true.
+
+        Raises:
+            TaskFailedError: The task failed.
+            TaskFencedError: Somebody else has claimed it.
+            AssertionError: It takes too long.
+        """
+        last = None if batches is None else self.batch_count + batches
+        self.runner.batch_limit = last
+        deadline_s = time.monotonic() + _BUSY_LIMIT_S
+        while not ((last is not None and self.batch_count >= last) or (until and until())):
+            if time.monotonic() > deadline_s:
+                raise AssertionError(
+                    f"the task is still busy after {_BUSY_LIMIT_S:.0f} s and {self.batch_count} "
+                    f"batches; its last error: {self.runner.error!r}"
+                )
+            pause_s = self._step()
+            if self._lost:
+                return
+            if self._is_idle() and until is None:
+                return
+            if pause_s is not None and pause_s > 0 and not self._scheduler.woken:
+                threading.Event().wait(min(pause_s, _PAUSE_MAX_S))
+
+    def stop(self) -> None:
+        """End it in order."""
+        if self._ended is None:
+            self.runner.stop(_STOP_LIMIT_S)
+
+    def drop(self) -> None:
+        """Forget it as it is, without its stop()."""
+        self.runner.disown(in_use=True)
+
+    def _step(self) -> float | None:
+        self._scheduler.woken = self._watcher.waiting = False
+        if isinstance(self.runner, _Source):
+            self.runner.nothing_polled = False
+        pause_s = self.runner.run_once()
+        if self._ended is not None:
+            if self._ended.WhichOneof("report") == "task_fenced":
+                raise TaskFencedError("another owner has claimed the task")
+            raise TaskFailedError(self._ended.task_failed.trace) from self.runner.error
+        return pause_s
+
+    def _is_idle(self) -> bool:
+        if self._scheduler.woken:
+            return False
+        if isinstance(self.runner, _Source):
+            return self.runner.nothing_polled
+        return self._watcher.waiting
+
+    def _take(self, report: engine_pb2.EngineReport) -> None:
+        kind = report.WhichOneof("report")
+        if kind in ("task_failed", "task_fenced"):
+            self._ended = report
+        if kind != "commit_offsets":
+            return
+        if self.loses_commits:
+            self._lost = True
+            return
+        (result,) = self._store.commit_offsets([decode_task_offsets(report.commit_offsets)])
+        self._hooks.after_commit()
+        self._commits.pop(report.call_id)(
+            engine_pb2.CommitResult(outcome=_OUTCOMES[result.outcome], message=result.message)
+        )
+
+
+def claimed_spec(
+    store: EmbeddedStore,
+    connector_class: Any,
+    config: Mapping[str, str],
+    own: Mapping[str, str],
+    number: int,
+) -> TaskSpec:
+    """A task as an engine gets it, under a new claim, with what is committed by now."""
+    task = TaskId(config["name"], number)
+    request = f"run-{time.time_ns()}-{next(_requests)}"
+    claim = store.claim_task(task, generation=1, owner="test", request_id=request)
+    return TaskSpec(
+        task=task,
+        run_id=1,
+        claim=claim,
+        connector_class=connector_class,
+        connector_config=config,
+        own_config=own,
+        committed=store.fetch_offsets(task.connector),
+    )
