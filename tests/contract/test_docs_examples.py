@@ -10,8 +10,8 @@ from tests.support.docs_examples import configs, examples
 from tests.support.docs_tables import connectors
 from tests.support.offline import offline
 
-#: Connectors of examples/json_files, a package of its own that tests/e2e installs.
-_ELSEWHERE = {"JsonFiles", "JsonFolder"}
+#: Connectors of packages of their own that tests/e2e installs: examples/json_files, the tutorial's.
+_ELSEWHERE = {"JsonFiles", "JsonFolder", "MyWeatherSink", "StationSource"}
 
 
 @pytest.mark.parametrize(("place", "text"), examples(), ids=[each[0] for each in examples()])

@@ -25,10 +25,12 @@ DONE_BEFORE = ("source ", "pip install ", "drover up")
 COMMAND_TIMEOUT_S = 300
 
 
-def steps(page: str, more: str = "") -> list[tuple[str, str]]:
-    """The commands of a page that are marked as run by this test, with what they print."""
+def steps(
+    page: str, more: str = "", *, marked_by: str = "tests/e2e/test_examples.py"
+) -> list[tuple[str, str]]:
+    """The commands of a page that are marked as run by a test, with what they print."""
     text = (REPOSITORY / page).read_text(encoding="utf-8")
-    marked = rf"<!-- run by tests/e2e/test_examples.py{more} -->\n```console\n(.*?)```"
+    marked = rf"<!-- run by {marked_by}{more} -->\n```console\n(.*?)```"
     found = []
     for block in re.findall(marked, text, re.S):
         parts = re.split(r"^\$ (.*)\n", block, flags=re.MULTILINE)

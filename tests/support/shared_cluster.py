@@ -19,9 +19,10 @@ from drover.client import ConnectClient
 from drover.errors import DroverError
 from tests.support.cluster import EmbeddedCluster, Finished, embedded_cluster, run_drover
 from tests.support.flow import Flow
+from tests.support.tutorial import write_package
 
 ROOT = Path(__file__).parents[2]
-#: The package of docs/connectors.md, which the cluster's workers have installed.
+#: The package of docs/connectors.md; the cluster's workers have it and the tutorial's installed.
 EXAMPLE = ROOT / "examples" / "json_files"
 #: What a plugin may take: long enough for a task's start on a machine that stalls.
 PLUGIN_TIMEOUT_S = 12
@@ -150,7 +151,8 @@ async def shared_cluster(directory: Path) -> AsyncIterator[SharedCluster]:
     flow = Flow(directory, lines_per_tick=_LINES_PER_TICK)
     plugins = directory / PLUGINS
     plugins.mkdir()
-    await _install_example(plugins)
+    package = await asyncio.to_thread(write_package, directory / "tutorial")
+    await _install(plugins, EXAMPLE, package)
     env = {**ENVIRONMENT, "PYTHONPATH": os.pathsep.join((str(ROOT), str(plugins)))}
     async with embedded_cluster(directory / "cluster", env=env) as cluster:
         await cluster.wait_until_members()
@@ -164,9 +166,9 @@ async def shared_cluster(directory: Path) -> AsyncIterator[SharedCluster]:
             shared.assert_unharmed()
 
 
-async def _install_example(target: Path) -> None:
+async def _install(target: Path, *packages: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"),
-        *("--no-build-isolation", "--target", str(target), str(EXAMPLE)),
+        *("--no-build-isolation", "--target", str(target), *map(str, packages)),
     )
-    assert await process.wait() == 0, f"{EXAMPLE} cannot be installed"
+    assert await process.wait() == 0, f"{packages} cannot be installed"

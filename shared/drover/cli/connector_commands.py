@@ -33,6 +33,7 @@ from drover.cli.definitions import Definition, DefinitionError, initial_state, r
 from drover.cli.failure_views import failure_notes, failure_rows
 from drover.cli.history_commands import history, rollback
 from drover.cli.names import NameArgument, NamesArgument
+from drover.cli.new_command import new
 from drover.cli.offset_commands import offsets
 from drover.cli.plan_command import plan
 from drover.cli.preview_view import preview_tables
@@ -449,3 +450,4 @@ commands.command()(plan)
 commands.command()(offsets)
 commands.command()(history)
 commands.command()(rollback)
+commands.command()(new)

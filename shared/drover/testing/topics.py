@@ -187,4 +187,5 @@ def _text(value: Any) -> bytes | None:
 
 def open_store(directory: Path) -> EmbeddedStore:
     """The store of a test's directory, where topics, offsets and claims are."""
+    directory.mkdir(parents=True, exist_ok=True)
     return EmbeddedStore(directory / "data.db")
