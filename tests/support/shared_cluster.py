@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "DROVER_PLUGIN_CALL_TIMEOUT_MS": str(PLUGIN_TIMEOUT_S * 1_000),
     "DROVER_PLUGIN_POLL_TIMEOUT_MS": str(PLUGIN_TIMEOUT_S * 1_000),
     "DROVER_PLUGIN_STOP_TIMEOUT_MS": "6000",
+    "DROVER_PLUGIN_MODULES": "tests.support",
 }
 #: The logger of why connectors and tasks fail.
 FAILURES = "drover.worker.failures"

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from drover.config.plugin_modules import module_names
 from drover.config.providers import (
     BUILT_IN_NAMES,
     CLASS,
@@ -62,6 +63,8 @@ class WorkerSettings(ServiceSettings):
             is left then is stopped. 0: it does not hand over, it stops its work and leaves.
         file_roots: Below which directories connectors may read and write files, with commas
             between. By default any while the worker listens on loopback only, else none.
+        plugin_modules: The modules whose classes and functions configs may name although no entry
+            point does, with commas between; what lies below them counts. None by default.
         http_allowed_hosts: Which hosts connectors may call over HTTP, with commas between. By
             default any but link-local addresses and those of clouds' metadata.
         spark_master: As spark.master.
@@ -94,6 +97,7 @@ class WorkerSettings(ServiceSettings):
     drain_timeout_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 15_000
     file_roots: str | None = None
     http_allowed_hosts: str | None = None
+    plugin_modules: str = ""
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
     converters: JsonTexts = Field(default_factory=dict)
@@ -164,6 +168,14 @@ class WorkerSettings(ServiceSettings):
         return self
 
     @model_validator(mode="after")
+    def _modules_named(self) -> "WorkerSettings":
+        try:
+            module_names(self.plugin_modules)
+        except ValueError as error:
+            raise ValueError(f"DROVER_PLUGIN_MODULES must list modules: {error}") from error
+        return self
+
+    @model_validator(mode="after")
     def _hosts_named(self) -> "WorkerSettings":
         for host in (self.http_allowed_hosts or "").split(","):
             if "://" in host or " " in host.strip():
@@ -195,6 +207,7 @@ class WorkerSettings(ServiceSettings):
             spark_conf=self.spark_conf,
             file_roots=default_roots if self.file_roots is None else self.file_roots,
             http_allowed_hosts=self.http_allowed_hosts,
+            plugin_modules=self.plugin_modules,
             converters=self.converters,
             config_providers=self.config_providers,
             log_level=self.log_level,

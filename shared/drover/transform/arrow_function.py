@@ -2,15 +2,20 @@
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
 from typing import Any
 
 import pyarrow as pa
 
 from drover.config.config_def import ConfigDef
+from drover.config.plugin_modules import module_fault
 from drover.config.validators import Check
 from drover.record import RECORD_COLUMNS, RecordError
 from drover.transform.key_or_value import text_key
 from drover.transform.transform import Transform
+
+#: Entry points of distributions that have functions.
+GROUP = "drover.functions"
 
 
 class ArrowFunction(Transform):
@@ -23,7 +28,8 @@ class ArrowFunction(Transform):
             text_key(
                 "function",
                 validator=Check(_fault),
-                documentation="Its import path: package.module:name or package.module.name.",
+                documentation="The name of an entry point of drover.functions, or its import path, "
+                "package.module:name, below the worker's DROVER_PLUGIN_MODULES.",
             )
         )
 
@@ -66,9 +72,7 @@ class ArrowFunction(Transform):
 
 def _import(path: str) -> Callable[[pa.RecordBatch], Any]:
     """Raises ValueError when nothing callable is there."""
-    module_name, _, name = path.rpartition(":" if ":" in path else ".")
-    if not module_name or not name:
-        raise ValueError(f"must be like package.module:function, not {path!r}")
+    module_name, name = _split(path)
     try:
         found: Any = importlib.import_module(module_name)
         for part in name.split("."):
@@ -81,9 +85,29 @@ def _import(path: str) -> Callable[[pa.RecordBatch], Any]:
     return function
 
 
+def _split(path: str) -> tuple[str, str]:
+    """The module of a function, and its name there."""
+    named = entry_points(group=GROUP, name=path)
+    if named:
+        path = next(iter(named)).value.split("[")[0].strip()
+    module_name, _, name = path.rpartition(":" if ":" in path else ".")
+    if not module_name or not name:
+        names = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
+        raise ValueError(
+            f"must be like package.module:function, not {path!r}, or an entry point of {GROUP}: "
+            f"there are {names}"
+        )
+    return module_name, name
+
+
 def _fault(path: str) -> str | None:
+    path = path.strip()
     try:
-        _import(path.strip())
+        if not entry_points(group=GROUP, name=path):
+            fault = module_fault(_split(path)[0])
+            if fault is not None:
+                return fault
+        _import(path)
     except ValueError as error:
         return str(error)
     return None

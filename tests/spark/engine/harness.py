@@ -71,6 +71,7 @@ class Harness:
                 spark_master="local[2]",
                 spark_conf={"spark.driver.memory": "512m", **(spark_conf or {})},
                 limits=limits,
+                plugin_modules=PLUGINS,
                 log_format="json",
             ),
             on_report=self._take_report,

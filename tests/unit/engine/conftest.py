@@ -2,7 +2,14 @@ from pathlib import Path
 
 import pytest
 
+from drover.config.plugin_modules import MODULES_VARIABLE
 from tests.unit.engine.runner_world import Lines, World, Writer
+
+
+@pytest.fixture(autouse=True)
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configs may name the connectors of these tests."""
+    monkeypatch.setenv(MODULES_VARIABLE, "tests, plugins_of_this_test, nowhere, drover.connector")
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def faults(config: dict[str, str]) -> dict[str, str]:
          "transforms.it.field.syntax.version", "must be V1 or V2"),
         (transform("ExtractField$Key", field="`a", field__syntax__version="V2"),
          "transforms.it.field", "backtick"),
-        (transform("ArrowFunction", function="no.such.module:it"), "transforms.it.function",
+        (transform("ArrowFunction", function="tests.no.module:it"), "transforms.it.function",
          "cannot be imported: ModuleNotFoundError"),
         (transform("ArrowFunction", function="it"), "transforms.it.function",
          "must be like package.module:function"),
@@ -184,6 +184,11 @@ def test_tombstones_are_chosen() -> None:
     assert side_of(run(drop, schemaless(1, None, 2))) == [1, 2]
     keep = HIDE | only("RecordIsTombstone", negate=True)
     assert side_of(run(keep, schemaless({"a": 1}, None))) == [{"a": 0}, None]
+
+
+@pytest.fixture(autouse=True)
+def own_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_PLUGIN_MODULES", "tests")
 
 
 def function(name: str) -> dict[str, str]:

@@ -18,6 +18,7 @@ import structlog
 import drover
 import drover_worker
 from drover.api.engine.v1 import engine_pb2
+from drover.config.plugin_modules import MODULES_VARIABLE
 from drover.connectors.http.allowed_hosts import HOSTS_VARIABLE
 from drover.connectors.paths import ROOTS_VARIABLE
 from drover_worker.engine import framing, process_tree
@@ -210,6 +211,7 @@ class EngineChild:
             "PYTHONPATH": os.pathsep.join(path),
             "PYTHONUNBUFFERED": "1",
             ROOTS_VARIABLE: self._settings.file_roots,
+            MODULES_VARIABLE: self._settings.plugin_modules,
             SETTINGS_VARIABLE: self._settings.to_json(),
             TREE_VARIABLE: self._tree_id,
             DIRECTORY_VARIABLE: str(self._directory),

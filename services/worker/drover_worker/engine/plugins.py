@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
+from drover.config.plugin_modules import module_fault
 from drover.connector import Connector, SinkConnector, SourceConnector
 from drover_worker.engine.threads import error_text
 
@@ -112,8 +113,11 @@ class PluginRegistry:
         return plugins, problems
 
     def _import(self, name: str, dotted: str) -> type[Connector]:
-        """A class that no entry point names."""
+        """A class that no entry point names, of a module that the worker's operator allows."""
         module_name, _, attribute = dotted.rpartition(".")
+        fault = module_fault(module_name)
+        if fault is not None:
+            raise self._unknown(name, f": {fault}")
         try:
             found = getattr(importlib.import_module(module_name), attribute)
             return checked_class(found)

@@ -85,6 +85,7 @@ class EngineSettings:
         python_executable: Runs the engine and Spark's Python workers.
         file_roots: The directories in which connectors may use files, with commas between; none
             when empty.
+        plugin_modules: The modules that configs may name beside entry points, with commas between.
         http_allowed_hosts: The hosts that connectors may call over HTTP, with commas between; None
             for all but a few.
         log_level: DEBUG, INFO, WARNING or ERROR.
@@ -99,6 +100,7 @@ class EngineSettings:
     config_providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     python_executable: str = sys.executable
     file_roots: str = "/"
+    plugin_modules: str = ""
     http_allowed_hosts: str | None = None
     log_level: str = "INFO"
     log_format: str = "json"

@@ -1,0 +1,67 @@
+import sys
+from importlib.metadata import EntryPoint, EntryPoints
+from pathlib import Path
+
+import pytest
+
+from drover.config.plugin_modules import MODULES_VARIABLE, module_fault, module_names
+from drover.transform import arrow_function
+from drover.transform.arrow_function import ArrowFunction
+from drover_worker.engine.plugins import PluginNotFoundError, PluginRegistry
+
+NEVER = "never_imported_by_a_config"
+
+
+@pytest.fixture
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module that must not be imported."""
+    (tmp_path / f"{NEVER}.py").write_text("def pass_on(batch):\n    return batch\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delenv(MODULES_VARIABLE, raising=False)
+    monkeypatch.delitem(sys.modules, NEVER, raising=False)
+    return NEVER
+
+
+def fault_of_function(name: str) -> str | None:
+    (violation, *_) = ArrowFunction.config_def().parse({"function": name}).violations or (None,)
+    return None if violation is None else violation.description
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed"),
+    [("a", True), ("a.b", True), ("ab", False), ("b.c", True), ("b.c.d", True), ("b", False)],
+)
+def test_what_lies_below_a_name_is_allowed(module: str, allowed: bool) -> None:
+    fault = module_fault(module, {MODULES_VARIABLE: "a, b.c"})
+    assert (fault is None) == allowed
+    if fault is not None:
+        assert "DROVER_PLUGIN_MODULES; a, b.c may be" in fault
+
+
+@pytest.mark.parametrize("text", ["a-b", "a..b", "../x", "a b"])
+def test_what_cannot_be_a_module_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match="cannot be a module"):
+        module_names(text)
+
+
+def test_nothing_is_imported_because_a_config_says_so(trap: str) -> None:
+    with pytest.raises(PluginNotFoundError, match=r"'never_\w+' may not be imported"):
+        PluginRegistry(lambda: ()).find(f"{trap}.Connector")
+    assert "may not be imported" in (fault_of_function(f"{trap}:pass_on") or "")
+    assert trap not in sys.modules
+
+
+def test_what_the_operator_allows_is_imported(trap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(MODULES_VARIABLE, trap)
+    assert fault_of_function(f"{trap}:pass_on") is None
+    assert trap in sys.modules
+
+
+def test_a_function_is_found_by_its_entry_point(trap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("passes-on", f"{trap}:pass_on", arrow_function.GROUP)
+    monkeypatch.setattr(
+        arrow_function, "entry_points", lambda **asked: EntryPoints([point]).select(**asked)
+    )
+    assert fault_of_function("passes-on") is None
+    assert ArrowFunction({"function": "passes-on"})._function.__name__ == "pass_on"
+    assert "there are passes-on" in (fault_of_function("other") or "")
