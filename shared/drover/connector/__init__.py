@@ -15,6 +15,7 @@ from drover.config.config_def import (
     Password,
     Width,
 )
+from drover.config.plugin_modules import load_plugin, plugin_fault
 from drover.config.recommender import Recommender, visible_when, visible_with
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf, Validator
 from drover.connector.connector import (
@@ -97,6 +98,8 @@ __all__ = [
     "Written",
     "balanced_groups",
     "current_spark_partition",
+    "load_plugin",
+    "plugin_fault",
     "sink",
     "source",
     "visible_when",

@@ -1,14 +1,12 @@
 """ArrowFunction: a Python function as a transform."""
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import entry_points
 from typing import Any
 
 import pyarrow as pa
 
 from drover.config.config_def import ConfigDef
-from drover.config.plugin_modules import module_fault
+from drover.config.plugin_modules import load_plugin, plugin_fault
 from drover.config.validators import Check
 from drover.record import RECORD_COLUMNS, RecordError
 from drover.transform.key_or_value import text_key
@@ -72,41 +70,18 @@ class ArrowFunction(Transform):
 
 def _import(path: str) -> Callable[[pa.RecordBatch], Any]:
     """Raises ValueError when nothing callable is there."""
-    module_name, name = _split(path)
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in name.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        raise ValueError(f"cannot be imported: {type(error).__name__}: {error}") from error
+    found = load_plugin(GROUP, path)
     if not callable(found):
         raise ValueError(f"must name a function, not a {type(found).__name__}")
     function: Callable[[pa.RecordBatch], Any] = found
     return function
 
 
-def _split(path: str) -> tuple[str, str]:
-    """The module of a function, and its name there."""
-    named = entry_points(group=GROUP, name=path)
-    if named:
-        path = next(iter(named)).value.split("[")[0].strip()
-    module_name, _, name = path.rpartition(":" if ":" in path else ".")
-    if not module_name or not name:
-        names = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
-        raise ValueError(
-            f"must be like package.module:function, not {path!r}, or an entry point of {GROUP}: "
-            f"there are {names}"
-        )
-    return module_name, name
-
-
 def _fault(path: str) -> str | None:
-    path = path.strip()
+    fault = plugin_fault(GROUP, path)
+    if fault is not None:
+        return fault
     try:
-        if not entry_points(group=GROUP, name=path):
-            fault = module_fault(_split(path)[0])
-            if fault is not None:
-                return fault
         _import(path)
     except ValueError as error:
         return str(error)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from drover.config import plugin_modules
 from drover.config.plugin_modules import MODULES_VARIABLE, module_fault, module_names
 from drover.transform import arrow_function
 from drover.transform.arrow_function import ArrowFunction
@@ -60,7 +61,7 @@ def test_what_the_operator_allows_is_imported(trap: str, monkeypatch: pytest.Mon
 def test_a_function_is_found_by_its_entry_point(trap: str, monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("passes-on", f"{trap}:pass_on", arrow_function.GROUP)
     monkeypatch.setattr(
-        arrow_function, "entry_points", lambda **asked: EntryPoints([point]).select(**asked)
+        plugin_modules, "entry_points", lambda **asked: EntryPoints([point]).select(**asked)
     )
     assert fault_of_function("passes-on") is None
     assert ArrowFunction({"function": "passes-on"})._function.__name__ == "pass_on"
