@@ -41,10 +41,11 @@ from drover.connector.sink import (
 )
 from drover.connector.sink_control import Written
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
-from drover.connector.task import RetriableError, StaleClaimError, TaskContext
+from drover.connector.task import StaleClaimError, TaskContext
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
 from drover.errors import Violation
 from drover.model.ids import TaskId, Term
+from drover.record.errors import RetriableError
 
 __all__ = [
     "ONCE",

@@ -17,12 +17,6 @@ def _never() -> bool:
     return False
 
 
-class RetriableError(Exception):
-    """Raise it from ``poll`` or ``write`` when the same call may succeed later: within
-    ``errors.retry.timeout`` it is called again, for the same batch, instead of failing the task.
-    """
-
-
 class StaleClaimError(FailedPreconditionError):
     """Raise it when what a task writes to was taken over under another claim than the task's: the
     task ends, and is no failure, for it has a successor.

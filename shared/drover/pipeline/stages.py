@@ -11,7 +11,7 @@ from drover.pipeline.report import PassReport
 from drover.pipeline.schema_change import KeepSchema
 from drover.pipeline.step import Step
 from drover.record.batch import ERROR
-from drover.record.errors import RowsError, StageError
+from drover.record.errors import PassError, RowsError, StageError
 
 TRANSFORMATION = "TRANSFORMATION"
 CONVERTER = "VALUE_CONVERTER"
@@ -113,6 +113,8 @@ class Pipeline:
                 for batch in batches:
                     try:
                         made += step(batch)
+                    except PassError:
+                        raise
                     except Exception as error:  # any of a plugin's code
                         # rows are the records' as long as no step has made others of them
                         raise _failed(stage, step, error, batch is records) from error

@@ -17,7 +17,15 @@ from drover.record.batch import (
     make_batch,
     with_column,
 )
-from drover.record.errors import ErrorStage, RecordError, SchemaError, StageError, failing_at
+from drover.record.errors import (
+    ErrorStage,
+    PassError,
+    RecordError,
+    RetriableError,
+    SchemaError,
+    StageError,
+    failing_at,
+)
 from drover.record.schema import Field, Schema, Type, arrow_field, arrow_type, schema_of
 
 __all__ = [
@@ -26,7 +34,9 @@ __all__ = [
     "RECORD_COLUMNS",
     "ErrorStage",
     "Field",
+    "PassError",
     "RecordError",
+    "RetriableError",
     "Schema",
     "SchemaError",
     "StageError",

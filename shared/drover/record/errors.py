@@ -43,6 +43,17 @@ class SchemaError(RecordError):
     """A schema cannot be used: it contradicts itself, or has no counterpart in Arrow."""
 
 
+class PassError(Exception):
+    """What goes wrong is no record's fault: the pass fails, whatever errors.tolerance says."""
+
+
+class RetriableError(PassError):
+    """Raise it from ``poll`` or ``write``, or from a converter or transform, when the same call may
+    succeed later: within ``errors.retry.timeout`` it is made again, for the same batch, instead of
+    failing the task.
+    """
+
+
 class ErrorStage(StrEnum):
     """Where a record failed (the header ``__connect.errors.stage``), in Kafka Connect's words but
     for SCHEMA_CHANGE, which it does not have.
@@ -72,10 +83,12 @@ class StageError(RecordError):
 
 @contextmanager
 def failing_at(stage: ErrorStage) -> Iterator[None]:
-    """Raises what fails inside as a StageError; one that names its stage already stays."""
+    """Raises what fails inside as a StageError; one that names its stage already stays, and so
+    does one that is not about a record.
+    """
     try:
         yield
-    except StageError:
+    except (StageError, PassError):
         raise
     except Exception as error:
         shown = error.first if isinstance(error, RowsError) else error
