@@ -1,6 +1,6 @@
 """Between the batches of tasks and topics, and records: the first and last steps of pipelines."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from drover.record.batch import (
     TOPIC_COLUMN,
     VALUE,
     make_batch,
+    with_column,
 )
 from drover.record.errors import ErrorStage, RecordError, StageError
 
@@ -123,6 +124,26 @@ def renamable_records(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
     for records in topic_records(batch):
         topics = records.column(TOPIC)
         yield records.append_column(pa.field(ORIGINAL_TOPIC, topics.type), topics)
+
+
+@dataclass(frozen=True, slots=True)
+class WithTopic:
+    """What another layout makes, and ``topic`` for records that name none: transforms and
+    converters look at it.
+    """
+
+    layout: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
+    topic: str
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """Its batches."""
+        for records in self.layout(batch):
+            topics = records.column(TOPIC)
+            if topics.null_count:
+                records = with_column(
+                    records, records.schema.field(TOPIC), topics.fill_null(self.topic)
+                )
+            yield records
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from drover.pipeline.layouts import (
     RecordRows,
     SizeLimit,
     TopicRows,
+    WithTopic,
     renamable_records,
     topic_records,
 )
@@ -116,8 +117,9 @@ class RecordPath:
         layout = None if batch is None else batch.layout
         structured = self._class.structured or layout is not None
         topic = None if batch is None else batch.topic
+        prepare = layout or RecordRows(text=self._class.text)
         return Route(
-            prepare=layout or RecordRows(text=self._class.text),
+            prepare=prepare if topic is None else WithTopic(prepare, topic),
             before=(),
             shown=(*self._schemas.steps(topic), *self._transforms),
             after=self._to_topic(structured=structured),
