@@ -1,5 +1,5 @@
 """Servers to read from and write to, for the session: PostgreSQL, MariaDB, S3, a catalogue of
-Iceberg; and files of SQLite.
+Iceberg, a registry of schemas; and files of SQLite.
 """
 
 import os
@@ -14,6 +14,8 @@ from typing import Protocol
 
 import pytest
 
+from tests.support import apicurio
+from tests.support.apicurio import Apicurio, running_apicurio
 from tests.support.iceberg_rest import IcebergRest, find_command, running_iceberg_rest
 from tests.support.mariadb import PACKAGE, MariaDb, running_mariadb, server_binary
 from tests.support.maven import JarsMissingError
@@ -24,17 +26,20 @@ _numbers = count(1)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests that lack the catalogue's jars share one line, as they are skipped from here."""
-    if "iceberg_rest" in getattr(item, "fixturenames", ()) and not os.environ.get("CI"):
-        missing = _missing_jars()
+    """Tests that lack a server's jars share one line, as they are skipped from here."""
+    for name in {"iceberg_rest", "schema_registry"} & {*getattr(item, "fixturenames", ())}:
+        missing = None if os.environ.get("CI") else _missing_jars(name)
         if missing:
             pytest.skip(missing)
 
 
 @cache
-def _missing_jars() -> str | None:
+def _missing_jars(name: str) -> str | None:
     try:
-        find_command()
+        if name == "iceberg_rest":
+            find_command()
+        else:
+            apicurio.find_command()
     except JarsMissingError as error:
         return str(error)
     return None
@@ -141,3 +146,17 @@ def iceberg_rest(iceberg_rest_server: IcebergRest) -> IcebergRest:
     if not iceberg_rest_server.process.is_alive:
         iceberg_rest_server.start()
     return iceberg_rest_server
+
+
+@pytest.fixture(scope="session")
+def schema_registry_server() -> Iterator[Apicurio]:
+    with running_apicurio() as server:
+        yield server
+
+
+@pytest.fixture
+def schema_registry(schema_registry_server: Apicurio) -> Apicurio:
+    """It runs, whatever the tests before have done to it."""
+    if not schema_registry_server.process.is_alive:
+        schema_registry_server.process.start(ready=schema_registry_server.answers)
+    return schema_registry_server

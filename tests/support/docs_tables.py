@@ -5,6 +5,7 @@ A table stands between two marks, the first of which says what it shows::
     <!-- settings of FilesSource -->
     <!-- settings of HttpSource and HttpSink: HTTP -->        groups, of connectors that share them
     <!-- settings of every connector -->                      or source, or sink
+    <!-- settings of the converter AvroConverter -->
     <!-- classes of Kafka Connect -->
     <!-- settings of Kafka Connect's that JdbcSink lacks -->
     <!-- metrics of worker -->                                or of other processes
@@ -26,6 +27,7 @@ from drover.connector import (
     SourceConnector,
 )
 from drover.connector.settings import full_config_def
+from drover.convert.registry import CONVERTERS
 from drover.metrics.table import METRICS
 from drover_worker.engine.plugins import PluginRegistry
 from tests.support.repository import REPOSITORY, tracked_files
@@ -109,6 +111,9 @@ def _settings_of(what: str) -> list[tuple[str, list[str]]]:
 def _table(what: str) -> str:
     if what in _FIXED:
         return _FIXED[what]()
+    if what.startswith("settings of the converter "):
+        keys = CONVERTERS.find(what.split()[-1]).config_def()
+        return _settings(keys, list(dict.fromkeys(each.group for each in keys)))
     if what.startswith("settings of Kafka Connect's that ") and what.endswith(" lacks"):
         return _lacking(what.split()[5])
     if what.startswith("metrics of "):

@@ -91,6 +91,15 @@ class Password:
     __str__ = __repr__
 
 
+class SettingError(ValueError):
+    """Settings that are right one by one contradict each other; ``setting`` is where to say so."""
+
+    def __init__(self, setting: str, fault: str) -> None:
+        super().__init__(f"{setting} {fault}")
+        self.setting = setting
+        self.fault = fault
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigKey:
     """One setting.

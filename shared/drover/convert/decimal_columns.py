@@ -26,10 +26,10 @@ def quoted_base64(values: Any, scale: int) -> Any | None:
     """The JSON texts of decimals with that scale: two's complement in as few bytes as possible."""
     if not pa.types.is_decimal128(values.type) or values.type.scale != scale or not len(values):
         return None
-    numbers = _numbers_of(values)
+    numbers = unscaled_numbers(values)
     if numbers is None:
         return None
-    byte_counts = 1 + np.searchsorted(_FIRST_OF_BYTES, numbers ^ (numbers >> 63), side="right")
+    byte_counts = byte_counts_of(numbers)
     lengths = 2 + 4 * ((byte_counts + 2) // 3)
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
     if offsets[-1] > np.iinfo(np.int32).max:
@@ -99,8 +99,15 @@ def _numbers_in(characters: Any) -> Any | None:
     return numbers
 
 
-def _numbers_of(values: Any) -> Any | None:
-    """The digits as eight-byte numbers, 0 for null; None when they do not fit."""
+def byte_counts_of(numbers: Any) -> Any:
+    """How many bytes each number needs in two's complement."""
+    return 1 + np.searchsorted(_FIRST_OF_BYTES, numbers ^ (numbers >> 63), side="right")
+
+
+def unscaled_numbers(values: Any) -> Any | None:
+    """The digits of decimals of 128 bits as eight-byte numbers, 0 for null; None when they do not
+    fit.
+    """
     words = np.frombuffer(values.buffers()[1], "<i8").reshape(-1, 2)
     words = words[values.offset : values.offset + len(values)]
     if values.null_count:

@@ -1,16 +1,18 @@
 """Which converters there are, and how a connector's config names and sets them up."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from drover.config.class_registry import ClassRegistry
-from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType, SettingError
 from drover.config.validators import Check
 from drover.convert.converter import Converter
 
 
 def _built_in() -> Sequence[type[Converter]]:
     # imported when first asked for: who converts nothing does not need them
+    from drover.convert.avro.converter import AvroConverter
     from drover.convert.json_converter import JsonConverter
     from drover.convert.number_converters import (
         BooleanConverter,
@@ -24,7 +26,8 @@ def _built_in() -> Sequence[type[Converter]]:
     from drover.convert.simple_header import SimpleHeaderConverter
 
     return (
-        BooleanConverter, ByteArrayConverter, DoubleConverter, FloatConverter, IntegerConverter,
+        AvroConverter, BooleanConverter, ByteArrayConverter, DoubleConverter, FloatConverter,
+        IntegerConverter,
         JsonConverter, LongConverter, ShortConverter, SimpleHeaderConverter, StringConverter,
     )  # fmt: skip
 
@@ -47,8 +50,10 @@ def converter_config_def(setting: str, raw: Mapping[str, str | None]) -> ConfigD
     name = raw.get(setting)
     if name is None or _fault(name) is not None:
         return ConfigDef(chosen)
-    own = CONVERTERS.find(name).config_def()
-    return ConfigDef(chosen, *(_prefixed(setting, each) for each in own))
+    kind = CONVERTERS.find(name)
+    faults = _contradiction(kind, setting, raw)
+    own = (_prefixed(setting, each, faults.get(each.name)) for each in kind.config_def())
+    return ConfigDef(chosen, *own)
 
 
 def build_converter(setting: str, values: Mapping[str, Any], *, is_key: bool) -> Converter:
@@ -62,7 +67,27 @@ def build_converter(setting: str, values: Mapping[str, Any], *, is_key: bool) ->
     return kind(own, is_key=is_key)
 
 
-def _prefixed(setting: str, key: ConfigKey) -> ConfigKey:
+def _contradiction(
+    kind: type[Converter], setting: str, raw: Mapping[str, str | None]
+) -> dict[str, str]:
+    """What is wrong with settings of which each by itself is right, by the setting's own name."""
+    prefix = f"{setting}."
+    own = {name.removeprefix(prefix): text for name, text in raw.items() if name.startswith(prefix)}
+    parsed = kind.config_def().parse(own)
+    if parsed.violations:
+        return {}
+    try:
+        kind(parsed.values, is_key=setting == "key.converter")
+    except SettingError as error:
+        return {error.setting: error.fault}
+    return {}
+
+
+def _prefixed(setting: str, key: ConfigKey, fault: str | None) -> ConfigKey:
+    if fault is not None:
+        # validators do not judge None
+        default = "" if key.default is None else key.default
+        key = replace(key, default=default, validator=Check(lambda _: fault))
     return ConfigKey(
         f"{setting}.{key.name}",
         key.type,

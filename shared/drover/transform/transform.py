@@ -6,16 +6,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from drover.config.config_def import ConfigDef
-
-
-class SettingError(ValueError):
-    """Settings that are right one by one contradict each other; ``setting`` is where to say so."""
-
-    def __init__(self, setting: str, fault: str) -> None:
-        super().__init__(f"{setting} {fault}")
-        self.setting = setting
-        self.fault = fault
+from drover.config.config_def import ConfigDef, SettingError
 
 
 class Transform(ABC):
@@ -78,3 +69,6 @@ class Predicate(ABC):
         Raises:
             RecordError: it cannot be said of a record.
         """
+
+
+__all__ = ["Predicate", "SettingError", "Transform"]

@@ -13,6 +13,8 @@ from tests.databases.conftest import (
     postgres_server,
     s3,
     s3_server,
+    schema_registry,
+    schema_registry_server,
     sqlite,
 )
 from tests.spark.connectors.cdc_shop import dropped
@@ -27,6 +29,8 @@ __all__ = [
     "postgres_server",
     "s3",
     "s3_server",
+    "schema_registry",
+    "schema_registry_server",
     "shop",
     "sqlite",
 ]

@@ -74,7 +74,10 @@ def test_a_faulty_setting_is_refused(settings: dict[str, str], fault: str) -> No
 
 @pytest.mark.parametrize("kind", list(CONVERTERS), ids=lambda kind: kind.__name__)
 def test_a_converter_is_pickled_with_its_config(kind: Any) -> None:
-    raw = {"value.converter": kind.__name__}
+    raw = {
+        "value.converter": kind.__name__,
+        "value.converter.schema.registry.url": "http://registry",
+    }
     values = converter_config_def("value.converter", raw).parse(raw).require_valid()
     converter = build_converter("value.converter", values, is_key=False)
     copied = pickle.loads(pickle.dumps(converter))

@@ -1,0 +1,172 @@
+"""The schema registry: schemas by their ids, ids by schemas and subjects. What it said is kept."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
+
+from drover.convert.avro.connect_schemas import connect_schema
+from drover.convert.avro.schemas import AvroSchema, parse_avro
+from drover.record.errors import PassError, RecordError, RetriableError, SchemaError
+from drover.record.schema import Schema
+
+#: What the client needs, which not every installation has.
+_MODULES = ("authlib", "cachetools", "httpx2")
+_REGISTRIES_MAX = 32
+_REFERENCES_MAX = 1000
+_MESSAGE_MAX_LENGTH = 500
+#: Error codes of the registry for a subject, version or schema that it does not have.
+_UNKNOWN = range(40400, 40500)
+
+# it logs each request
+logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How to reach a registry: the settings of confluent-kafka's client, which may be secret."""
+
+    urls: tuple[str, ...]
+    schemas_max: int
+    settings: tuple[tuple[str, Any], ...] = field(repr=False, default=())
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A schema of the registry, and the one that Kafka Connect has for it."""
+
+    avro: AvroSchema
+    schema: Schema
+
+
+def missing_modules() -> str | None:
+    """What is not installed and has to be, as a sentence; None when it is all there."""
+    if all(find_spec(each) is not None for each in _MODULES):
+        return None
+    return "needs packages that are not installed: pip install 'drover-connect[avro]'"
+
+
+@lru_cache(maxsize=_REGISTRIES_MAX)
+def registry_at(access: Access) -> "Registry":
+    """The one registry of this process for each access."""
+    return Registry(access)
+
+
+class Registry:
+    """A registry, and what it said already.
+
+    Its methods raise RecordError for what is wrong with a record's schema or id, RetriableError
+    when it cannot be reached or is busy, and PassError when it does not let us in.
+    """
+
+    def __init__(self, access: Access) -> None:
+        # imported here, as it takes a fifth of a second and may not be installed
+        from confluent_kafka.schema_registry import SchemaRegistryClient
+
+        self._place = ", ".join(access.urls)
+        with self._errors("its settings"):
+            self._client = SchemaRegistryClient(
+                {
+                    "url": ",".join(access.urls),
+                    "cache.capacity": access.schemas_max,
+                    **dict(access.settings),
+                }
+            )
+        self.schema_of_id = lru_cache(maxsize=access.schemas_max)(self._schema_of_id)
+        self.id_of = lru_cache(maxsize=access.schemas_max)(self._id_of)
+
+    def _schema_of_id(self, schema_id: int) -> Known:
+        with self._errors(f"the schema with id {schema_id}"):
+            return self._known(self._client.get_schema(schema_id))
+
+    def _id_of(self, subject: str, text: str, *, register: bool, normalize: bool) -> int:
+        """The id of a schema of a subject; ``register`` it if it has none yet."""
+        from confluent_kafka.schema_registry import Schema as RegistrySchema
+
+        schema = RegistrySchema(text, schema_type="AVRO")
+        with self._errors(f"a schema for the subject {subject}"):
+            if register:
+                return int(self._client.register_schema(subject, schema, normalize))
+            found = self._client.lookup_schema(subject, schema, normalize)
+            assert found.schema_id is not None
+            return int(found.schema_id)
+
+    def latest(self, subject: str) -> tuple[int, AvroSchema]:
+        """The id and schema of a subject's latest version; known for a while."""
+        with self._errors(f"the latest schema of the subject {subject}"):
+            found = self._client.get_latest_version(subject)
+            assert found.schema_id is not None
+            return int(found.schema_id), self._known(found.schema).avro
+
+    def _known(self, found: Any) -> Known:
+        if (found.schema_type or "AVRO") != "AVRO":
+            raise SchemaError(f"the schema is one of {found.schema_type}, not of Avro")
+        texts: dict[tuple[str, int], str] = {}
+        self._collect(found, texts)
+        avro = parse_avro(found.schema_str, list(texts.values()))
+        return Known(avro, connect_schema(avro))
+
+    def _collect(self, found: Any, texts: dict[tuple[str, int], str]) -> None:
+        """What a schema refers to, each behind what that refers to itself."""
+        for each in found.references or ():
+            place = (each.subject, each.version)
+            if place in texts:
+                continue
+            if len(texts) >= _REFERENCES_MAX:
+                raise SchemaError(f"the schema refers to more than {_REFERENCES_MAX} others")
+            referred = self._client.get_version(*place).schema
+            self._collect(referred, texts)
+            texts[place] = str(referred.schema_str)
+
+    @contextmanager
+    def _errors(self, what: str) -> Iterator[None]:
+        from confluent_kafka.schema_registry.error import OAuthTokenError, SchemaRegistryError
+        from httpx2 import HTTPError, InvalidURL
+
+        try:
+            yield
+        except SchemaRegistryError as error:
+            raise self._told(
+                error.http_status_code, error.error_code, error.error_message, what
+            ) from None
+        except (HTTPError, OAuthTokenError) as error:
+            told = f"{type(error).__name__}: {error}"[:_MESSAGE_MAX_LENGTH]
+            raise RetriableError(
+                f"the schema registry at {self._place} does not answer for {what}: {told}"
+            ) from None
+        except json.JSONDecodeError:
+            raise PassError(
+                f"what answers at {self._place} is no schema registry: check schema.registry.url"
+            ) from None
+        except (InvalidURL, OSError, TypeError) as error:
+            raise PassError(
+                f"the schema registry at {self._place} cannot be asked: "
+                f"{type(error).__name__}: {error}"
+            ) from None
+
+    def _told(self, status: int, code: Any, message: Any, what: str) -> Exception:
+        told = (
+            f"the schema registry at {self._place} was asked for {what} and answered {status}: "
+            f"{str(message)[:_MESSAGE_MAX_LENGTH]}"
+        )
+        if status in (401, 403, 407):
+            return PassError(f"{told}. Check basic.auth.* or bearer.auth.*, and what they may do")
+        if status in (408, 429) or status >= 500:
+            return RetriableError(told)
+        if status == 409:
+            return RecordError(
+                f"{told}. The schema is not compatible with those of its subject: change the "
+                "records, or the subject's compatibility"
+            )
+        if status == 422 or (status == 404 and code in _UNKNOWN):
+            return RecordError(told)
+        return PassError(f"{told}. Check schema.registry.url")
+
+
+def no_secrets(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Settings in order, those that are None left out."""
+    return tuple(sorted((name, value) for name, value in settings.items() if value is not None))

@@ -1,0 +1,120 @@
+"""Apicurio's schema registry on loopback, in memory; it speaks Confluent's protocol."""
+
+import json
+import os
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from drover.cli.java_check import JavaUnusableError, find_java
+from tests.support.addresses import HOST, free_ports
+from tests.support.child_process import ChildProcess
+from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in
+from tests.support.repository import REPOSITORY
+
+CACHE = REPOSITORY / ".apicurio"
+_POM = Path(__file__).with_name("apicurio_pom.xml")
+_PREFIX = "/apis/ccompat/v7"
+_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Apicurio:
+    """A running registry, as Confluent's clients see it."""
+
+    port: int
+    process: ChildProcess
+
+    @property
+    def url(self) -> str:
+        """What schema.registry.url is set to."""
+        return f"http://{HOST}:{self.port}{_PREFIX}"
+
+    def register(self, subject: str, schema: Any, *references: tuple[str, str]) -> int:
+        """The id of a schema; ``references`` are names and the subjects whose first version they
+        are.
+        """
+        body = {
+            "schema": json.dumps(schema),
+            "references": [
+                {"name": name, "subject": place, "version": 1} for name, place in references
+            ],
+        }
+        return int(self._call("POST", f"subjects/{subject}/versions", body)["id"])
+
+    def allow(self, subject: str, compatibility: str) -> None:
+        """The compatibility that versions of a subject must have."""
+        self._call("PUT", f"config/{subject}", {"compatibility": compatibility})
+
+    def schemas(self, subject: str) -> list[Any]:
+        """All versions of a subject's schema."""
+        versions = self._call("GET", f"subjects/{subject}/versions")
+        found = [self._call("GET", f"subjects/{subject}/versions/{each}") for each in versions]
+        return [json.loads(each["schema"]) for each in found]
+
+    def _call(self, method: str, path: str, body: Any = None) -> Any:
+        request = urllib.request.Request(
+            f"{self.url}/{path}",
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+            return json.load(answer)
+
+    def answers(self) -> bool:
+        """Whether it does."""
+        with suppress(OSError):
+            return self._call("GET", "subjects") is not None
+        return False
+
+
+def find_command(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """How to start it; its jars are fetched where they are not there yet.
+
+    Raises:
+        JarsMissingError: there is no Java, or no way to the jars.
+    """
+    version = version_in(_POM, "apicurio.version")
+    try:
+        java = find_java(environ).path
+    except JavaUnusableError as error:
+        raise JarsMissingError(str(error)) from error
+    wanted = Wanted("Apicurio's jars", "unpack", _POM, "apicurio-registry-app-*-runner.jar")
+    jars = fetched_once(wanted, version, environ, cache=CACHE)
+    return [
+        str(java),
+        "-Xmx256m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:+ExitOnOutOfMemoryError",
+        *("-jar", str(jars / f"apicurio-registry-app-{version}-runner.jar")),
+    ]
+
+
+@contextmanager
+def running_apicurio() -> Iterator[Apicurio]:
+    """A registry until the context ends.
+
+    Raises:
+        JarsMissingError: see ``find_command``.
+    """
+    command = find_command()
+    with tempfile.TemporaryDirectory(
+        prefix="drover-apicurio-", ignore_cleanup_errors=True
+    ) as folder:
+        (port,) = free_ports(1)
+        environment = {"QUARKUS_HTTP_HOST": HOST, "QUARKUS_HTTP_PORT": str(port)}
+        process = ChildProcess(
+            "the schema registry", command, log_path=Path(folder) / "log", environment=environment
+        )
+        registry = Apicurio(port, process)
+        process.start(ready=registry.answers)
+        try:
+            yield registry
+        finally:
+            process.kill()

@@ -1,0 +1,222 @@
+"""Avro's records as columns and back, compared with what fastavro makes of the same schemas."""
+
+import decimal
+import io
+import json
+from itertools import count
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drover.convert.avro.connect_schemas import connect_schema
+from drover.convert.avro.decode import decode_records
+from drover.convert.avro.encode import encode_records
+from drover.convert.avro.numbers import decimals_of, digits_of, varints
+from drover.convert.avro.schemas import AvroSchema, parse_avro
+from drover.record.errors import RecordError, RowsError
+from drover.record.schema import arrow_field
+
+_BEFORE = b"\0\0\0\0\1"
+_SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    "boolean": st.booleans(),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32, allow_nan=False),
+    "double": st.floats(allow_nan=False),
+    "bytes": st.binary(max_size=70),
+    "string": st.text(max_size=70),
+}
+_SYMBOLS = ("RED", "GREEN", "BLUE")
+
+#: Shapes of schemas, which get their names later.
+shapes = st.recursive(
+    st.sampled_from([*_SCALARS, "enum", "fixed"]),
+    lambda inner: st.one_of(
+        st.tuples(st.just("array"), inner),
+        st.tuples(st.just("map"), inner),
+        st.tuples(st.just("optional"), inner),
+        st.tuples(st.just("record"), st.lists(inner, min_size=1, max_size=4)),
+        st.tuples(st.just("union"), st.sets(st.sampled_from(list(_SCALARS)), min_size=2)),
+    ),
+    max_leaves=8,
+)
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> tuple[Any, list[Any], list[Any]]:
+    """A schema, values as fastavro takes them, and as pyarrow shows them."""
+    numbers = count()
+    schema, values = _of_shape(draw(shapes), numbers)
+    drawn = draw(st.lists(values, min_size=1, max_size=6))
+    return schema, [each[0] for each in drawn], [each[1] for each in drawn]
+
+
+def _of_shape(shape: Any, numbers: "count[int]") -> tuple[Any, st.SearchStrategy[tuple[Any, Any]]]:
+    schema: Any
+    if isinstance(shape, str) and shape in _SCALARS:
+        return shape, _SCALARS[shape].map(lambda each: (each, each))
+    if shape == "enum":
+        schema = {"type": "enum", "name": f"E{next(numbers)}", "symbols": list(_SYMBOLS)}
+        return schema, st.sampled_from(_SYMBOLS).map(lambda each: (each, each))
+    if shape == "fixed":
+        schema = {"type": "fixed", "name": f"F{next(numbers)}", "size": 3}
+        return schema, st.binary(min_size=3, max_size=3).map(lambda each: (each, each))
+    kind, inner = shape
+    if kind == "record":
+        fields = [_of_shape(each, numbers) for each in inner]
+        schema = {
+            "type": "record",
+            "name": f"n.s.R{next(numbers)}",
+            "fields": [{"name": f"f{n}", "type": each} for n, (each, _) in enumerate(fields)],
+        }
+        return schema, st.tuples(*(values for _, values in fields)).map(
+            lambda drawn: (
+                {f"f{n}": each[0] for n, each in enumerate(drawn)},
+                {f"f{n}": each[1] for n, each in enumerate(drawn)},
+            )
+        )
+    if kind == "union":
+        names = sorted(inner)
+        return [*names[:1], "null", *names[1:]], st.one_of(
+            st.just((None, None)), *(_branch(name, names) for name in names)
+        )
+    of, values = _of_shape(inner, numbers)
+    if kind == "optional":
+        if isinstance(of, list):
+            return of, values
+        return ["null", of], st.one_of(st.just((None, None)), values)
+    if kind == "array":
+        return {"type": "array", "items": of}, st.lists(values, max_size=4).map(
+            lambda drawn: ([each[0] for each in drawn], [each[1] for each in drawn])
+        )
+    return {"type": "map", "values": of}, st.dictionaries(
+        st.text(max_size=5), values, max_size=3
+    ).map(
+        lambda drawn: (
+            {key: each[0] for key, each in drawn.items()},
+            [(key, each[1]) for key, each in drawn.items()],
+        )
+    )
+
+
+def _branch(name: str, names: list[str]) -> st.SearchStrategy[tuple[Any, Any]]:
+    """Values of one type of a union."""
+    others = dict.fromkeys(names)
+    return _SCALARS[name].map(lambda each: ((name, each), others | {name: each}))
+
+
+def written(schema: Any, values: list[Any]) -> pa.Array:
+    """Records as fastavro writes them, behind the prefix."""
+    parsed, found = fastavro.parse_schema(schema), []
+    for each in values:
+        place = io.BytesIO()
+        fastavro.schemaless_writer(place, parsed, each)
+        found.append(_BEFORE + place.getvalue())
+    return pa.array(found, pa.binary())
+
+
+def decoded(values: pa.Array, avro: AvroSchema) -> pa.Array:
+    return decode_records(values, avro, connect_schema(avro), skipped_bytes=len(_BEFORE))
+
+
+def avro_of(schema: Any) -> AvroSchema:
+    return parse_avro(fastavro.schema.to_parsing_canonical_form(schema))
+
+
+@given(rows())
+def test_records_are_read_as_fastavro_wrote_them_and_written_back(
+    drawn: tuple[Any, list[Any], list[Any]],
+) -> None:
+    schema, values, shown = drawn
+    avro = avro_of(schema)
+    raw = written(schema, values)
+    found = decoded(raw, avro)
+    assert found.to_pylist() == shown
+    field = arrow_field("value", connect_schema(avro))
+    assert found.type == field.type
+    found.validate(full=True)
+    again = encode_records(field, found, avro, before=_BEFORE, strict=True, defaults=True)
+    assert again.equals(raw)
+    # the same when the column is part of a longer one
+    double = pa.concat_arrays([found, found]).slice(1, len(values))
+    encode_records(field, double, avro, before=_BEFORE, strict=True, defaults=True)
+
+
+@given(rows(), st.data())
+def test_broken_bytes_are_told_by_their_row(
+    drawn: tuple[Any, list[Any], list[Any]], data: st.DataObject
+) -> None:
+    schema, values, _ = drawn
+    avro = avro_of(schema)
+    raw = written(schema, values).to_pylist()
+    row = data.draw(st.integers(0, len(raw) - 1))
+    body = raw[row][len(_BEFORE) :]
+    if not body:
+        return
+    raw[row] = _BEFORE + body[: data.draw(st.integers(0, len(body) - 1))]
+    with pytest.raises(RowsError) as raised:
+        decoded(pa.array(raw, pa.binary()), avro)
+    assert list(raised.value.rows) == [row]
+
+
+@given(rows(), st.binary(max_size=40))
+def test_any_bytes_are_read_or_refused(
+    drawn: tuple[Any, list[Any], list[Any]], noise: bytes
+) -> None:
+    avro = avro_of(drawn[0])
+    try:
+        found = decoded(pa.array([_BEFORE + noise], pa.binary()), avro)
+    except RecordError:
+        return
+    found.validate(full=True)
+
+
+@given(st.lists(_SCALARS["long"], min_size=1))
+def test_numbers_have_as_many_bytes_as_they_need(numbers: list[int]) -> None:
+    found = varints(np.array(numbers, np.int64)).to_pylist()
+    assert found == [each[len(_BEFORE) :] for each in written("long", numbers).to_pylist()]
+
+
+@given(
+    st.lists(st.decimals(-(10**40), 10**40, places=4, allow_nan=False), min_size=1),
+    st.sampled_from([pa.decimal128(38, 4), pa.decimal256(60, 4), pa.decimal128(9, 4)]),
+)
+def test_decimals_go_through_their_digits(
+    numbers: list[decimal.Decimal], kind: pa.DataType
+) -> None:
+    bound = decimal.Decimal(10) ** (kind.precision - 4)
+    values = pa.array([each for each in numbers if abs(each) < bound], kind)
+    digits = digits_of(values)
+    assert decimals_of(digits, kind).equals(values)
+    wanted = [int(each.scaleb(4, decimal.Context(prec=100))) for each in values.to_pylist()]
+    assert [int.from_bytes(each, "big", signed=True) for each in digits.to_pylist()] == wanted
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "fault"),
+    [
+        ("int", b"\xff\xff\xff\xff\xff\x01", "does not fit into int"),
+        ("long", b"\xff" * 12, "number without an end"),
+        ("string", b"\x01", "negative length"),
+        ("string", b"\x02\xff", "a value that is none"),
+        (["null", "int"], b"\x04", "chooses what is none of 2"),
+        ({"type": "array", "items": "int"}, b"\x80\x80\x80\x80\x80\x20\x02", "too few bytes"),
+        ({"type": "int", "logicalType": "time-millis"}, b"\x01", "milliseconds of a day"),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4}, b"\x00", "one byte"),
+        (
+            {"type": "bytes", "logicalType": "decimal", "precision": 2},
+            b"\x02\x7f",
+            "does not fit into 2 digits",
+        ),
+    ],
+)
+def test_bytes_that_are_no_value_are_refused(schema: Any, body: bytes, fault: str) -> None:
+    avro = parse_avro(json.dumps(schema))
+    good = pa.array([_BEFORE + body], pa.binary())
+    with pytest.raises(RowsError, match=fault):
+        decoded(good, avro)
