@@ -8,7 +8,6 @@ they give the same values or the error.
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +29,7 @@ from drover.convert.json_values import (
     reader_of,
 )  # fmt: skip
 from drover.record import schema as schemas
-from drover.record.errors import RecordError, RowsError
+from drover.record.errors import RecordError, RowsError, rows_at
 from drover.record.schema import Schema, Type, arrow_field, arrow_type
 
 _ENVELOPE = re.compile(r'\s*\{\s*"schema"\s*:\s*')
@@ -77,7 +76,7 @@ def decode_payloads(values: Any, schema: Schema, *, replace_null: bool) -> list[
     """
     tombstones = values.is_null()
     rows = _rows(pc.invert(tombstones)) if values.null_count else None
-    with _rows_at(rows):
+    with rows_at(rows):
         column = parse_payloads(values.drop_null(), schema, replace_null=replace_null)
     found = [Decoded(rows, arrow_field("value", schema), column)] if len(column) else []
     return [*found, *_tombstones(tombstones)]
@@ -115,7 +114,7 @@ def decode_envelopes(values: Any, *, replace_null: bool) -> list[Decoded]:
         all_same = pc.all(same).as_py()
         chosen = texts if all_same else texts.filter(same)
         chosen_rows = _chosen(rows, same, all_same)
-        with _rows_at(chosen_rows):
+        with rows_at(chosen_rows):
             found.append(_decode_prefixed(chosen, prefix, chosen_rows, replace_null))
         if all_same:
             texts = texts.slice(0, 0)
@@ -123,7 +122,7 @@ def decode_envelopes(values: Any, *, replace_null: bool) -> list[Decoded]:
         rest = pc.invert(same)
         texts, rows = texts.filter(rest), _chosen(rows, rest, False)
     if len(texts):
-        with _rows_at(rows):
+        with rows_at(rows):
             found += _decode_each(texts, rows, replace_null)
     return [*found, *_tombstones(tombstones)]
 
@@ -193,15 +192,6 @@ def _decode_prefixed(texts: Any, prefix: str, rows: Any, replace_null: bool) -> 
     if schema is None:
         return Decoded(rows, _SCHEMALESS, pa.array(_each(_payload_text, lines), pa.string()))
     return Decoded(rows, arrow_field("value", schema), _parse_lines(lines, schema, replace_null))
-
-
-@contextmanager
-def _rows_at(rows: Any | None) -> Iterator[None]:
-    """Rows in error are those at ``rows``."""
-    try:
-        yield
-    except RowsError as error:
-        raise error.at(rows) from None
 
 
 def _payload_text(line: str) -> str | None:

@@ -39,6 +39,15 @@ class RowsError(RecordError):
         return str(self.first)
 
 
+@contextmanager
+def rows_at(indices: Any | None) -> Iterator[None]:
+    """Rows that are told inside are those at ``indices``; None leaves them."""
+    try:
+        yield
+    except RowsError as error:
+        raise error.at(indices) from None
+
+
 class SchemaError(RecordError):
     """A schema cannot be used: it contradicts itself, or has no counterpart in Arrow."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from drover.record.errors import rows_at
 from drover.transform.transform import Predicate, Transform
 
 #: A column that says which row of the whole batch each row is, while a transform has some of them.
@@ -44,7 +45,8 @@ class TransformStep:
         rows = pa.array(range(batch.num_rows), pa.int64())
         numbered = batch.append_column(_ROW, rows)
         kept = numbered.filter(pc.invert(chosen))
-        changed = [each for each in self.transform(numbered.filter(chosen)) if each.num_rows]
+        with rows_at(rows.filter(chosen)):
+            changed = [each for each in self.transform(numbered.filter(chosen)) if each.num_rows]
         if all(_ROW in each.schema.names for each in changed):
             return _merged([kept, *changed])
         # a transform that does not keep unknown columns
@@ -54,11 +56,13 @@ class TransformStep:
         start = 0
         for is_chosen, end in _runs(chosen):
             part = batch.slice(start, end - start)
-            start = end
             if is_chosen:
-                yield from self.transform(part)
+                with rows_at(pa.array(range(start, end))):
+                    made = list(self.transform(part))
+                yield from made
             else:
                 yield part
+            start = end
 
 
 def _merged(parts: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from drover.convert.avro.registry import Access, Known, Registry, registry_at
 from drover.convert.avro.schemas import AvroSchema, branch_name, kind_of, parse_avro
 from drover.convert.avro.settings import AVRO_SETTINGS, RECORD_NAME, TOPIC_NAME, access_of
 from drover.convert.converter import Converter, Decoded
-from drover.record.errors import RecordError, RowsError
+from drover.record.errors import RecordError, RowsError, rows_at
 from drover.record.schema import arrow_field, schema_of
 
 _MAGIC = 0
@@ -183,8 +183,6 @@ def _decoded(values: Any, mask: Any, known: Known) -> Decoded:
     everything = bool(mask.all())
     rows = None if everything else pa.array(np.flatnonzero(mask))
     part = values if rows is None else values.take(rows)
-    try:
+    with rows_at(rows):
         column = decode_records(part, known.avro, known.schema, skipped_bytes=_PREFIX_BYTES)
-    except RowsError as error:
-        raise error.at(rows) from None
     return Decoded(rows, arrow_field("value", known.schema), column)
