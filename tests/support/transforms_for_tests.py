@@ -1,5 +1,7 @@
 """Transforms and functions that tests name."""
 
+import sys
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -59,9 +61,22 @@ def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
     raise KeyError("city")
 
 
+def leave(batch: pa.RecordBatch) -> pa.RecordBatch:
+    sys.exit("that is all")
+
+
 def refuse(batch: pa.RecordBatch) -> pa.RecordBatch:
     raise RecordError("the city is unknown")
 
 
+def hang_at_one(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Turns round for ever when a value is 1; tells its thread otherwise."""
+    while batch.column("value")[0].as_py()["a"] == 1:
+        pass
+    threads.add(threading.get_ident())
+    return batch
+
+
+threads: set[int] = set()
 of_lambda = lambda batch: [batch]  # noqa: E731 - has no name that pickle finds
 NOT_A_FUNCTION = 7

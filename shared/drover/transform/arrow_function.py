@@ -5,10 +5,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from drover.config.config_def import ConfigDef
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
 from drover.config.plugin_modules import load_plugin, plugin_fault
-from drover.config.validators import Check
-from drover.record import RECORD_COLUMNS, RecordError
+from drover.config.validators import Check, InRange
+from drover.record import RECORD_COLUMNS, PassError, RecordError
+from drover.transform.bounded import OverdueError, call_within
 from drover.transform.key_or_value import text_key
 from drover.transform.transform import Transform
 
@@ -28,25 +29,41 @@ class ArrowFunction(Transform):
                 validator=Check(_fault),
                 documentation="The name of an entry point of drover.functions, or its import path, "
                 "package.module:name, below the worker's DROVER_PLUGIN_MODULES.",
-            )
+            ),
+            ConfigKey(
+                "timeout.ms",
+                ConfigType.INT,
+                default=300_000,
+                validator=InRange(1),
+                documentation="How long a batch may take; after that the task fails.",
+            ),
         )
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__(config)
         self._path: str = config["function"].strip()
         self._function = _import(self._path)
+        self._timeout_ms: int = config["timeout.ms"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # by its path: the function itself may have no name that pickle finds
         return type(self), (self.config,)
 
     def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
-        """See Transform."""
+        """See Transform.
+
+        Raises:
+            PassError: the function did not return in time.
+        """
         try:
-            made = self._function(batch)
-            batches = [made] if isinstance(made, pa.RecordBatch) else list(made)
-        except RecordError:
+            batches = call_within(self._timeout_ms / 1000, lambda: self._made(batch))
+        except (RecordError, PassError):
             raise
+        except OverdueError:
+            raise PassError(
+                f"the function {self._path} did not return within {self._timeout_ms} ms "
+                "(timeout.ms)"
+            ) from None
         except Exception as error:
             raise RecordError(
                 f"the function {self._path} raised {type(error).__name__}: {error}"
@@ -54,6 +71,10 @@ class ArrowFunction(Transform):
         for each in batches:
             self._check(each)
         return batches
+
+    def _made(self, batch: pa.RecordBatch) -> list[Any]:
+        made = self._function(batch)
+        return [made] if isinstance(made, pa.RecordBatch) else list(made)
 
     def _check(self, made: object) -> None:
         if not isinstance(made, pa.RecordBatch):

@@ -1,19 +1,22 @@
 """The settings of a connector's transforms, and the steps that they are."""
 
 import pickle
+import threading
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from drover.config.class_registry import ClassRegistry
-from drover.record import RecordError, Schema, Type
+from drover.record import PassError, RecordError, Schema, Type
 from drover.transform import chain
 from drover.transform.chain import build_chain, chain_config_def
 from drover.transform.registry import PREDICATES, TRANSFORMS
 from drover.transform.transform import Transform
+from tests.support import transforms_for_tests
 from tests.support.records import only, run, schemaless, side_of, struct, transform, with_schema
 from tests.support.transforms_for_tests import SaysNoSettings, SaysTooMuch
+from tests.support.waiting import wait_until
 
 HIDE = transform("MaskField$Value", fields="a")
 INT = struct(a=Schema(Type.INT32), b=Schema(Type.STRING))
@@ -214,6 +217,7 @@ def test_a_function_on_some_rows_leaves_the_order(name: str) -> None:
     ("name", "fault"),
     [
         ("fail", "raised KeyError: 'city'"),
+        ("leave", "raised RuntimeError: SystemExit: that is all"),
         ("refuse", "^the city is unknown$"),
         ("return_text", "must return record batches, not str"),
         ("lose_the_value", "without the columns value"),
@@ -222,6 +226,23 @@ def test_a_function_on_some_rows_leaves_the_order(name: str) -> None:
 def test_what_a_function_does_wrong_is_an_error_of_the_records(name: str, fault: str) -> None:
     with pytest.raises(RecordError, match=fault):
         run(function(name), with_schema(INT, *ROWS))
+
+
+def test_a_function_that_does_not_return_fails_the_pass() -> None:
+    raw = function("hang_at_one") | {"transforms.it.timeout.ms": "100"}
+    (step,) = build_chain(chain_config_def(raw).parse(raw).require_valid())
+    list(step(with_schema(INT, ROWS[1])))
+    count = threading.active_count()
+    for _ in range(2):
+        with pytest.raises(PassError, match=r"did not return within 100 ms \(timeout.ms\)"):
+            list(step(with_schema(INT, ROWS[0])))
+        # the next batch is none the worse, and finds one thread each time
+        transforms_for_tests.threads.clear()
+        for _ in range(3):
+            list(step(with_schema(INT, ROWS[1])))
+        assert len(transforms_for_tests.threads) == 1
+    # what hung has ended: only the thread of the last calls is left
+    wait_until(lambda: threading.active_count() == count)
 
 
 def test_a_chain_of_nothing() -> None:
