@@ -21,7 +21,7 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 COPY --from=build /wheels /wheels
 RUN pip install --no-cache-dir --constraint /wheels/constraints.txt \
-    "$(echo /wheels/drover_connect-*.whl)[jdbc,postgres,lakehouse,objects,http,avro]" /wheels/drover_worker-*.whl \
+    "$(echo /wheels/drover_connect-*.whl)[jdbc,postgres,lakehouse,objects,http,avro,sql]" /wheels/drover_worker-*.whl \
  && python -m drover.cli.java_check \
  && useradd --uid 1000 --create-home drover && install -d -o drover /var/drover /files
 WORKDIR /app

@@ -26,6 +26,7 @@ def _transforms() -> Sequence[type[Transform]]:
     from drover.transform.regex_router import RegexRouter
     from drover.transform.replace_field import ReplaceFieldKey, ReplaceFieldValue
     from drover.transform.set_schema_metadata import SetSchemaMetadataKey, SetSchemaMetadataValue
+    from drover.transform.sql.transform import Sql
     from drover.transform.timestamp_converter import TimestampConverterKey, TimestampConverterValue
     from drover.transform.timestamp_router import TimestampRouter
     from drover.transform.value_to_key import ValueToKey
@@ -36,6 +37,7 @@ def _transforms() -> Sequence[type[Transform]]:
         HoistFieldKey, HoistFieldValue,
         InsertFieldKey, InsertFieldValue, InsertHeader, MaskFieldKey, MaskFieldValue, RegexRouter,
         ReplaceFieldKey, ReplaceFieldValue, SetSchemaMetadataKey, SetSchemaMetadataValue,
+        Sql,
         TimestampConverterKey, TimestampConverterValue, TimestampRouter, ValueToKey,
     )  # fmt: skip
 

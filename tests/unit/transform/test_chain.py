@@ -130,7 +130,7 @@ def test_a_class_has_several_names(name: str) -> None:
 
 
 def test_every_class_says_its_settings_and_has_a_name_of_java() -> None:
-    own = {"ArrowFunction", "FieldMatches", "FieldMatchesKey"}
+    own = {"ArrowFunction", "FieldMatches", "FieldMatchesKey", "Sql"}
     for registry in (TRANSFORMS, PREDICATES):
         for each in registry:
             assert all(key.documentation for key in each.config_def())

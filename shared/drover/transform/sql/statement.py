@@ -1,0 +1,229 @@
+"""What a statement says, and whether it may: DuckDB parses it, and all that is in it is checked."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from drover.record.batch import KEY, RECORD_COLUMNS, TIMESTAMP, TOPIC, VALUE
+from drover.transform.sql.engine import answer
+from drover.transform.sql.functions import ALLOWED
+
+#: The relation, and a column of it that says which row of the batch each one is.
+RELATION, ROW = "batch", "drover_row"
+_MAX_CHARS = 16 * 1024
+_COMPUTED = (VALUE, KEY, TOPIC, TIMESTAMP)
+#: Parts of a SELECT that look at several rows, and what people call them.
+_OF_SEVERAL_ROWS = {
+    "modifiers": "DISTINCT, ORDER BY or LIMIT",
+    "group_expressions": "GROUP BY",
+    "having": "HAVING",
+    "qualify": "QUALIFY",
+    "sample": "SAMPLE",
+}
+#: Expressions in which all that counts is what is inside of them.
+_HARMLESS = frozenset(("CASE", "CAST", "CONJUNCTION", "COMPARISON", "BETWEEN", "OPERATOR"))
+_HARMLESS_LEAVES = frozenset(("CONSTANT", "TYPE"))
+#: Operators of DuckDB's that are not harmless.
+_OPERATORS_REFUSED = frozenset(("UNNEST", "ARRAY_CONSTRUCTOR_SUBQUERY"))
+_NOT_FOUND = 2**63
+
+
+class StatementError(ValueError):
+    """A statement that is not allowed; the message says what is wrong at which place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What is run: ``text`` gives the columns ``computed`` and ROW, and reads the columns ``used``.
+
+    ``text`` None leaves the records as they are.
+    """
+
+    text: str | None
+    computed: tuple[str, ...]
+    used: tuple[str, ...]
+
+
+@lru_cache(maxsize=100)
+def parse_statement(text: str) -> Statement:
+    """The statement of a text.
+
+    Raises:
+        StatementError: it is none, or not allowed.
+    """
+    if len(text) > _MAX_CHARS:
+        raise StatementError(f"must not be longer than {_MAX_CHARS} characters")
+    try:
+        return _Checker(text).statement()
+    except RecursionError:
+        raise StatementError("is nested too deeply") from None
+
+
+class _Checker:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._relations = {RELATION}
+        self._used: set[str] = set()
+
+    def statement(self) -> Statement:
+        tree = self._parsed()
+        select = tree["node"]
+        self._check_shape(select)
+        kept, computed = self._columns(select["select_list"])
+        if VALUE not in kept and VALUE not in computed:
+            raise StatementError("must return value: SELECT ... AS value FROM batch")
+        if select["where_clause"] is not None:
+            self._check(select["where_clause"], frozenset())
+        elif not computed:
+            return Statement(None, (), ())
+        select["select_list"] = [*computed.values(), _column(ROW)]
+        changed = json.dumps({"error": False, "statements": [tree]})
+        made = answer("SELECT json_deserialize_sql(?::JSON)", changed)
+        used = tuple(name for name in RECORD_COLUMNS if name in self._used)
+        return Statement(made, tuple(computed), used)
+
+    def _parsed(self) -> Any:
+        found = json.loads(answer("SELECT json_serialize_sql(?::VARCHAR)", self._text))
+        if found["error"]:
+            if found["error_type"] != "parser":
+                raise StatementError("must be one SELECT")
+            message = str(found["error_message"]).splitlines()[0]
+            raise self._error(f"does not parse: {message}", int(found.get("position", _NOT_FOUND)))
+        if len(found["statements"]) != 1:
+            raise StatementError(f"must be one SELECT, not {len(found['statements'])} statements")
+        return found["statements"][0]
+
+    def _check_shape(self, select: Mapping[str, Any]) -> None:
+        if select["type"] != "SELECT_NODE" or select["cte_map"]["map"]:
+            raise StatementError("must be one SELECT, without WITH, UNION and the like")
+        for part, called in _OF_SEVERAL_ROWS.items():
+            if select[part]:
+                raise StatementError(
+                    f"must not have {called}: each record is looked at by itself, for batches are "
+                    "cut anywhere"
+                )
+        source = select["from_table"]
+        name = str(source.get("table_name", "")).lower()
+        further = ("schema_name", "catalog_name", "sample", "column_name_alias", "at_clause")
+        plain = source["type"] == "BASE_TABLE" and not any(source.get(each) for each in further)
+        if not plain or name != RELATION:
+            raise self._error(f"must read FROM {RELATION} and nothing else", _place(source))
+        if source["alias"]:
+            self._relations = {str(source["alias"]).lower()}
+
+    def _columns(self, selected: list[Any]) -> tuple[set[str], dict[str, Any]]:
+        """The columns that stay as they are, and those that are computed."""
+        kept: set[str] = set()
+        everything = False
+        computed: dict[str, Any] = {}
+        for each in selected:
+            if each["class"] == "STAR":
+                self._check_star(each)
+                everything = True
+                continue
+            path = self._path(each) if each["class"] == "COLUMN_REF" else []
+            name = (each["alias"] or (path[-1] if path else "")).lower()
+            if name not in RECORD_COLUMNS:
+                what = f"returns {name!r}, which" if name else "returns a column whose name"
+                raise self._error(
+                    f"{what} is no column of a record: name it AS {', AS '.join(_COMPUTED)}",
+                    _place(each),
+                )
+            if name in computed or (name in kept and path != [name]):
+                raise self._error(f"returns {name} twice", _place(each))
+            if path == [name]:
+                kept.add(name)
+                continue
+            if name not in _COMPUTED:
+                raise self._error(f"cannot change {name}", _place(each))
+            self._check(each, frozenset())
+            computed[name] = each | {"alias": name}
+        return {*RECORD_COLUMNS} if everything else kept, computed
+
+    def _check_star(self, star: Mapping[str, Any]) -> None:
+        more = ("exclude_list", "replace_list", "qualified_exclude_list", "rename_list", "expr")
+        if star["columns"] or any(star[each] for each in more):
+            raise self._error(
+                "must have nothing behind *: columns that are not named stay as they are",
+                _place(star),
+            )
+
+    def _check(self, found: Mapping[str, Any], names: frozenset[str]) -> None:
+        """An expression; ``names`` are what functions inside of it call their arguments."""
+        match found["class"]:
+            case "COLUMN_REF":
+                self._use(found, names)
+                return
+            case "LAMBDA":
+                names |= {*_lambda_names(found["lhs"])}
+                self._check(found["expr"], names)
+                return
+            case "FUNCTION":
+                self._check_function(found)
+            case kind if kind in _HARMLESS_LEAVES:
+                return
+            case kind if kind not in _HARMLESS or found["type"] in _OPERATORS_REFUSED:
+                called = str(found["type"]).lower().replace("_", " ")
+                raise self._error(f"must not have a {called}", _place(found))
+        for child in _children(found):
+            self._check(child, names)
+
+    def _check_function(self, found: Mapping[str, Any]) -> None:
+        name = str(found["function_name"]).lower()
+        if name not in ALLOWED or found["schema"] or found["catalog"]:
+            raise self._error(
+                f"must not call {name}: it is none of the functions that are allowed", _place(found)
+            )
+        if found["distinct"] or found["filter"] or found["order_bys"]["orders"]:
+            raise self._error(f"must call {name} with values only", _place(found))
+
+    def _use(self, found: Mapping[str, Any], names: frozenset[str]) -> None:
+        path = self._path(found)
+        if str(found["column_names"][0]).lower() in names:
+            return
+        if path[0] not in RECORD_COLUMNS:
+            raise self._error(
+                f"reads {path[0]!r}, which is no column: there are {', '.join(RECORD_COLUMNS)}, "
+                "and a field of the value is value.name",
+                _place(found),
+            )
+        self._used.add(path[0])
+
+    def _path(self, found: Mapping[str, Any]) -> list[str]:
+        """A column's name and those of fields in it, in lower case, without the relation's."""
+        path = [str(each).lower() for each in found["column_names"]]
+        return path[1:] if len(path) > 1 and path[0] in self._relations else path
+
+    def _error(self, fault: str, place: int) -> StatementError:
+        if place >= _NOT_FOUND:
+            return StatementError(fault)
+        before = self._text.encode()[:place].decode(errors="ignore")
+        line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
+        return StatementError(f"{fault} (line {line}, column {column})")
+
+
+def _place(found: Mapping[str, Any]) -> int:
+    return int(found.get("query_location", _NOT_FOUND))
+
+
+def _children(found: Any) -> Iterator[Mapping[str, Any]]:
+    """Expressions inside of one, however they are kept there."""
+    for value in found.values() if isinstance(found, dict) else found:
+        if isinstance(value, dict) and "class" in value:
+            yield value
+        elif isinstance(value, dict | list):
+            yield from _children(value)
+
+
+def _lambda_names(found: Mapping[str, Any]) -> Iterator[str]:
+    if found["class"] == "COLUMN_REF":
+        yield str(found["column_names"][0]).lower()
+    else:
+        for child in _children(found):
+            yield from _lambda_names(child)
+
+
+def _column(name: str) -> dict[str, Any]:
+    return {"class": "COLUMN_REF", "type": "COLUMN_REF", "alias": "", "column_names": [name]}

@@ -1,0 +1,142 @@
+"""Sql: one SELECT over a batch."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
+from drover.config.validators import Check, InRange
+from drover.record import RecordError
+from drover.record.batch import TIMESTAMP, TOPIC, with_column
+from drover.record.errors import PassError, RowsError
+from drover.record.schema import arrow_field, schema_of
+from drover.transform.key_or_value import text_key
+from drover.transform.sql.engine import connection, missing_modules, time_limit
+from drover.transform.sql.statement import RELATION, ROW, StatementError, parse_statement
+from drover.transform.transform import Transform
+
+_TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
+_WIDE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+
+class Sql(Transform):
+    """Filters records and computes their values, keys, topics and timestamps by a SELECT."""
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        """See Transform."""
+        return ConfigDef(
+            text_key(
+                "query",
+                validator=Check(_fault),
+                documentation="A SELECT FROM batch that returns value, and may return key, topic "
+                "and timestamp; what it does not return stays.",
+            ),
+            ConfigKey(
+                "timeout.ms",
+                ConfigType.INT,
+                default=30_000,
+                validator=InRange(1),
+                documentation="How long a batch may take; after that the task fails.",
+            ),
+        )
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        self._statement = parse_statement(config["query"])
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """See Transform."""
+        statement = self._statement
+        if statement.text is None or not batch.num_rows:
+            return [batch]
+        names = [*statement.used, ROW]
+        numbers = pa.array(np.arange(batch.num_rows))
+        columns = [*(batch.column(each) for each in statement.used), numbers]
+        found, kinds = self._run(statement.text, pa.table(columns, names=names))
+        rows = np.asarray(found.column(ROW))
+        if not len(rows):
+            return []
+        whole = len(rows) == batch.num_rows
+        made = batch if whole else batch.take(pa.array(rows))
+        for name in statement.computed:
+            column = _plain(found.column(name))
+            made = with_column(made, *_record_column(name, column, kinds[name]))
+        return [made]
+
+    def _run(self, text: str, relation: pa.Table) -> tuple[pa.Table, dict[str, str]]:
+        """The result, and DuckDB's types of its columns."""
+        import duckdb
+
+        engine = connection()
+        try:
+            engine.register(RELATION, relation)
+            with time_limit(engine, self.config["timeout.ms"] / 1000):
+                result = engine.sql(text)
+                kinds = {
+                    name: str(kind) for name, kind in zip(result.columns, result.types, strict=True)
+                }
+                return result.to_arrow_table(), kinds
+        except duckdb.InterruptException:
+            raise PassError(
+                f"the query did not end within {self.config['timeout.ms']} ms (timeout.ms)"
+            ) from None
+        except (
+            duckdb.BinderException,
+            duckdb.CatalogException,
+            duckdb.NotImplementedException,
+        ) as error:
+            # of no row: with these columns it cannot be run at all
+            told = RecordError(_told(error))
+            raise RowsError(dict.fromkeys(range(relation.num_rows), told)) from None
+        except duckdb.Error as error:
+            raise RecordError(_told(error)) from None
+        finally:
+            engine.unregister(RELATION)
+
+
+def _record_column(name: str, column: Any, kind: str) -> tuple[pa.Field, Any]:
+    if name == TOPIC:
+        if not pa.types.is_string(column.type) or column.null_count:
+            raise RecordError("the query must return a topic's name as topic")
+        return pa.field(TOPIC, pa.string()), column
+    if name == TIMESTAMP:
+        if pa.types.is_integer(column.type):
+            column = column.cast(pa.int64()).cast(pa.timestamp("ms"))
+        if not pa.types.is_timestamp(column.type):
+            raise RecordError("the query must return a timestamp, or milliseconds, as timestamp")
+        zoned = pa.timestamp("ms", tz=column.type.tz)
+        return pa.field(TIMESTAMP, _TIMESTAMP_TYPE), column.cast(zoned, safe=False).cast(
+            _TIMESTAMP_TYPE
+        )
+    if kind == "JSON":
+        return arrow_field(name, None), column
+    required = pa.types.is_struct(column.type) and not column.null_count
+    field = pa.field(name, column.type, nullable=not required)
+    schema_of(field)  # refuses what no schema has
+    return field, column
+
+
+def _plain(column: pa.ChunkedArray) -> Any:
+    joined = column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
+    kind = _WIDE.get(joined.type)
+    return joined if kind is None else joined.cast(kind)
+
+
+def _told(error: Exception) -> str:
+    """DuckDB's words without the statement, which it repeats behind them."""
+    lines = str(error).partition("\n\nLINE ")[0].splitlines()
+    return " ".join(each.strip() for each in lines if each.strip())
+
+
+def _fault(text: str) -> str | None:
+    missing = missing_modules()
+    if missing is not None:
+        return missing
+    try:
+        parse_statement(text)
+    except StatementError as error:
+        return str(error)
+    return None
