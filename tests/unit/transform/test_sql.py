@@ -242,7 +242,7 @@ def test_a_query_that_fits_no_row_is_an_error_of_all() -> None:
     [
         ("SELECT CAST(value.cityName AS INTEGER) AS value FROM batch", "Could not convert string"),
         ("SELECT error('refused') AS value FROM batch", "refused"),
-        ("SELECT NULL::VARCHAR AS topic, value FROM batch", "must return a topic's name"),
+        ("SELECT NULL::VARCHAR AS topic, value FROM batch", "returned null as topic"),
         ("SELECT 1 AS topic, value FROM batch", "must return a topic's name"),
         ("SELECT 'x' AS timestamp, value FROM batch", "must return a timestamp"),
         ("SELECT INTERVAL 1 DAY AS value FROM batch", "have no schema"),
@@ -252,6 +252,25 @@ def test_a_record_that_cannot_be_computed_is_an_error(query: str, fault: str) ->
     with pytest.raises(RecordError, match=fault) as raised:
         values_of(query, row(1))
     assert "LINE" not in str(raised.value)
+
+
+def test_rows_that_fail_are_found_without_halving() -> None:
+    query = (
+        "SELECT {'n': CAST(value.cityName AS INTEGER)} AS value, nullif(value.cityName, '5') AS "
+        "key FROM batch WHERE value.cityName <> 'x' AND 10 / CAST(value.id AS INTEGER) IS NOT NULL"
+    )
+    cities = ["1", "oslo", "5", "x", "bergen", "6"]
+    rows = [row(n, city) for n, city in enumerate(cities)]
+    with pytest.raises(RowsError) as raised:
+        values_of(query, *rows)
+    assert list(raised.value.rows) == [1, 4]
+    assert "'bergen'" in str(raised.value.rows[4])
+    assert "'oslo'" in str(raised.value)
+    # a statement that cannot be tried is halved
+    with pytest.raises(RecordError, match="refused") as other:
+        values_of("SELECT CASE WHEN value.id = 2 THEN error('refused') END AS value FROM batch",
+                  *rows)  # fmt: skip
+    assert not isinstance(other.value, RowsError) or list(other.value.rows) == [2]
 
 
 def test_rows_in_error_are_those_of_the_batch_behind_a_predicate() -> None:

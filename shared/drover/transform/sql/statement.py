@@ -38,10 +38,12 @@ class StatementError(ValueError):
 class Statement:
     """What is run: ``text`` gives the columns ``computed`` and ROW, and reads the columns ``used``.
 
-    ``text`` None leaves the records as they are.
+    ``text`` None leaves the records as they are. ``probe`` computes the same of every row, with
+    null where that fails.
     """
 
     text: str | None
+    probe: str
     computed: tuple[str, ...]
     used: tuple[str, ...]
 
@@ -77,12 +79,14 @@ class _Checker:
         if select["where_clause"] is not None:
             self._check(select["where_clause"], frozenset())
         elif not computed:
-            return Statement(None, (), ())
+            return Statement(None, "", (), ())
+        condition = select["where_clause"]
         select["select_list"] = [*computed.values(), _column(ROW)]
-        changed = json.dumps({"error": False, "statements": [tree]})
-        made = answer("SELECT json_deserialize_sql(?::JSON)", changed)
+        text = _text_of(tree)
+        select["select_list"] = [_tried(each) for each in (*computed.values(), condition) if each]
+        select["where_clause"] = None
         used = tuple(name for name in RECORD_COLUMNS if name in self._used)
-        return Statement(made, tuple(computed), used)
+        return Statement(text, _text_of(tree), tuple(computed), used)
 
     def _parsed(self) -> Any:
         found = json.loads(answer("SELECT json_serialize_sql(?::VARCHAR)", self._text))
@@ -223,6 +227,16 @@ def _lambda_names(found: Mapping[str, Any]) -> Iterator[str]:
     else:
         for child in _children(found):
             yield from _lambda_names(child)
+
+
+def _text_of(tree: Any) -> str:
+    changed = json.dumps({"error": False, "statements": [tree]})
+    return answer("SELECT json_deserialize_sql(?::JSON)", changed)
+
+
+def _tried(found: dict[str, Any]) -> dict[str, Any]:
+    inner = found | {"alias": ""}
+    return {"class": "OPERATOR", "type": "OPERATOR_TRY", "alias": "", "children": [inner]}
 
 
 def _column(name: str) -> dict[str, Any]:

@@ -18,6 +18,8 @@ from drover.transform.sql.statement import RELATION, ROW, StatementError, parse_
 from drover.transform.transform import Transform
 
 _TIMESTAMP_TYPE = pa.timestamp("ms", tz="UTC")
+#: Rows that are looked at one by one before the batch is asked for the rest.
+_PROBED_ROWS_MAX = 1_000
 _WIDE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
@@ -55,7 +57,13 @@ class Sql(Transform):
         names = [*statement.used, ROW]
         numbers = pa.array(np.arange(batch.num_rows))
         columns = [*(batch.column(each) for each in statement.used), numbers]
-        found, kinds = self._run(statement.text, pa.table(columns, names=names))
+        relation = pa.table(columns, names=names)
+        try:
+            found, kinds = self._run(statement.text, relation)
+        except RowsError:
+            raise
+        except RecordError as error:
+            raise self._of_rows(relation) or error from None
         rows = np.asarray(found.column(ROW))
         if not len(rows):
             return []
@@ -63,8 +71,36 @@ class Sql(Transform):
         made = batch if whole else batch.take(pa.array(rows))
         for name in statement.computed:
             column = _plain(found.column(name))
-            made = with_column(made, *_record_column(name, column, kinds[name]))
+            try:
+                field, column = _record_column(name, column, kinds[name])
+            except RecordError as error:
+                raise RowsError(dict.fromkeys(rows.tolist(), error)) from None
+            if name == TOPIC and column.null_count:
+                missing = RecordError("the query returned null as topic")
+                raise RowsError(dict.fromkeys(rows[np.asarray(column.is_null())].tolist(), missing))
+            made = with_column(made, field, column)
         return [made]
+
+    def _of_rows(self, relation: pa.Table) -> RowsError | None:
+        """Which rows fail, of which there may be many: halving would run a statement for each
+        half. None where that cannot be told.
+        """
+        if relation.num_rows == 1:
+            return None
+        statement = self._statement
+        assert statement.text is not None
+        bad: dict[int, RecordError] = {}
+        try:
+            tried, _ = self._run(statement.probe, relation)
+        except RecordError:
+            return None
+        failed = [np.asarray(each.is_null()) for each in tried.columns]
+        for row in np.flatnonzero(np.logical_or.reduce(failed)).tolist()[:_PROBED_ROWS_MAX]:
+            try:
+                self._run(statement.text, relation.slice(row, 1))
+            except RecordError as error:
+                bad[row] = error
+        return RowsError(bad) if bad else None
 
     def _run(self, text: str, relation: pa.Table) -> tuple[pa.Table, dict[str, str]]:
         """The result, and DuckDB's types of its columns."""
@@ -75,9 +111,7 @@ class Sql(Transform):
             engine.register(RELATION, relation)
             with time_limit(engine, self.config["timeout.ms"] / 1000):
                 result = engine.sql(text)
-                kinds = {
-                    name: str(kind) for name, kind in zip(result.columns, result.types, strict=True)
-                }
+                kinds = dict(zip(result.columns, map(str, result.types), strict=True))
                 return result.to_arrow_table(), kinds
         except duckdb.InterruptException:
             raise PassError(
@@ -99,7 +133,7 @@ class Sql(Transform):
 
 def _record_column(name: str, column: Any, kind: str) -> tuple[pa.Field, Any]:
     if name == TOPIC:
-        if not pa.types.is_string(column.type) or column.null_count:
+        if not pa.types.is_string(column.type):
             raise RecordError("the query must return a topic's name as topic")
         return pa.field(TOPIC, pa.string()), column
     if name == TIMESTAMP:
