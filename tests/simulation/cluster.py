@@ -9,7 +9,7 @@ from tests.simulation.data_store import DataStore
 from tests.simulation.disk import Disk, Observer
 from tests.simulation.mix import Mix, healed
 from tests.simulation.network import Network
-from tests.simulation.operators import Operator
+from tests.simulation.operators import Drainer, Operator
 from tests.simulation.process import Process
 from tests.simulation.rules import Rules
 from tests.simulation.stores import ConfigStore, StatusStore
@@ -52,6 +52,8 @@ class Cluster:
             Operator(network, f"operator{index}", rules, self.worker_names)
             for index in range(mix.operator_count)
         ]
+        if mix.drain_ms:
+            self.operators.append(Drainer(network, "drainer", rules, self.worker_names))
         self.consumers = [self._consumer(index) for index in range(mix.consumer_count)]
         for process in (*self.services, *self.operators, *self.consumers):
             self._add(process)

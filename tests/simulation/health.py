@@ -91,7 +91,11 @@ def _group_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
 
 def _work_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
     statuses = dict(cluster.status_store.runtime.machine.snapshot().statuses)
-    connector_loads, task_loads = (Counter({w.name: 0 for w in workers}) for _ in range(2))
+    takers = [worker for worker in workers if not worker.draining]
+    if not takers:
+        yield "all workers are drained"
+        return
+    connector_loads, task_loads = (Counter({w.name: 0 for w in takers}) for _ in range(2))
     expected: dict[StatusKey, tuple[RunState, bool]] = {}
     for name, known in cluster.rules.configs.existing().items():
         target = known.target or TargetState.STARTED
@@ -114,6 +118,9 @@ def _work_faults(cluster: Cluster, workers: list[Worker]) -> Iterable[str]:
             yield f"{key} is worked on by {[worker.name for worker in owners]}"
             continue
         (owner,) = owners
+        if owner.draining:
+            yield f"{owner.name} is drained and has {key}"
+            continue
         (task_loads if isinstance(key, TaskId) else connector_loads)[owner.name] += 1
         if not _is_in_engine(cluster, owner, key, state) and should_run:
             yield f"{key} does not run in the engine of {owner.name}"

@@ -49,6 +49,10 @@ class Mix:
     cooperative: float
     #: Time between two commit markers of another cluster on the same config log; 0 for none.
     stranger_ms: int
+    #: Time between two drains of workers, or ends of drains; 0 for none.
+    drain_ms: int
+    #: How long the work of a worker that is gone waits for its return.
+    rebalance_delay_ms: int
 
 
 def draw_mix(dice: Random) -> Mix:
@@ -84,6 +88,8 @@ def draw_mix(dice: Random) -> Mix:
         cooperative=dice.choice((0.0, 0.6, 0.9, 1.0, 1.0, 1.0)),
         # drawn aside, so that the other seeds are what they were before there was this one
         stranger_ms=Random(str(dice.getstate())).choice((0, 0, 0, 8_000)),
+        drain_ms=Random(f"drains {dice.getstate()}").choice((0, 0, 0, 2_000, 5_000)),
+        rebalance_delay_ms=Random(f"delay {dice.getstate()}").choice((0, 0, 0, 0, 3_000)),
     )
 
 

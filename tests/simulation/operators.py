@@ -144,6 +144,22 @@ class Operator(Process):
         self._think()
 
 
+class Drainer(Operator):
+    """An operator who drains workers and has them take work again, one now and then."""
+
+    def relieve(self, worker: str) -> None:
+        """Have a worker take work."""
+        if not self.busy:
+            self._ask(requests.DrainWorker(worker, draining=False))
+
+    def _think(self) -> None:
+        self.after(self._network.mix.drain_ms, self._act)
+
+    def _choose(self) -> requests.Request:
+        worker = self.world.random.choice(self._workers)
+        return requests.DrainWorker(worker, draining=self.world.chance(0.6))
+
+
 def _item(request: requests.Request) -> str:
     if isinstance(request, requests.RestartTask):
         return request.task.connector

@@ -1,7 +1,7 @@
 """Realistic bugs, each of which skips one rule, to show that the simulation can fail."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +71,10 @@ def _settle_at_once(membership: Membership, assignment: Assignment) -> None:
     membership._settle()
 
 
+def _all_take_work(loads: Sequence[Any], draining: object) -> Sequence[Any]:
+    return loads
+
+
 BUGS: Mapping[str, Bug] = {
     "same-sequence": Bug(
         "a claim that is granted makes every earlier one of the task stale",
@@ -111,6 +115,11 @@ BUGS: Mapping[str, Bug] = {
         "a worker reads the config log as far as its leader had before it starts work",
         "drover_worker.core.rebalance.membership.Membership._assigned",
         _settle_at_once,
+    ),
+    "drained-worker-takes-work": Bug(
+        "a worker that is draining is given no work",
+        "drover_worker.core.rebalance.cooperative_assignor._takers",
+        _all_take_work,
     ),
     "compaction-spares-nothing": Bug(
         "compaction spares the config under which task configs were committed",

@@ -14,7 +14,11 @@ from drover.model.offsets import NO_OFFSET, GroupOffset, GroupOffsetPage, TaskOf
 from drover_coordinator.core.groups.events import FetchGroupOffsets, JoinGroup, SyncGroup
 from drover_coordinator.core.groups.records import GroupMetadata, GroupRecord, OffsetRecord
 from drover_coordinator.record_codec import decode_record
-from drover_worker.core.rebalance.protocol import PROTOCOL_TYPE, decode_assignment
+from drover_worker.core.rebalance.protocol import (
+    PROTOCOL_TYPE,
+    decode_assignment,
+    decode_metadata,
+)
 from tests.simulation.process import Process
 from tests.simulation.reference import ReferenceConfigs
 from tests.simulation.world import BrokenRuleError, World
@@ -115,6 +119,24 @@ class Rules:
         self._assigned[key] = assigned
         if metadata.protocol_type == PROTOCOL_TYPE:
             self._check_disjoint(group_id, generation, assigned)
+            self._check_drained(group_id, metadata)
+
+    def _check_drained(self, group_id: str, metadata: GroupMetadata) -> None:
+        for member in metadata.members:
+            told = {offer.name: offer.metadata for offer in member.protocols}
+            try:
+                draining = decode_metadata(told[metadata.protocol_name]).draining
+                given = decode_assignment(member.assignment).keys
+            except InvalidArgumentError:
+                continue  # a member that the leader did not know of
+            if draining and given:
+                raise BrokenRuleError(
+                    "a drained worker is given no work",
+                    f"{member.client_id} is given {', '.join(map(str, given))} in generation"
+                    f" {metadata.generation}",
+                    group_id,
+                    member.client_id,
+                )
 
     def _check_disjoint(
         self, group_id: str, generation: int, assigned: Mapping[str, bytes]

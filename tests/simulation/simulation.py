@@ -8,6 +8,7 @@ from tests.simulation.breaker import Breaker
 from tests.simulation.cluster import Cluster
 from tests.simulation.health import failed_connectors, missing
 from tests.simulation.mix import draw_mix
+from tests.simulation.operators import Drainer
 from tests.simulation.world import START_MS, STORY_LENGTH, BrokenRuleError, World
 
 HEALING_MS = 60_000
@@ -109,8 +110,16 @@ class Simulation:
             self._mend_due_ms = now_ms + MEND_EVERY_MS
             for name in failed_connectors(self.cluster)[:1]:
                 self.cluster.operators[0].restart_failed(name)
+            self._relieve_somebody()
         self._missing = missing(self.cluster)
         return not self._missing
+
+    def _relieve_somebody(self) -> None:
+        """Nobody has work while all workers are drained."""
+        workers = self.cluster.live_workers
+        drainer = self.cluster.operators[-1]
+        if isinstance(drainer, Drainer) and all(worker.draining for worker in workers):
+            drainer.relieve(workers[0].name)
 
     def _check_at_the_end(self) -> None:
         cluster = self.cluster

@@ -104,6 +104,7 @@ class Worker(Process):
             retry_backoff_max_ms=3_000,
             call_backoff_max_ms=1_000,
             status_check_ms=500,
+            scheduled_delay_max_ms=network.mix.rebalance_delay_ms,
         )
         self.herder = self._new_herder()
 
@@ -374,6 +375,11 @@ class Worker(Process):
         waiting = self._requests.pop(call_id, None)
         if waiting is not None:
             waiting[1](response)
+
+    @property
+    def draining(self) -> bool:
+        """Whether it hands its work over, or takes none."""
+        return self.herder.membership.drain.wanted
 
     @property
     def settled(self) -> bool:

@@ -299,6 +299,17 @@ def test_what_two_run_of_a_deleted_connector_is_nobodys() -> None:
     assert made.configured == made.held["a"] | made.held["b"]
 
 
+def test_what_a_candidate_is_given_beyond_its_share_starts_elsewhere_at_once() -> None:
+    made = group("a", "b", connectors=1, tasks=4)
+    made.leave("b")
+    made.join("c")
+    made.rebalance()
+    made.join("d", "e", "f")
+    made.leave("a")
+    made.rebalance(after_ms=made.delay_ms)
+    assert loads(made) == ([0, 0, 0, 1], [1, 1, 1, 1])
+
+
 # Draining
 
 

@@ -131,7 +131,9 @@ class CooperativeAssignor:
         reassigned = self._handle_lost(lost, takers, reports.keys(), now_ms)
         stops |= self._balance(configured, takers, now_ms, waits_for_lost=bool(lost))
         kept = {load.member_id: set(load.keys) for load in loads}
-        new = created | reassigned.items
+        # what a candidate was given beyond its share runs nowhere: no stop leads to another round
+        new = created | reassigned.items | (stops - active)
+        stops &= active
         if takers:
             for kind in (_is_connector, _is_task):
                 placed = sorted(filter(kind, new), key=_order)
