@@ -15,6 +15,7 @@ from tests.bench import (
     kafka_connectors,
     kafka_copy,
     postgres_to_parquet,
+    rolling_restart,
     rows_job,
     status_writes,
 )
@@ -25,6 +26,7 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "joins": joins.figures,
     "heartbeats": heartbeats.figures,
     "fail-over": fail_over.figures,
+    "rolling-restart": rolling_restart.figures,
     "config-seen": config_seen.figures,
     "config-load": config_load.figures,
     "status-store": status_writes.figures,

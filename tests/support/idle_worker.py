@@ -1,0 +1,120 @@
+"""A worker whose engine has no Spark, as a process of its own: many fit on a small machine.
+
+``python -m tests.support.idle_worker`` takes a worker's settings, and notes each start and stop of
+a task in the file that STORY_VARIABLE names.
+"""
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from drover.api.engine.v1 import engine_pb2 as pb
+from drover.cli.cluster import ClusterOptions, cluster_stages
+from drover.cli.process import ProcessSpec
+from drover.rpc.service import run_service
+from drover_worker.engine.supervisor import ExitHandler, ReportHandler
+from drover_worker.settings import WorkerSettings
+from drover_worker.worker import Worker
+from tests.support.cluster import TEST_ENVIRONMENT
+from tests.support.fake_engine import FakeEngine
+
+STORY_VARIABLE = "IDLE_WORKER_STORY"
+_ROOT = Path(__file__).parents[2]
+_STORY = "story.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A task was started or stopped in order.
+
+    Attributes:
+        at_s: When, by a clock that all processes share.
+        verb: "start" or "stop".
+        task: The task, as connector-index.
+        worker: The worker's address.
+    """
+
+    at_s: float
+    verb: str
+    task: str
+    worker: str
+
+
+class Story:
+    """What became of all tasks of a cluster of idle workers."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / _STORY
+
+    def lines(self) -> Iterator[Line]:
+        """In the order in which it happened; a line that is still being written comes later."""
+        text = self._path.read_text() if self._path.exists() else ""
+        for line in text.splitlines(keepends=True):
+            if line.endswith("\n"):
+                at_s, verb, task, worker = line.split()
+                yield Line(float(at_s), verb, task, worker)
+
+    def stops(self) -> Counter[str]:
+        """How often each task was stopped in order."""
+        return Counter(line.task for line in self.lines() if line.verb == "stop")
+
+    def gaps_s(self) -> list[float]:
+        """How long each task that was stopped did not run, for each time."""
+        stopped_s: dict[str, float] = {}
+        gaps = []
+        for line in self.lines():
+            if line.verb == "stop":
+                stopped_s[line.task] = line.at_s
+            elif line.task in stopped_s:
+                gaps.append(line.at_s - stopped_s.pop(line.task))
+        return gaps
+
+
+def idle_stages(
+    directory: Path, *, workers: int, coordinators: int = 1, env: dict[str, str] | None = None
+) -> Sequence[Sequence[ProcessSpec]]:
+    """The processes of a cluster whose workers are idle ones; see ``Story(directory)``."""
+    options = ClusterOptions(
+        directory,
+        worker_count=workers,
+        coordinator_count=coordinators,
+        env={**TEST_ENVIRONMENT, **(env or {})},
+    )
+    services, real = cluster_stages(options)
+    extra = {STORY_VARIABLE: str(directory / _STORY), "PYTHONPATH": str(_ROOT)}
+    argv = [real[0].argv[0], "-m", "tests.support.idle_worker"]
+    return services, [replace(spec, argv=argv, env={**spec.env, **extra}) for spec in real]
+
+
+class _NotingEngine(FakeEngine):
+    def __init__(
+        self, settings: WorkerSettings, on_report: ReportHandler, on_exit: ExitHandler
+    ) -> None:
+        super().__init__(settings, on_report, on_exit)
+        self._story = os.open(os.environ[STORY_VARIABLE], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def call(self, command: pb.EngineCommand, timeout_s: float) -> pb.EngineReport:
+        answer = await super().call(command, timeout_s)
+        match command.WhichOneof("command"):
+            case "start_task":
+                self._note("start", command.start_task.task)
+            case "stop_task":
+                self._note("stop", command.stop_task.task)
+        return answer
+
+    def _note(self, verb: str, task: object) -> None:
+        name = f"{task.connector}-{task.task}"  # type: ignore[attr-defined]
+        line = f"{time.monotonic():.6f} {verb} {name} {self.settings.worker_listen}\n"
+        os.write(self._story, line.encode())  # at once, so that no two mix
+
+
+async def _serve(settings: WorkerSettings, stopping: asyncio.Event) -> None:
+    await Worker(settings, make_engine=_NotingEngine).run(stopping)
+
+
+if __name__ == "__main__":
+    run_service("worker", WorkerSettings, _serve, stop_max_s=60.0)

@@ -1,0 +1,70 @@
+"""Connectors on idle workers that are told to end, one after the other."""
+
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Set
+from contextlib import suppress
+from dataclasses import dataclass
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.client import ConnectClient
+from drover.errors import DroverError
+from tests.support.cluster import EmbeddedCluster
+from tests.support.fake_engine import SOURCE
+from tests.support.idle_worker import Story
+from tests.support.waiting import wait_until_async
+
+TASKS_PER_CONNECTOR = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Restarted:
+    """What the restart of one worker stopped: ``own`` are the tasks that it ran before."""
+
+    own: Set[str]
+    stops: Counter[str]
+
+
+async def create_connectors(client: ConnectClient, count: int) -> None:
+    """Create ``count`` connectors with three tasks each."""
+    for number in range(count):
+        config = {"connector.class": SOURCE, "tasks.max": str(TASKS_PER_CONNECTOR)}
+        await client.create_connector(f"c{number}", config)
+
+
+async def restart_one_by_one(
+    cluster: EmbeddedCluster, client: ConnectClient, story: Story
+) -> AsyncIterator[Restarted]:
+    """Restart each worker by SIGTERM once all have the same and everything runs, and again then."""
+    await wait_until_even(client)
+    for worker_id in cluster.workers:
+        own = {str(task) for task in (await _workers(client))[worker_id].tasks}
+        before = story.stops()
+        name = cluster.worker_name(worker_id)
+        starts = cluster.process(name).start_count
+        cluster.process(name).send(signal.SIGTERM)
+        await cluster.supervisor.wait_until_serving(name, start_count=starts + 1)
+        await wait_until_even(client)
+        yield Restarted(own, story.stops() - before)
+
+
+async def wait_until_even(client: ConnectClient) -> None:
+    """Until the workers' numbers of tasks differ by one at most, and everything runs."""
+
+    async def even() -> bool:
+        loads = [len(worker.tasks) for worker in (await _workers(client)).values()]
+        if not loads or max(loads) - min(loads) > 1 or not min(loads):
+            return False
+        entries = await client.list_connectors(include_status=True)
+        tasks = [task for entry in entries for task in entry.status.tasks]
+        return len(tasks) == sum(loads) and all(
+            task.state == pb.RUN_STATE_RUNNING for task in tasks
+        )
+
+    await wait_until_async(even)
+
+
+async def _workers(client: ConnectClient) -> Mapping[str, pb.WorkerInfo]:
+    with suppress(DroverError):
+        return {each.worker_id: each for each in (await client.get_cluster_info()).workers}
+    return {}
