@@ -36,7 +36,8 @@ async def restart_one_by_one(
     cluster: EmbeddedCluster, client: ConnectClient, story: Story
 ) -> AsyncIterator[Restarted]:
     """Restart each worker by SIGTERM once all have the same and everything runs, and again then."""
-    await wait_until_even(client)
+    tasks = TASKS_PER_CONNECTOR * len(await client.list_connectors())
+    await wait_until_even(client, tasks=tasks)
     for worker_id in cluster.workers:
         own = {str(task) for task in (await _workers(client))[worker_id].tasks}
         before = story.stops()
@@ -44,22 +45,20 @@ async def restart_one_by_one(
         starts = cluster.process(name).start_count
         cluster.process(name).send(signal.SIGTERM)
         await cluster.supervisor.wait_until_serving(name, start_count=starts + 1)
-        await wait_until_even(client)
+        await wait_until_even(client, tasks=tasks)
         yield Restarted(own, story.stops() - before)
 
 
-async def wait_until_even(client: ConnectClient) -> None:
-    """Until the workers' numbers of tasks differ by one at most, and everything runs."""
+async def wait_until_even(client: ConnectClient, *, tasks: int) -> None:
+    """Until so many tasks run, and the workers' numbers of them differ by one at most."""
 
     async def even() -> bool:
         loads = [len(worker.tasks) for worker in (await _workers(client)).values()]
-        if not loads or max(loads) - min(loads) > 1 or not min(loads):
+        if sum(loads) != tasks or max(loads) - min(loads) > 1:
             return False
         entries = await client.list_connectors(include_status=True)
-        tasks = [task for entry in entries for task in entry.status.tasks]
-        return len(tasks) == sum(loads) and all(
-            task.state == pb.RUN_STATE_RUNNING for task in tasks
-        )
+        states = [task.state for entry in entries for task in entry.status.tasks]
+        return states == [pb.RUN_STATE_RUNNING] * tasks
 
     await wait_until_async(even)
 
