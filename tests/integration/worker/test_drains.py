@@ -23,9 +23,11 @@ async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
         yield running
 
 
-async def workers_with_work(cluster: WorkerCluster, count: int) -> list[RunningWorker]:
+async def workers_with_work(
+    cluster: WorkerCluster, count: int, **settings: str
+) -> list[RunningWorker]:
     """The leader, then the others; they run a connector."""
-    workers = [await cluster.add_worker() for _ in range(count)]
+    workers = [await cluster.add_worker(**settings) for _ in range(count)]
     await cluster.settled(*workers)
     config = {"connector.class": SOURCE, "tasks.max": str(TASKS)}
     create = pb.CreateConnectorRequest(name="numbers", config=config)
@@ -66,6 +68,13 @@ async def test_a_drained_worker_holds_nothing_until_it_takes_work_again(
     await becomes(drained, drained, pb.WORKER_STATE_ACTIVE)
     await wait_until_async(lambda: len(drained.tasks) == TASKS // 3)
     await cluster.running("numbers", TASKS, *workers)
+
+
+async def test_an_eager_group_drains_too(cluster: WorkerCluster) -> None:
+    leader, follower = await workers_with_work(cluster, 2, connect_protocol="eager")
+    await drain(leader, follower)
+    await becomes(leader, follower, pb.WORKER_STATE_DRAINED)
+    await cluster.running("numbers", TASKS, leader)
 
 
 async def test_two_that_are_drained_at_once_do_not_both_go(cluster: WorkerCluster) -> None:

@@ -200,8 +200,24 @@ def test_it_is_answered_once_the_group_knows_and_the_worker_stays_a_member(
     assert not said(follower).held
     settle(follower, 3)
     assert follower.stage == "SETTLED"
+    assert follower.herder.describe_stage() == (
+        "the worker is running its assignment, and is drained"
+    )
     ask(follower, ME, draining=False, hops=1)
     assert not said(follower).draining
+
+
+def test_an_eager_worker_stops_everything_and_says_that_it_wants_no_more() -> None:
+    herder = HerderDriver()
+    herder.ready(entry("c", tasks=1))
+    herder.settle_as_follower(tasks=[C0])
+    herder.run_engine()
+    ask(herder, ME, hops=1)
+    herder.run_engine()
+    assert said(herder).draining
+    herder.settle_as_follower(generation=2)
+    assert herder.answers["call"] == requests.Accomplished()
+    assert herder.stage == "SETTLED"
 
 
 def test_a_drain_that_nobody_relieves_ends(follower: HerderDriver) -> None:

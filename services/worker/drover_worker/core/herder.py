@@ -108,8 +108,10 @@ class Herder:
         """What the worker is doing, for callers and operators."""
         membership = self.membership
         because = f" ({membership.reason})" if membership.reason else ""
-        drained = ", and is being drained" if membership.drain.wanted else ""
-        return f"the worker is {membership.stage}{because}{drained}"
+        drained = ", and is drained" if self.work.idle else ", and is being drained"
+        return (
+            f"the worker is {membership.stage}{because}{drained if membership.drain.wanted else ''}"
+        )
 
     def step(self, event: events.HerderEvent, now_ms: int) -> Sequence[HerderInstruction]:
         """Handle an event; returns the instructions that it causes, in order."""
