@@ -1,4 +1,4 @@
-"""Many create connectors at once while workers are killed, frozen and added: nobody hears of it."""
+"""Many create connectors at once while workers end, freeze and come: no client hears of it."""
 
 import asyncio
 import signal
@@ -73,7 +73,7 @@ async def test_a_burst_of_connectors_meets_no_error_while_workers_come_and_go(
     env = {"DROVER_SESSION_TIMEOUT_MS": "20000"}  # nobody is thrown out by a machine that stalls
     story = Story(tmp_path)
     async with running_cluster(tmp_path, idle_stages(tmp_path, workers=4, env=env)) as cluster:
-        killed, frozen, added = (cluster.process(f"worker-{number}") for number in (1, 2, 4))
+        killed, frozen, ended, added = (cluster.process(f"worker-{n}") for n in (1, 2, 3, 4))
         await cluster.wait_until_members()
         added.hold()
         added.send(signal.SIGTERM)
@@ -82,9 +82,11 @@ async def test_a_burst_of_connectors_meets_no_error_while_workers_come_and_go(
         creating = asyncio.create_task(burst.run())
         await burst.reaches(0.2)
         killed.kill()
-        await burst.reaches(0.4)
+        await burst.reaches(0.3)
+        ended.send(signal.SIGTERM)
+        await burst.reaches(0.5)
         frozen.send(signal.SIGSTOP)
-        await burst.reaches(0.6)
+        await burst.reaches(0.7)
         added.release()
         await creating
         await _work_moves_from(cluster, frozen.spec.address)
