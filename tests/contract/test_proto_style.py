@@ -27,6 +27,7 @@ VERBS = {
         "Validate",
         "Preview",
         "Plan",
+        "Replay",
     ),  # connectors
     "Submit",
     "Drain",

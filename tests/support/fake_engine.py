@@ -17,6 +17,7 @@ from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.dataplane.embedded import EmbeddedPlane
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.storage import EmbeddedStorage
+from drover.model.dead_letters import DEAD_LETTER_TOPIC, REPLAY, REPLAY_WHERE
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover.model.status import RecordCounts
@@ -253,6 +254,9 @@ _KEYS = [
     pb.ConfigKey(name="topic", type="STRING"),
     pb.ConfigKey(name="topics", type="LIST"),
     pb.ConfigKey(name="value.converter", type="CLASS"),
+    pb.ConfigKey(name=DEAD_LETTER_TOPIC, type="STRING"),
+    pb.ConfigKey(name=REPLAY, type="STRING"),
+    pb.ConfigKey(name=REPLAY_WHERE, type="STRING"),
     pb.ConfigKey(name="db.login", type="PASSWORD"),
 ]
 _PLUGINS = [
@@ -283,7 +287,7 @@ def _preview(command: pb.PreviewConnector) -> pb.EngineReport:
     """As many rows as are asked for; the topic says of what size and schema, or that there are
     none.
     """
-    topic = command.config.get("topic", "")
+    topic = command.config.get(REPLAY if command.dead_letters else "topic", "")
     if topic == "refused":
         return pb.EngineReport(failure=pb.Failure(message="reading has effects"))
     text = "x" * (16 * 1024 if topic == "large" else 1)

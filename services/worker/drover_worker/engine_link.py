@@ -268,15 +268,17 @@ class EngineLink:
         self.plugins.learn(config.get("connector.class", ""), report.validation)
         return report.validation
 
-    async def preview(self, config: Mapping[str, str], row_count: int) -> Preview:
-        """What a connector would do to some records.
+    async def preview(
+        self, config: Mapping[str, str], row_count: int, *, dead_letters: bool = False
+    ) -> Preview:
+        """What a connector would do to some records, or to the letters that the config replays.
 
         Raises:
             FailedPreconditionError: PREVIEW_FAILED.
             DeadlineExceededError: It took too long.
             UnavailableError: ENGINE_UNAVAILABLE.
         """
-        wanted = pb.PreviewConnector(config=config, row_count=row_count)
+        wanted = pb.PreviewConnector(config=config, row_count=row_count, dead_letters=dead_letters)
         report = await self._call(pb.EngineCommand(preview_connector=wanted), self._limits.start_ms)
         if report.WhichOneof("report") == "failure":
             raise FailedPreconditionError(Reason.PREVIEW_FAILED, report.failure.message)

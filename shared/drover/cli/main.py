@@ -13,6 +13,7 @@ from drover.cli import (
     cluster_commands,
     config_commands,
     connector_commands,
+    dlq_commands,
     group_commands,
     logger_commands,
     plugin_commands,
@@ -46,6 +47,7 @@ cli = typer.Typer(
 cli.add_typer(connector_commands.commands, name="connector")
 cli.add_typer(plugin_commands.commands, name="plugin")
 cli.add_typer(topic_commands.commands, name="topic")
+cli.add_typer(dlq_commands.commands, name="dlq")
 cli.add_typer(config_commands.commands, name="config")
 # where people look for it first
 connector_commands.commands.command("validate")(config_commands.validate)

@@ -287,6 +287,15 @@ class ConnectClient:
         """Connectors as they change, the present ones first, until the stream breaks."""
         return server_stream(self._stub.WatchConnectors, pb.WatchConnectorsRequest())
 
+    async def replay_dead_letters(
+        self, request: pb.ReplayDeadLettersRequest, *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.ReplayDeadLettersResponse:
+        """Have a connector take its dead letters once more, or show what would become of them."""
+        asked = pb.ReplayDeadLettersRequest()
+        asked.CopyFrom(request)
+        asked.request_id = request.request_id or new_request_id()
+        return await self._call(self._stub.ReplayDeadLetters, asked, timeout_s=timeout_s)
+
     async def list_topics(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> list[Topic]:
         """Every topic that connectors may use, by name, of all pages."""
 

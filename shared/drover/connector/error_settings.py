@@ -9,6 +9,7 @@ from drover.config.recommender import visible_with
 from drover.config.validators import Check, InRange, OneOf
 from drover.dataplane.topics import name_fault
 from drover.errors import Violation
+from drover.model.dead_letters import DEAD_LETTER_TOPIC
 
 TOLERANCE = "errors.tolerance"
 RETRY_TIMEOUT = "errors.retry.timeout"
@@ -17,7 +18,6 @@ LOG_ENABLE = "errors.log.enable"
 LOG_MESSAGES = "errors.log.include.messages"
 MAX_RATE = "errors.max.rate"
 MAX_RATE_WINDOW_MS = "errors.max.rate.window.ms"
-DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEAD_LETTER_REPLICATION = "errors.deadletterqueue.topic.replication.factor"
 DEAD_LETTER_CONTEXT = "errors.deadletterqueue.context.headers.enable"
 

@@ -14,15 +14,17 @@ from drover.config.config_def import (
 )
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf
 from drover.connector.connector import Connector
-from drover.connector.error_settings import DEAD_LETTER_TOPIC, ERROR_SETTINGS, error_faults
+from drover.connector.error_settings import ERROR_SETTINGS, error_faults
 from drover.connector.other_settings import OtherSettings, RawConfig, Translation
 from drover.connector.record_settings import record_config_def
+from drover.connector.replay_settings import REPLAY_SETTINGS, replay_faults
 from drover.connector.restart_settings import RESTART_SETTINGS
 from drover.connector.sink import SinkConnector
 from drover.connector.topic_settings import TOPIC_PARTITIONS, topic_creation_config_def
 from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
 from drover.errors import Violation
 from drover.model.config import CONSUMER_GROUP_SETTING
+from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.names import connector_name_violations
 from drover.transform.java_regex import JavaRegex
 
@@ -237,7 +239,9 @@ def full_config_def(connector_class: type[Connector], raw: RawConfig | None = No
         kind = _SINK
     else:
         kind = _SOURCE | topic_creation_config_def(raw or {})
-    common = _COMMON | record_config_def(raw or {}) | ERROR_SETTINGS | RESTART_SETTINGS
+    common = (
+        _COMMON | record_config_def(raw or {}) | ERROR_SETTINGS | REPLAY_SETTINGS | RESTART_SETTINGS
+    )
     return common | kind | connector_class.config_def()
 
 
@@ -258,6 +262,7 @@ def _faults_together(
     """
     faults = [
         *error_faults(config),
+        *replay_faults(config),
         *_which_topics(connector_class, config),
         *connector_class.validate(config),
     ]

@@ -22,6 +22,8 @@ from drover.record.schema import is_schemaless
 
 #: Kafka Connect's names of the context headers (KIP-298).
 HEADER_PREFIX = "__connect.errors."
+#: Those that say where a record is from.
+_PLACE = frozenset({"topic", "partition", "offset", "origin"})
 
 
 def dead_letter(
@@ -37,11 +39,14 @@ def dead_letter(
     value as JSON, as a source has no bytes.
     """
     headers = list(_first(record, HEADERS) or ())
+    # of a letter that fails once more: where it is from stays, why it is one is said anew
+    replayed = any(each["key"] == f"{HEADER_PREFIX}topic" for each in headers)
+    headers = [each for each in headers if not _is_cause(each["key"])]
     if context_headers:
         headers += [
             {"key": f"{HEADER_PREFIX}{name}", "value": str(value).encode(), "type": None}
             for name, value in _context(record, failure, connector, task).items()
-            if value is not None
+            if value is not None and not (replayed and name in _PLACE)
         ]
     raw = _first(record, RAW)
     value = raw if raw is not None else as_bytes(record, VALUE)
@@ -80,13 +85,18 @@ def as_bytes(record: pa.RecordBatch, name: str) -> bytes | None:
         return str(value).encode()
 
 
+def _is_cause(key: str) -> bool:
+    name = key.removeprefix(HEADER_PREFIX)
+    return name != key and name not in _PLACE
+
+
 def _context(
     record: pa.RecordBatch, failure: Failure, connector: str, task: int
 ) -> dict[str, object]:
     offset = _first(record, OFFSET)
     return {
-        # of sources nobody knows these; what they say instead is Drover's own header
-        "topic": _first(record, TOPIC) if offset is not None else None,
+        # of sources nobody knows the rest; what they say instead is Drover's own header
+        "topic": _first(record, TOPIC),
         "partition": _first(record, PARTITION) if offset is not None else None,
         "offset": offset,
         "origin": failure.place if offset is None else None,

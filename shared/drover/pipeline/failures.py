@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from drover.pipeline.dead_letters import as_bytes, dead_letter
 from drover.pipeline.report import Failure, PassReport
-from drover.record.batch import KEY, OFFSET, ORIGIN, PARTITION, TOPIC, VALUE
+from drover.record.batch import KEY, OFFSET, ORIGIN, ORIGINAL_TOPIC, PARTITION, TOPIC, VALUE
 
 _MESSAGE_MAX_LENGTH = 2_000
 _TRACE_MAX_LENGTH = 8_000
@@ -127,7 +127,7 @@ def place_of(record: pa.RecordBatch) -> str:
     if origin is not None:
         return str(origin)
     if offset is not None:
-        return f"{first(TOPIC)}-{first(PARTITION)}@{offset}"
+        return f"{first(ORIGINAL_TOPIC) or first(TOPIC)}-{first(PARTITION)}@{offset}"
     topic = first(TOPIC)
     return f"for topic {topic}" if topic is not None else "of this batch"
 

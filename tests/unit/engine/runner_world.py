@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from drover.api.coordinator.v1 import coordinator_service_pb2
 from drover.api.engine.v1 import engine_pb2
+from drover.codec.coordinator import decode_task_offsets
 from drover.connector import (
     ConfigDef,
     SinkBatch,
@@ -310,6 +311,12 @@ class World:
         number = coordinator_service_pb2.CommitOutcome.Value(outcome)
         result = engine_pb2.CommitResult(outcome=number, message=message)
         self.tools.commits.pop(report.call_id)(result)
+
+    def commit(self) -> None:
+        """Commit what was asked for last, as the coordinator does."""
+        report = next(each for each in reversed(self.reports) if each.HasField("commit_offsets"))
+        self.store.commit_offsets([decode_task_offsets(report.commit_offsets)])
+        self.answer_commit()
 
     @property
     def kinds(self) -> list[str | None]:

@@ -168,6 +168,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
 
     # Changes
 
+    async def ReplayDeadLetters(
+        self, request: pb.ReplayDeadLettersRequest, context: Context
+    ) -> pb.ReplayDeadLettersResponse:
+        """Have a connector take its dead letters once more."""
+        return await self._admin.dead_letters.replay(request, _call(context))
+
     async def CreateConnector(
         self, request: pb.CreateConnectorRequest, context: Context
     ) -> pb.CreateConnectorResponse:

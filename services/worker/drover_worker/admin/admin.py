@@ -8,6 +8,7 @@ from drover.client.status_store import StatusStoreClient
 from drover_worker.admin.cluster import ClusterInfo
 from drover_worker.admin.connector_changes import ConnectorChanges
 from drover_worker.admin.connectors import ConnectorReads
+from drover_worker.admin.dead_letters import DeadLetters
 from drover_worker.admin.forwarding import RequestForwarder, WorkerClients
 from drover_worker.admin.logger_levels import LoggerLevels
 from drover_worker.admin.plans import ConnectorPlans
@@ -72,6 +73,13 @@ class Admin:
         self.plans = ConnectorPlans(engine, reads, views, group_id=group_id)
         self.changes = ConnectorChanges(
             forwarder, reads, views, engine.find_faults, self.plans, group_id=group_id
+        )
+        self.dead_letters = DeadLetters(
+            group_id=group_id,
+            engine=engine,
+            reads=reads,
+            changes=self.changes,
+            coordinator=backends.coordinator,
         )
         self.statuses = ConnectorStatuses(
             group_id=backends.settings.group_id,

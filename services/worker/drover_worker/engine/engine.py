@@ -259,6 +259,7 @@ class Engine:
                 self._wait_for_tools(),
                 self._resolved(config),
                 command.row_count,
+                dead_letters=command.dead_letters,
                 wait=self._closed.wait,
             ),
             limit_ms=self._limits.start_ms,

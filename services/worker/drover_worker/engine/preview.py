@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from drover.api.common.v1 import preview_pb2
 from drover.connector import ConnectorContext, SinkConnector, SourceConnector, SourceTaskContext
 from drover.connector.connector import Connector
+from drover.connector.replay_settings import Replay
 from drover.connector.settings import TASKS_MAX, TOPICS, TOPICS_REGEX, task_config
 from drover.dataplane.arrow_rows import ArrowRows
 from drover.model.ids import TaskId, Term
@@ -23,6 +24,7 @@ from drover.record.batch import ERROR, KEY, OFFSET, ORIGIN, VALUE
 from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.record_path import RecordPath, Route
+from drover_worker.engine.replaying import Replaying
 from drover_worker.engine.shown_records import shown_record, type_text
 from drover_worker.engine.task_runner import TaskTools
 
@@ -33,6 +35,7 @@ _POLLS_MAX = 50
 _POLL_PAUSE_S = 0.1
 _SINK_BYTES_MAX = 1024 * 1024
 _SCHEMAS_MAX = 10
+_LETTERS_AT_ONCE = 1_000
 
 
 class PreviewRefusedError(Exception):
@@ -45,9 +48,11 @@ def preview(
     config: Mapping[str, str],
     row_count: int,
     *,
+    dead_letters: bool,
     wait: Callable[[float], object],
 ) -> preview_pb2.Preview:
-    """Read at most ``row_count`` records and run them through the steps of ``config``.
+    """Read at most ``row_count`` records and run them through the steps of ``config``; with
+    ``dead_letters`` those that it replays.
 
     ``wait(seconds)`` pauses between two polls of a source. Runs plugin code.
 
@@ -60,8 +65,13 @@ def preview(
     parsed = task_config(connector_class, config, {})
     task = TaskId(config["name"], 0)
     answer = preview_pb2.Preview()
-    if issubclass(connector_class, SinkConnector):
-        route = RecordPath(connector_class, parsed, task, tools.spark).sink_route()
+    path = RecordPath(connector_class, parsed, task, tools.spark)
+    is_sink = issubclass(connector_class, SinkConnector)
+    if dead_letters and path.replay is not None:
+        route = path.sink_route(replayed=True) if is_sink else path.letters_route()
+        batches = _letters(tools, path.replay)
+    elif is_sink:
+        route = path.sink_route()
         batches = _topic_records(tools, parsed, row_count, answer.notes.append)
     else:
         assert issubclass(connector_class, SourceConnector)
@@ -159,6 +169,16 @@ def _topic_records(
     rows = plane.rows(tools.spark, plan)
     for number in range(rows.partition_count):
         yield from rows.read(number)
+
+
+def _letters(tools: TaskTools, replay: Replay) -> Iterator[pa.RecordBatch]:
+    """The letters that a config has the connector replay, lazily."""
+    replaying = Replaying(replay, {}, task=0, task_count=1)
+    while plan := replaying.plan(
+        tools.plane, max_records=_LETTERS_AT_ONCE, max_bytes=_SINK_BYTES_MAX
+    ):
+        yield from tools.plane.read_here(plan)
+        replaying.move(plan)
 
 
 def _single(

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from drover.api.common.v1.record_counts_pb2 import RecordCounts
-from drover.connector import OffsetRange, SinkBatch, SourceBatch
+from drover.connector import OffsetRange, SinkBatch, SourceBatch, SourceConnector
 from drover.connector.connector import Connector
 from drover.connector.error_settings import ErrorSettings
 from drover.connector.record_settings import (
@@ -20,7 +20,8 @@ from drover.connector.record_settings import (
     passes_bytes,
     with_defaults,
 )
-from drover.connector.settings import TOPIC_PARTITIONS
+from drover.connector.replay_settings import Replay
+from drover.connector.settings import TOPIC_PARTITIONS, TOPICS
 from drover.connector.topic_settings import topic_creation_of
 from drover.convert.converter import Converter
 from drover.convert.steps import DecodeRecords, EncodeRecords
@@ -53,9 +54,11 @@ from drover.pipeline.layouts import (
     renamable_records,
     topic_records,
 )
+from drover.pipeline.replay import LetterRecords, SourceLetters, WithoutErrorHeaders
 from drover.pipeline.report import total
 from drover.pipeline.schema_change import SchemaChange
 from drover.pipeline.tracked import TrackedPipeline, TrackedRead
+from drover.record.batch import TOPIC
 from drover.transform.chain import build_chain
 from drover_worker.engine.known_schemas import KnownSchemas
 from drover_worker.engine.pass_reports import PassReports, log_failures
@@ -67,13 +70,16 @@ _REMEDY = (
 )
 
 
+Prepare = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """The steps of a batch one by one, for previews: ``shown`` are schema.change and the
     transforms, ``before`` and ``after`` convert.
     """
 
-    prepare: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
+    prepare: Prepare
     before: tuple[Step, ...]
     shown: tuple[Step, ...]
     after: tuple[Step, ...]
@@ -101,6 +107,7 @@ class RecordPath:
         self._task = task
         self._spark = spark
         self.errors = ErrorSettings.of(config)
+        self.replay = Replay.of(config)
         self._transforms = build_chain(config)
         self._reports = PassReports(spark)
         self._rejections: Rejections | None = None
@@ -126,18 +133,59 @@ class RecordPath:
             default_topic=topic,
         )
 
-    def sink_route(self) -> Route:
-        """The steps for a batch of a sink, which gets values structured or as bytes."""
+    def sink_route(self, *, replayed: bool = False) -> Route:
+        """The steps for a batch of a sink, which gets values structured or as bytes; with
+        ``replayed`` for its dead letters.
+        """
         structured = self._class.structured
         converters = self._converters(structured=structured)
         text = with_defaults(PrintingConverter)
         to_bytes = (EncodeRecords(text, text, converters[2]), TopicRows(READ_SCHEMA))
+        after: tuple[Step, ...] = () if structured else to_bytes
+        prepare: Prepare = renamable_records if self._transforms else topic_records
+        if replayed:
+            prepare, after = self._letters(), (WithoutErrorHeaders(), *after)
         return Route(
-            prepare=renamable_records if self._transforms else topic_records,
+            prepare=prepare,
             # headers stay raw: no transform looks at their values
             before=(DecodeRecords(converters[0], converters[1]),),
             shown=(*self._schemas.steps(None), *self._transforms),
-            after=() if structured else to_bytes,
+            after=after,
+        )
+
+    def letters_route(self) -> Route:
+        """The steps for the dead letters of a source."""
+        structured = self._class.structured
+        letters = SourceLetters(self._letters(), structured=structured, text=self._class.text)
+        return Route(
+            prepare=letters,
+            before=(),
+            shown=(*self._schemas.steps(None), *self._transforms),
+            after=(WithoutErrorHeaders(), *self._to_topic(structured=structured)),
+        )
+
+    def replayed_source_batch(
+        self, plane: DataPlane, plan: ReadPlan
+    ) -> tuple[ArrowRows, ArrowFunction]:
+        """Dead letters of a source, and the function on executors that makes records of them."""
+        self.begin_pass()
+        route = self.letters_route()
+        pipeline = source_pipeline(
+            prepare=route.prepare,
+            transforms=route.shown,
+            converters=route.after,
+            policy=self._policy(in_batch=True),
+        )
+        tracked = TrackedPipeline(pipeline, self._reports.sender, current_spark_partition)
+        return plane.rows(self._spark, plan), tracked
+
+    def _letters(self) -> LetterRecords:
+        """Their topic is the only one that the config names, where they do not say it."""
+        named: Sequence[str] = self._config.get(TOPICS) or ()
+        if issubclass(self._class, SourceConnector):
+            named = [topic for topic in (self._config.get(TOPIC),) if isinstance(topic, str)]
+        return LetterRecords(
+            named[0] if len(named) == 1 else None, self.replay.conditions if self.replay else ()
         )
 
     def source_batch(self, batch: SourceBatch) -> tuple[DataFrame | ArrowRows, ArrowFunction]:
@@ -161,10 +209,15 @@ class RecordPath:
         return rows, TrackedPipeline(pipeline, self._reports.sender, current_spark_partition)
 
     def sink_batch(
-        self, plane: DataPlane, plan: ReadPlan, dead_letters: DeadLetterWriter
+        self,
+        plane: DataPlane,
+        plan: ReadPlan,
+        dead_letters: DeadLetterWriter,
+        *,
+        replayed: bool = False,
     ) -> SinkBatch:
-        """A plan as the sink takes it."""
-        if not self._is_identity(structured=self._class.structured):
+        """A plan as the sink takes it; with ``replayed`` it is of dead letters."""
+        if not (replayed or self._is_identity(structured=self._class.structured)):
             self._learn(plane, plan)
         policy = self._policy(in_batch=False)
         rejections = Rejections(plane, plan, dead_letters, policy, step=self._class.__name__)
@@ -172,7 +225,7 @@ class RecordPath:
 
         def made(plan: ReadPlan, first_number: int) -> SinkBatch:
             read = plane.rows(self._spark, plan)
-            rows = self._sink_rows(read, dead_letters, first_number=first_number)
+            rows = self._sink_rows(read, dead_letters, first_number=first_number, replayed=replayed)
 
             def cut(by: str) -> Sequence[SinkBatch]:
                 # the numbers of a part's groups must not be another's
@@ -193,12 +246,12 @@ class RecordPath:
             self._schemas.learn_from_topics(rows, route.prepare, route.before)
 
     def _sink_rows(
-        self, rows: ArrowRows, writer: DeadLetterWriter, *, first_number: int
+        self, rows: ArrowRows, writer: DeadLetterWriter, *, first_number: int, replayed: bool
     ) -> ArrowRows:
         structured = self._class.structured
-        if self._is_identity(structured=structured):
+        if not replayed and self._is_identity(structured=structured):
             return rows
-        route = self.sink_route()
+        route = self.sink_route(replayed=replayed)
         pipeline = sink_pipeline(
             prepare=route.prepare,
             converters=route.before,

@@ -25,6 +25,7 @@ from drover.pipeline import PassReport
 from drover.transform.java_regex import JavaRegex
 from drover_worker.engine.connectors import TASK_COUNT
 from drover_worker.engine.record_path import dead_letter_destination
+from drover_worker.engine.replaying import Replaying
 from drover_worker.engine.sink_commits import (
     checked_positions,
     checked_written,
@@ -74,6 +75,10 @@ class SinkRunner(TaskRunner):
         self._waits_since_s: float | None = None
         #: When it is looked again how far the task is behind.
         self._next_lag_s = 0.0
+        #: Dead letters that are to come once more, before all else.
+        self._replaying: Replaying | None = None
+        #: Up to where dead letters came once more.
+        self._letters: dict[PartitionKey, int] = {}
         #: What write() asked to have again.
         self._again: ReadPlan | None = None
         #: Records of a plan, after one whose records had several schemas.
@@ -83,6 +88,14 @@ class SinkRunner(TaskRunner):
         parsed = parse_sink_offsets(committed)
         self._committed = {(key.topic, key.partition): each.offset for key, each in parsed.items()}
         self._positions, self._partition_counts = {}, {}
+        self._replaying, self._letters = None, {}
+        if self._path.replay is not None:
+            self._replaying = Replaying(
+                self._path.replay,
+                self._committed,
+                task=self.spec.task.task,
+                task_count=self._task_count,
+            )
         self._fresh, self._again = True, None
         self._control = SinkControl(self._wake)
         context = SinkTaskContext(
@@ -108,11 +121,11 @@ class SinkRunner(TaskRunner):
         if idle_in_s == 0 and self._again is None:
             return self._call_idle()
         started_s = time.monotonic()
-        plan = self._again or self._plan_next()
+        plan = self._again or self._plan_replay() or self._plan_next()
         if not plan.record_count:
             self._positions.update(plan.next_offsets)
             return self._wait_for_records(plan, idle_in_s)
-        wait_s = self._wait_s(plan)
+        wait_s = 0 if self._is_replay(plan) else self._wait_s(plan)
         if wait_s > 0:
             return min(wait_s, _WAITING_S)
         self._waits_since_s = None
@@ -165,11 +178,16 @@ class SinkRunner(TaskRunner):
         if not isinstance(found, Written):
             raise TypeError(f"idle() must return Written or None, not {type(found).__name__}")
         written = checked_written(found)
-        offsets = offsets_of(written, {}, (), self._committed, self._positions)
+        offsets = offsets_of(written, {}, (), self._committed, self._given)
         if not offsets:
             return 0
         self._commit(offsets, lambda: self._note_committed(offsets))
         return None
+
+    @property
+    def _given(self) -> dict[PartitionKey, int]:
+        """Up to where the task has been given records."""
+        return {**self._positions, **self._letters}
 
     def _note_committed(self, offsets: Sequence[CommittedOffset]) -> None:
         parsed = parse_sink_offsets(offsets)
@@ -189,6 +207,22 @@ class SinkRunner(TaskRunner):
             if behind.record_count:  # the batch is full
                 return 0
         return left_s
+
+    def _plan_replay(self) -> ReadPlan | None:
+        if self._replaying is None:
+            return None
+        plan = self._replaying.plan(
+            self._tools.plane,
+            max_records=self._batch_limit,
+            max_bytes=self._config[BATCH_MAX_BYTES],
+        )
+        if plan is None:
+            self._replaying = None
+        return plan
+
+    def _is_replay(self, plan: ReadPlan) -> bool:
+        """Its dead letters are in no topic that the sink reads besides."""
+        return self._replaying is not None and plan.ranges[0].topic == self._replaying.topic
 
     def _plan_next(self) -> ReadPlan:
         paused = self._control.paused
@@ -267,7 +301,10 @@ class SinkRunner(TaskRunner):
         )
         try:
             with self._spark_jobs(), timed(self._times.writes):
-                found = task.write(self._path.sink_batch(self._tools.plane, plan, dead_letters))
+                batch = self._path.sink_batch(
+                    self._tools.plane, plan, dead_letters, replayed=self._is_replay(plan)
+                )
+                found = task.write(batch)
                 report = self._path.report(read_count=plan.record_count)
         except RetriableError:
             self._restart_wanted, self._again = False, plan
@@ -282,16 +319,22 @@ class SinkRunner(TaskRunner):
         self, plan: ReadPlan, written: Written, report: PassReport, started_s: float
     ) -> float | None:
         keys = {(each.topic, each.partition) for each in plan.ranges}
+        replaying = self._replaying if self._is_replay(plan) else None
+        given = {**self._given, **plan.next_offsets}
         if self._fresh:  # all of the task's offsets say what this start of it made of them
-            keys |= self._committed.keys() & plan.next_offsets.keys()
-        given = {**self._positions, **plan.next_offsets}
-        wanted = self._control.take_rewinds()
-        back = rewound(wanted, given)
+            keys |= self._committed.keys() & given.keys()
+        own = self._positions if replaying else {**self._positions, **plan.next_offsets}
+        back = rewound(self._control.take_rewinds(), own)
         offsets = offsets_of(written, back, keys, self._committed, given)
 
         def committed() -> None:
             self._note_committed(offsets)
-            self._positions = {**given, **back}
+            if replaying is not None:
+                replaying.move(plan)
+                self._letters.update(plan.next_offsets)
+            else:
+                self._positions.update(plan.next_offsets)
+            self._positions.update(back)
             self._fresh = False
             topics = {each.topic for each in plan.ranges}
             self._moved(report, started_s, topics, plan.size_bytes)

@@ -20,11 +20,18 @@ from drover.connector import (
     SourceTaskContext,
 )
 from drover.connector.offset_forms import refuse_foreign
-from drover.connector.offsets import source_offsets
-from drover.connector.settings import PARTITIONER_KEYLESS, POLL_INTERVAL_MS
+from drover.connector.offsets import sink_offset, source_offsets
+from drover.connector.settings import (
+    BATCH_MAX_BYTES,
+    BATCH_MAX_RECORDS,
+    PARTITIONER_KEYLESS,
+    POLL_INTERVAL_MS,
+)
 from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch, TopicWriter
+from drover.dataplane.values import ReadPlan
 from drover.model.offsets import CommittedOffset
 from drover_worker.engine.record_path import source_topic_creation
+from drover_worker.engine.replaying import Replaying, parted_letters
 from drover_worker.engine.task_runner import TaskRunner, TaskSpec, TaskTools
 from drover_worker.engine.task_times import timed
 
@@ -37,9 +44,11 @@ class _Polled:
 
     batch: OutgoingBatch
     offsets: Sequence[CommittedOffset]
-    #: The same as the task said them.
-    said: _Offsets
+    #: The same as the task said them; None of dead letters.
+    said: _Offsets | None
     started_s: float
+    #: What it is of, when it is of dead letters.
+    letters: ReadPlan | None = None
 
 
 class SourceRunner(TaskRunner):
@@ -53,6 +62,8 @@ class SourceRunner(TaskRunner):
         self._polled: _Polled | None = None
         #: The committed offsets that the task was not told of yet.
         self._untold: _Offsets | None = None
+        #: Dead letters that are to come once more, before all else.
+        self._replaying: Replaying | None = None
         first_s = self._config[POLL_INTERVAL_MS] / 1000
         longest_s = max(first_s, tools.limits.idle_poll_ms / 1000)
         #: Longer from one empty poll to the next.
@@ -61,6 +72,7 @@ class SourceRunner(TaskRunner):
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         kind = self.spec.connector_class
         assert issubclass(kind, SourceConnector)
+        committed = self._begin_replay(committed)
         refuse_foreign(self.spec.task.connector, kind.__name__, kind.offset_forms, committed)
         self._polled, self._untold = None, None
         self._writer = self._tools.plane.writer(
@@ -77,8 +89,41 @@ class SourceRunner(TaskRunner):
         )
         instance.start(context)
 
+    def _begin_replay(self, committed: Sequence[CommittedOffset]) -> list[CommittedOffset]:
+        """Take the dead letters up where they are; the offsets that are the source's own.
+
+        One task has all of them.
+        """
+        topic = self._path.errors.dead_letter_topic
+        own, replayed = parted_letters(committed, topic) if topic else (list(committed), {})
+        self._replaying = None
+        if self._path.replay is not None and self.spec.task.task == 0:
+            self._replaying = Replaying(self._path.replay, replayed, task=0, task_count=1)
+        return own
+
+    def _replayed(self) -> _Polled | None:
+        """The next letters; None when there are no more."""
+        if self._replaying is None:
+            return None
+        started_s = time.monotonic()
+        plan = self._replaying.plan(
+            self._tools.plane,
+            max_records=self._config[BATCH_MAX_RECORDS],
+            max_bytes=self._config[BATCH_MAX_BYTES],
+        )
+        if plan is None:
+            self._replaying = None
+            return None
+        rows, pipeline = self._path.replayed_source_batch(self._tools.plane, plan)
+        keys = sorted({(each.topic, each.partition) for each in plan.ranges})
+        offsets = [sink_offset(*key, plan.next_offsets[key]) for key in keys]
+        batch = OutgoingBatch(rows, pipeline, self._destination(None))
+        return _Polled(batch, offsets, None, started_s, plan)
+
     def _run_batch(self) -> float | None:
         self._tell_committed()
+        if self._polled is None and not self._paused:
+            self._polled = self._replayed()
         if self._polled is None:
             if self._paused:
                 return None
@@ -102,13 +147,15 @@ class SourceRunner(TaskRunner):
         return batch
 
     def _outgoing(self, batch: SourceBatch) -> OutgoingBatch:
-        destination = Destination(
-            topic=batch.topic,
+        rows, pipeline = self._path.source_batch(batch)
+        return OutgoingBatch(rows, pipeline, self._destination(batch.topic))
+
+    def _destination(self, topic: str | None) -> Destination:
+        return Destination(
+            topic=topic,
             creation=self._creation,
             spread_keyless=self._config[PARTITIONER_KEYLESS] == "spread",
         )
-        rows, pipeline = self._path.source_batch(batch)
-        return OutgoingBatch(rows, pipeline, destination)
 
     def _write(self, polled: _Polled) -> float | None:
         # when it fails the task object has moved on already: it starts again from the offsets
@@ -126,6 +173,8 @@ class SourceRunner(TaskRunner):
 
         def committed() -> None:
             self._untold = polled.said
+            if polled.letters is not None and self._replaying is not None:
+                self._replaying.move(polled.letters)
             self._moved(report, polled.started_s, receipt.topics, receipt.size_bytes)
 
         if not receipt.uncommitted:

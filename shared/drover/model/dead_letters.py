@@ -1,0 +1,47 @@
+"""Which dead letters of a connector are to go through it once more, as its config says it. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: Settings of connectors.
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+REPLAY = "errors.deadletterqueue.replay"
+REPLAY_WHERE = "errors.deadletterqueue.replay.where"
+
+_FORM = "must be partition:from-to with commas between, such as 0:5-120"
+_OFFSET_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRange:
+    """Letters ``start_offset`` to ``end_offset`` - 1 of a partition of the dead letter queue."""
+
+    partition: int
+    start_offset: int
+    end_offset: int
+
+
+def parse_ranges(text: str) -> tuple[ReplayRange, ...]:
+    """The ranges of a setting.
+
+    Raises:
+        ValueError: it is none; the message says what would be.
+    """
+    found = []
+    for each in filter(None, (part.strip() for part in text.split(","))):
+        partition, _, offsets = each.partition(":")
+        start, _, end = offsets.partition("-")
+        if not all(number.isdecimal() and len(number) < 20 for number in (partition, start, end)):
+            raise ValueError(f"{_FORM}, not {each[:80]!r}")
+        made = ReplayRange(int(partition), int(start), int(end))
+        if made.start_offset > made.end_offset or made.end_offset > _OFFSET_MAX:
+            raise ValueError(f"{each!r} ends before it begins")
+        found.append(made)
+    if len({each.partition for each in found}) < len(found):
+        raise ValueError("must name each partition once")
+    return tuple(found)
+
+
+def ranges_text(ranges: Sequence[ReplayRange]) -> str:
+    """Ranges as the setting has them."""
+    return ",".join(f"{each.partition}:{each.start_offset}-{each.end_offset}" for each in ranges)

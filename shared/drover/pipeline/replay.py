@@ -1,0 +1,134 @@
+"""Dead letters that go through a connector once more: records of the topics they are from."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from drover.pipeline.dead_letters import HEADER_PREFIX
+from drover.pipeline.failures import place_of
+from drover.pipeline.layouts import topic_records
+from drover.record import schemaless
+from drover.record.batch import (
+    ERROR,
+    HEADERS,
+    HEADERS_TYPE,
+    KEY,
+    OFFSET,
+    ORIGIN,
+    ORIGINAL_TOPIC,
+    PARTITION,
+    TOPIC,
+    VALUE,
+    with_column,
+)
+from drover.record.schema import arrow_field
+from drover.transform.conditions import Condition
+
+_ORIGIN = f"{HEADER_PREFIX}topic"
+
+
+@dataclass(frozen=True, slots=True)
+class LetterRecords:
+    """Records of letters, in place of those of a topic: their topic is the one that they are from,
+    their partition and offset are the letter's, whose topic is ORIGINAL_TOPIC.
+
+    ``default_topic`` counts for letters that do not say theirs. Those that do not meet
+    ``conditions``, on the letter as it is, are left out.
+    """
+
+    default_topic: str | None = None
+    conditions: Sequence[Condition] = ()
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """One batch of records."""
+        for records in topic_records(batch):
+            for condition in self.conditions:
+                records = records.filter(condition.matches(records))
+            topics = [self._topic(headers) for headers in records.column(HEADERS).to_pylist()]
+            letters = records.column(TOPIC)
+            faults = [None if topic else _NO_TOPIC for topic in topics]
+            told = pa.array(topics, pa.string()).fill_null("")
+            records = with_column(records, pa.field(TOPIC, pa.string()), told)
+            records = records.append_column(pa.field(ORIGINAL_TOPIC, letters.type), letters)
+            if any(faults):
+                records = records.append_column(
+                    pa.field(ERROR, pa.string()), pa.array(faults, pa.string())
+                )
+            yield records
+
+    def _topic(self, headers: list[dict[str, object]] | None) -> str | None:
+        for each in headers or ():
+            value = each["value"]
+            if each["key"] == _ORIGIN and isinstance(value, bytes):
+                return value.decode(errors="replace")
+        return self.default_topic
+
+
+_NO_TOPIC = (
+    "the letter does not say which topic it is from, nor does the connector's config name one "
+    "alone (errors.deadletterqueue.context.headers.enable)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLetters:
+    """Records of a source's letters, as its transforms take them.
+
+    Those of a ``structured`` source are JSON, so values without a schema, what is no JSON is text;
+    those of a ``text`` source are text. They go to any partition of their topic.
+    """
+
+    letters: LetterRecords
+    structured: bool = False
+    text: bool = False
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """One batch of records."""
+        for records in self.letters(batch):
+            places = [place_of(records.slice(row, 1)) for row in range(records.num_rows)]
+            for name in (PARTITION, OFFSET):
+                field = records.schema.field(name)
+                records = with_column(records, field, pa.nulls(records.num_rows, field.type))
+            for name in (KEY, VALUE) if self.structured or self.text else ():
+                values = records.column(name)
+                if self.structured:
+                    texts = pa.array([_json(each) for each in values.to_pylist()], pa.string())
+                    records = with_column(records, arrow_field(name, None), texts)
+                else:
+                    texts = pa.array([_text(each) for each in values.to_pylist()], pa.string())
+                    records = with_column(records, pa.field(name, pa.string()), texts)
+            origins = pa.array(places, pa.string())
+            yield records.append_column(pa.field(ORIGIN, pa.string()), origins)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode(errors="replace")
+
+
+def _json(value: bytes | None) -> str | None:
+    text = _text(value)
+    if text is None:
+        return None
+    try:
+        schemaless.loads(text)
+    except ValueError:
+        return schemaless.dumps(text)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutErrorHeaders:
+    """A step that takes the headers away that say why a letter is one."""
+
+    name: str = "error headers"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        """See Step."""
+        kept = [
+            None
+            if headers is None
+            else [each for each in headers if not each["key"].startswith(HEADER_PREFIX)]
+            for headers in batch.column(HEADERS).to_pylist()
+        ]
+        return (with_column(batch, pa.field(HEADERS, HEADERS_TYPE), pa.array(kept, HEADERS_TYPE)),)

@@ -1,0 +1,167 @@
+"""``drover dlq`` at a real worker: which letters there are, and which are replayed."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.client import ConnectClient
+from drover.dataplane.store import EmbeddedStore
+from drover.errors import InvalidArgumentError, NotFoundError, Reason
+from drover.model.dead_letters import DEAD_LETTER_TOPIC, REPLAY, REPLAY_WHERE
+from drover.model.ids import TaskId
+from drover.model.offsets import TaskOffsets, TopicPartition
+from drover.model.sink_offsets import sink_offset
+from tests.support.cluster import Finished, run_drover
+from tests.support.fake_engine import SINK
+from tests.support.stored_topics import store_records
+from tests.support.worker_cluster import RunningWorker, WorkerCluster
+
+CONFIG = {"connector.class": SINK, "topics": "t", DEAD_LETTER_TOPIC: "dead"}
+PREFIX = "__connect.errors."
+
+
+@pytest.fixture
+async def worker(tmp_path: Path) -> AsyncIterator[RunningWorker]:
+    async with WorkerCluster(tmp_path) as cluster:
+        worker = await cluster.add_worker()
+        await cluster.settled(worker)
+        yield worker
+
+
+@pytest.fixture
+def store(tmp_path: Path, worker: RunningWorker) -> EmbeddedStore:
+    return EmbeddedStore(tmp_path / "data.db")
+
+
+@pytest.fixture
+async def client(worker: RunningWorker) -> AsyncIterator[ConnectClient]:
+    async with grpc.aio.insecure_channel(worker.address) as channel:
+        client = ConnectClient(channel)
+        await client.create_connector("c", CONFIG)
+        yield client
+
+
+def store_letters(store: EmbeddedStore, count: int, *, partition: int = 0) -> None:
+    told = {
+        "topic": "t", "partition": "0", "offset": "7", "stage": "VALUE_CONVERTER",
+        "exception.class.name": "DataError", "exception.message": "no JSON",
+    }  # fmt: skip
+    headers = [("mine", b"h"), *((f"{PREFIX}{key}", each.encode()) for key, each in told.items())]
+    letters = [{"value": b"%d" % n, "headers": headers} for n in range(count)]
+    store_records(store, "dead", letters, partition=partition, partition_count=2)
+
+
+def commit(store: EmbeddedStore, offset: int) -> None:
+    """As a task of the connector that has replayed so far."""
+    task = TaskId("c", 9)
+    claim = store.claim_task(task, generation=1_000, owner="tests", request_id="")
+    at = sink_offset(TopicPartition("dead", 0), offset)
+    store.commit_offsets([TaskOffsets(task, claim, [at])])
+
+
+async def replay(client: ConnectClient, **wanted: Any) -> list[tuple[int, int, int]]:
+    found = await client.replay_dead_letters(pb.ReplayDeadLettersRequest(name="c", **wanted))
+    assert found.topic == "dead"
+    return [(each.partition, each.start_offset, each.end_offset) for each in found.ranges]
+
+
+async def setting(client: ConnectClient, name: str = REPLAY) -> str:
+    return (await client.get_connector("c")).config.get(name, "")
+
+
+async def test_all_letters_are_replayed_up_to_the_present_end(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 3)
+    store_letters(store, 2, partition=1)
+    assert await replay(client) == [(0, 0, 3), (1, 0, 2)]
+    assert await setting(client) == "0:0-3,1:0-2"
+
+
+async def test_what_is_replayed_already_is_left_out(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 5)
+    commit(store, 2)
+    assert await replay(client) == [(0, 2, 5)]
+    commit(store, 5)
+    revision = (await client.get_connector("c")).revision
+    request = pb.ReplayDeadLettersRequest(name="c")
+    again = await client.replay_dead_letters(request)
+    assert (list(again.ranges), len(again.notes)) == ([], 1)
+    assert (await client.get_connector("c")).revision == revision
+
+
+async def test_ranges_and_conditions_are_the_callers(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 9)
+    store_letters(store, 9, partition=1)
+    wanted = {"partitions": [1], "start_offset": 2, "end_offset": 4, "conditions": ["value!=1"]}
+    assert await replay(client, dry_run=True, **wanted) == [(1, 2, 4)]
+    assert await setting(client) == ""
+    assert await replay(client, **wanted) == [(1, 2, 4)]
+    assert await setting(client, REPLAY_WHERE) == "value!=1"
+    await replay(client)
+    assert await setting(client, REPLAY_WHERE) == ""
+
+
+async def test_a_stopped_connector_replays_when_it_is_resumed(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    store_letters(store, 1)
+    await client.stop_connector("c")
+    found = await client.replay_dead_letters(pb.ReplayDeadLettersRequest(name="c"))
+    (note,) = found.notes
+    assert "STOPPED" in note
+
+
+async def test_bad_requests_say_all_that_is_wrong(
+    store: EmbeddedStore, client: ConnectClient
+) -> None:
+    with pytest.raises(NotFoundError) as told:
+        await replay(client)
+    assert told.value.reason is Reason.TOPIC_NOT_FOUND
+    store_letters(store, 1)
+    with pytest.raises(InvalidArgumentError) as refused:
+        await replay(client, start_offset=-1, end_offset=-2, row_count=-1, conditions=["a\nb"])
+    assert {each.field for each in refused.value.violations} == {
+        "start_offset", "end_offset", "row_count", "conditions",
+    }  # fmt: skip
+    with pytest.raises(InvalidArgumentError, match="0 to 1, not 2"):
+        await replay(client, partitions=[2])
+    await client.create_connector("plain", {"connector.class": SINK, "topics": "t"})
+    with pytest.raises(InvalidArgumentError, match="no dead letter queue"):
+        await client.replay_dead_letters(pb.ReplayDeadLettersRequest(name="plain"))
+
+
+async def test_the_commands_list_show_and_replay_letters(
+    store: EmbeddedStore, client: ConnectClient, worker: RunningWorker, tmp_path: Path
+) -> None:
+    async def dlq(*arguments: str) -> Finished:
+        return await run_drover("dlq", *arguments, "-a", worker.address, cwd=tmp_path)
+
+    store_letters(store, 3)
+    commit(store, 1)
+    listed = (await dlq("list", "c")).out.splitlines()
+    assert [line.split()[0] for line in listed] == ["LETTER", "0:0", "0:1", "0:2"]
+    assert [line.split()[-1] for line in listed[1:]] == ["yes", "JSON", "JSON"]
+    assert "t-0@7" in listed[1]
+    assert (await dlq("list", "c", "--cause", "Other.*")).out.strip() == "no letters in dead"
+    shown = json.loads((await dlq("show", "c", "0:2", "-o", "json")).out)
+    assert (shown["value"], shown["headers"], shown["passed"]) == (
+        2,
+        [{"key": "mine", "value": "h"}],
+        False,
+    )
+    assert shown["cause"]["exception.message"] == "no JSON"
+    assert "has no letter 0:9" in (await dlq("show", "c", "0:9")).err
+    dry = (await dlq("replay", "c", "--dry-run")).out
+    assert "2 letters of dead (0:1-3) would be replayed" in dry
+    assert "2 letters of dead (0:1-3) are replayed" in (await dlq("replay", "c")).out
+    assert await setting(client) == "0:1-3"
