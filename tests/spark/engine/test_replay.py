@@ -1,0 +1,119 @@
+"""Dead letters go through their sink once more on a real engine, each once, whatever is killed."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drover.api.engine.v1 import engine_pb2
+from drover.model.dead_letters import REPLAY
+from tests.spark.engine.harness import CALL_TIMEOUT_S, START_TIMEOUT_S, Harness, connector_config
+from tests.support.stored_topics import store_records
+from tests.support.waiting import wait_until_async
+
+pytestmark = [pytest.mark.spark, pytest.mark.asyncio(loop_scope="session")]
+
+TOLERANT: dict[str, Any] = {
+    "plugin": "FileStreamSink",
+    "errors_tolerance": "all",
+    "errors_deadletterqueue_context_headers_enable": "true",
+}
+JSON = {"value_converter": "JsonConverter", "value_converter_schemas_enable": "false"}
+TEXT = {"value_converter": "StringConverter"}
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+async def wait_for_lines(path: Path, *wanted: str) -> None:
+    await wait_until_async(
+        lambda: lines_of(path) == list(wanted),
+        timeout_s=CALL_TIMEOUT_S,
+        describe=lambda: lines_of(path)[-20:],
+    )
+
+
+async def wait_for_count(path: Path, count: int) -> None:
+    await wait_until_async(
+        lambda: len(lines_of(path)) >= count,
+        timeout_s=CALL_TIMEOUT_S,
+        describe=lambda: len(lines_of(path)),
+    )
+
+
+async def start(engine: Harness, name: str, **config: Any) -> None:
+    started = await engine.start_task(name, **TOLERANT, **config)
+    assert started.HasField("done"), started
+
+
+async def test_letters_go_through_their_sink_as_it_is_now_and_once(
+    engine: Harness, tmp_path: Path
+) -> None:
+    file = tmp_path / "out.txt"
+    own = {
+        "file": str(file),
+        "topics": "replayed",
+        "errors_deadletterqueue_topic_name": "replayed-dead",
+    }
+    values = [b"1", b"no json", b"2", b"{", b"3"]
+    store_records(engine.store, "replayed", [{"value": each} for each in values])
+    await start(engine, "replayer", **own, **JSON)
+    await wait_for_lines(file, "1", "2", "3")
+    await engine.wait_for_records("replayed-dead", 2)
+    await engine.stop_task("replayer")
+
+    config = connector_config("replayer", **TOLERANT, **own, **TEXT) | {REPLAY: "0:0-2"}
+    command = engine_pb2.PreviewConnector(config=config, row_count=10, dead_letters=True)
+    rows = (await engine.call(preview_connector=command)).preview.rows
+    assert [(row.place, row.failed_step) for row in rows] == [
+        ("replayed-dead-0@0", ""), ("replayed-dead-0@1", ""),
+    ]  # fmt: skip
+    assert [row.records[-1].topic for row in rows] == ["replayed", "replayed"]
+    assert not rows[0].records[-1].headers
+
+    replay = {"errors_deadletterqueue_replay": "0:0-2"}
+    for more in ("4", "5"):
+        store_records(engine.store, "replayed", [{"value": more.encode()}])
+        await start(engine, "replayer", **own, **TEXT, **replay)
+        wanted = ["1", "2", "3", "no json", "{", "4", *(["5"] if more == "5" else [])]
+        await wait_for_lines(file, *wanted)
+        await engine.stop_task("replayer")
+    assert engine.records("replayed-dead") == 2
+
+
+@pytest.mark.faults("connectors")
+async def test_a_replay_that_is_killed_goes_on_without_doubling(tmp_path: Path) -> None:
+    engine = Harness(tmp_path)
+    file = tmp_path / "out.txt"
+    letters = [f"letter {n}" for n in range(20_000)]
+    for part in range(0, len(letters), 1_000):
+        records = [{"value": each.encode()} for each in letters[part : part + 1_000]]
+        store_records(engine.store, "dead", records)
+    replay = {
+        "file": str(file),
+        "topics": "killed",
+        "errors_deadletterqueue_topic_name": "dead",
+        "errors_deadletterqueue_replay": "0:0-20000",
+        "batch_max_records": "500",
+    }
+    try:
+        await engine.start()
+        for kill_at in (2_000, 9_000, len(letters)):
+            await start(engine, "killed", **replay, **TEXT)
+            await wait_for_count(file, kill_at)
+            if kill_at < len(letters):
+                process_id = engine.supervisor.process_id
+                assert process_id is not None
+                os.kill(process_id, signal.SIGKILL)
+                engine.ended_by_tests += 1
+                await wait_until_async(
+                    lambda: len(engine.exits) == engine.ended_by_tests, timeout_s=START_TIMEOUT_S
+                )
+                await engine.supervisor.wait_ready()
+        await engine.stop_task("killed")
+    finally:
+        await engine.close()
+    assert lines_of(file) == letters
