@@ -14,6 +14,7 @@ from drover.cli import (
     config_commands,
     connector_commands,
     dlq_commands,
+    doctor,
     group_commands,
     logger_commands,
     plugin_commands,
@@ -58,6 +59,7 @@ cli.add_typer(logger_commands.commands, name="logger")
 cli.command()(apply_command.apply)
 cli.command()(cluster_commands.up)
 cli.command()(cluster_commands.down)
+cli.command()(doctor.doctor)
 
 
 def _version_option(wanted: bool) -> None:

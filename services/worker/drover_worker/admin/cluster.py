@@ -120,7 +120,7 @@ class ClusterInfo:
         """What this worker knows by itself."""
         herder = self._loop.herder
         membership = herder.membership
-        return pb.GetClusterInfoResponse(
+        info = pb.GetClusterInfoResponse(
             version=importlib.metadata.version("drover-connect"),
             group_id=self._settings.group_id,
             worker_id=self._worker_id,
@@ -131,6 +131,8 @@ class ClusterInfo:
             storage_url=self._settings.storage_url,
             spark_version=self._engine.spark_version,
         )
+        info.current_time.GetCurrentTime()
+        return info
 
 
 def _state(handing_over: Sequence[StatusKey] | None) -> pb.WorkerState.ValueType:

@@ -1,0 +1,258 @@
+"""What `drover doctor` finds, on machines and in clusters with one thing wrong."""
+
+import json
+import socket
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import drover as library
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli import doctor_kafka
+from drover.cli.doctor_certificates import look_at_certificates
+from drover.cli.doctor_finding import Level
+from drover.cli.doctor_kafka import look_at_brokers
+from tests.support.addresses import free_address, free_ports
+from tests.support.fake_cluster import FakeCluster, Run
+
+Key = ec.EllipticCurvePrivateKey
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of this machine's own clusters, and ports where nobody listens."""
+    monkeypatch.chdir(tmp_path)
+    names = ("COORDINATOR", "CONFIG_STORE", "STATUS_STORE", "WORKER")
+    for name, port in zip(names, free_ports(len(names)), strict=True):
+        monkeypatch.setenv(f"DROVER_{name}_LISTEN", f"127.0.0.1:{port}")
+
+
+def found(drover: Run, *arguments: str) -> tuple[int, dict[str, list[dict[str, Any]]]]:
+    code, out, _ = drover("doctor", "-o", "json", *arguments)
+    by_check: dict[str, list[dict[str, Any]]] = {}
+    for each in json.loads(out)["findings"]:
+        by_check.setdefault(each["check"], []).append(each)
+    return code, by_check
+
+
+def info(**fields: Any) -> pb.GetClusterInfoResponse:
+    answer = pb.GetClusterInfoResponse(
+        version=library.__version__,
+        worker_id=fields.pop("worker_id", "w"),
+        leader_worker_id="w",
+        spark_version="4.3.0",
+    )
+    answer.current_time.FromDatetime(datetime.now(UTC) + fields.pop("ahead", timedelta()))
+    for name, value in fields.items():
+        setattr(answer, name, value)
+    return answer
+
+
+@pytest.mark.spark
+def test_a_sound_machine_without_a_cluster(drover: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DROVER_ADDRESS", raising=False)
+    code, checks = found(drover)
+    assert code == 0, checks
+    for check in ("java", "versions", "spark", "ports", "cluster"):
+        assert [each["level"] for each in checks[check]] == ["ok"], checks[check]
+    code, out, _ = drover("doctor")
+    assert code == 0
+    assert "0 errors" in out
+
+
+def test_a_machine_without_java(
+    drover: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    code, checks = found(drover)
+    assert code == 1
+    assert checks["java"][0]["level"] == "error"
+    assert "install Java" in checks["java"][0]["advice"]
+
+
+def test_a_port_that_somebody_has(drover: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("DROVER_STATUS_STORE_LISTEN", f"127.0.0.1:{port}")
+        code, checks = found(drover)
+    assert code == 1
+    (finding,) = checks[f"port {port}"]
+    assert "status-store would listen there" in finding["found"]
+    assert "DROVER_STATUS_STORE_LISTEN" in finding["advice"]
+
+
+def test_a_directory_that_is_none(drover: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_STORAGE_URL", "sqlite://relative/path")
+    code, checks = found(drover)
+    assert code == 1
+    assert checks["disk"][0]["level"] == "error"
+
+
+@pytest.mark.spark
+def test_a_sound_cluster(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["GetClusterInfo"] = info()
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse()
+    code, checks = found(drover)
+    assert code == 0, checks
+    assert checks["leader"][0]["level"] == "ok"
+    assert checks["connectors"][0]["found"] == "0, and nothing of them has failed"
+
+
+@pytest.mark.parametrize(
+    ("hours", "told"), [(1, "3600 s ahead of this"), (-1, "3600 s behind this")]
+)
+def test_a_clock_that_is_an_hour_off(
+    cluster: FakeCluster, drover: Run, hours: int, told: str
+) -> None:
+    cluster.answers["GetClusterInfo"] = info(ahead=timedelta(hours=hours))
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse()
+    code, checks = found(drover)
+    assert code == 1
+    (finding,) = [each for name, (each,) in checks.items() if name.startswith("worker ")]
+    assert finding["level"] == "error"
+    # give or take what the answer took
+    assert told in finding["found"].replace("3599", "3600").replace("3601", "3600")
+
+
+def test_an_engine_that_is_not_there_and_another_version(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["GetClusterInfo"] = info(spark_version="", version="0.0.9")
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse()
+    code, checks = found(drover)
+    assert code == 1
+    (findings,) = [each for name, each in checks.items() if name.startswith("worker ")]
+    assert [each["level"] for each in findings] == ["warning", "error"]
+    assert "0.0.9" in findings[0]["found"]
+
+
+def test_a_worker_that_does_not_answer(
+    cluster: FakeCluster, drover: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = free_address()
+    answer = info()
+    answer.workers.add(worker_id=away)
+    cluster.answers["GetClusterInfo"] = answer
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse()
+    code, checks = found(drover)
+    assert code == 1
+    assert "does not answer" in checks[f"worker {away}"][0]["found"]
+
+
+def test_no_leader_and_a_failed_task(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["GetClusterInfo"] = info(leader_worker_id="")
+    status = pb.ConnectorStatus(name="c", tasks=[pb.TaskState(state=pb.RUN_STATE_FAILED)])
+    entry = pb.ListConnectorsResponse.Entry(name="c", status=status)
+    cluster.answers["ListConnectors"] = pb.ListConnectorsResponse(connectors=[entry])
+    code, checks = found(drover)
+    assert code == 1
+    assert checks["leader"][0]["level"] == "warning"
+    assert checks["connectors"][0]["advice"].startswith("drover connector status c says why")
+
+
+def test_brokers_that_are_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_kafka, "TIMEOUT_S", 0.3)
+    address = free_address()
+    (finding,) = look_at_brokers(f"kafka://{address}", '{"sasl.password": "hidden"}')
+    assert finding.level is Level.ERROR
+    assert f"none of {address} answers" in finding.found
+    assert "hidden" not in finding.found + finding.advice
+
+
+@pytest.mark.parametrize("config", ["{", '{"no.such.setting": "x"}', "[]"])
+def test_settings_of_brokers_that_are_wrong(config: str) -> None:
+    (finding,) = look_at_brokers("kafka://127.0.0.1:9092", config)
+    assert finding.level is Level.ERROR
+
+
+# certificates
+
+
+def certificate(
+    directory: Path,
+    name: str,
+    *,
+    first: timedelta = timedelta(days=-1),
+    last: timedelta = timedelta(days=90),
+    signer: tuple[x509.Certificate, Key] | None = None,
+) -> tuple[x509.Certificate, Key]:
+    """Made and written to NAME.pem and NAME.key; signed by itself unless somebody else does."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(signer[0].subject if signer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now + first)
+        .not_valid_after(now + last)
+    )
+    made = builder.sign(signer[1] if signer else key, hashes.SHA256())
+    (directory / f"{name}.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (directory / f"{name}.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    return made, key
+
+
+def environment(directory: Path, own: str = "own", ca: str = "ca", key: str = "own") -> Any:
+    return {
+        "DROVER_TLS_CERT": str(directory / f"{own}.pem"),
+        "DROVER_TLS_KEY": str(directory / f"{key}.key"),
+        "DROVER_TLS_CA": str(directory / f"{ca}.pem"),
+    }
+
+
+def levels(findings: Any) -> list[str]:
+    return [each.level for each in findings]
+
+
+def test_certificates_that_fit(tmp_path: Path) -> None:
+    certificate(tmp_path, "own", signer=certificate(tmp_path, "ca"))
+    assert levels(look_at_certificates(environment(tmp_path))) == ["ok", "ok"]
+    assert look_at_certificates({}) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "level", "told"),
+    [
+        (timedelta(days=-9), timedelta(days=-1), "error", "expired"),
+        (timedelta(days=1), timedelta(days=9), "error", "not valid before"),
+        (timedelta(days=-9), timedelta(days=3), "warning", "valid until"),
+    ],
+)
+def test_certificates_at_another_time(
+    tmp_path: Path, first: timedelta, last: timedelta, level: str, told: str
+) -> None:
+    ca = certificate(tmp_path, "ca")
+    certificate(tmp_path, "own", first=first, last=last, signer=ca)
+    finding = look_at_certificates(environment(tmp_path))[0]
+    assert (finding.level, told in finding.found) == (level, True)
+    assert finding.advice
+
+
+def test_a_key_and_an_authority_of_others(tmp_path: Path) -> None:
+    certificate(tmp_path, "own", signer=certificate(tmp_path, "ca"))
+    certificate(tmp_path, "other")
+    findings = look_at_certificates(environment(tmp_path, key="other", ca="other"))
+    assert levels(findings) == ["ok", "ok", "error", "error"]
+    assert "does not fit" in findings[2].found
+    assert "none of them has signed CN=own" in findings[3].found
+
+
+def test_files_that_are_no_certificates(tmp_path: Path) -> None:
+    (tmp_path / "own.pem").write_text("nothing of the kind")
+    findings = look_at_certificates(environment(tmp_path))
+    assert levels(findings) == ["error", "error"]
+    assert "no certificate in PEM form" in findings[0].found
+    assert "No such file" in findings[1].found
