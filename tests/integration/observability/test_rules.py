@@ -13,6 +13,7 @@ from tests.support.prometheus import OBSERVABILITY, PACKAGE
     [
         ("check", "rules", "alerts.yml"),
         ("check", "config", "prometheus.yml"),
+        ("check", "config", "prometheus-compose.yml"),
         ("test", "rules", "alerts.test.yml"),
     ],
     ids=" ".join,

@@ -15,11 +15,22 @@ SERVICES = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
 WORKERS = ["worker-1", "worker-2"]
 
 
+#: What runs only when its profile is asked for.
+OBSERVABILITY = ["grafana", "prometheus"]
+
+
 @pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
+def everything() -> dict[str, Any]:
     loaded = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
     assert isinstance(loaded, dict)
     return loaded
+
+
+@pytest.fixture(scope="module")
+def compose(everything: dict[str, Any]) -> dict[str, Any]:
+    """The cluster itself."""
+    own = {n: each for n, each in everything["services"].items() if n not in OBSERVABILITY}
+    return {**everything, "services": own}
 
 
 def settings_fields(module: str) -> set[str]:
@@ -172,3 +183,44 @@ def test_the_settings_that_the_deploy_guide_lists_exist() -> None:
         known |= settings_fields(module)
     assert listed <= known
     assert len(listed) > 15
+
+
+def test_prometheus_asks_every_process(compose: dict[str, Any]) -> None:
+    text = (ROOT / "deploy/observability/prometheus-compose.yml").read_text(encoding="utf-8")
+    config = yaml.safe_load(text)
+    (job,) = config["scrape_configs"]
+    asked = {target for each in job["static_configs"] for target in each["targets"]}
+    _, port = split_address(compose["x-service"]["environment"]["DROVER_METRICS_LISTEN"])
+    assert asked == {f"{name}:{port}" for name in compose["services"]}
+    for service in compose["services"].values():
+        assert service["environment"]["DROVER_METRICS_LISTEN"] == f"0.0.0.0:{port}"
+    other = yaml.safe_load((ROOT / "deploy/observability/prometheus.yml").read_text("utf-8"))
+    # but for where the processes are, as for a cluster of `drover up`
+    for each in (job, other["scrape_configs"][0]):
+        each.pop("static_configs", None)
+        each.pop("file_sd_configs", None)
+    assert config == other
+
+
+def test_prometheus_and_grafana_run_when_asked_for_with_what_we_ship(
+    everything: dict[str, Any],
+) -> None:
+    for name in OBSERVABILITY:
+        service = everything["services"][name]
+        assert service["profiles"] == ["observability"]
+        assert [each.startswith("127.0.0.1:") for each in service["ports"]] == [True]
+        for mount in service["volumes"]:
+            source = mount.split(":")[0]
+            if source.startswith("./"):
+                assert mount.endswith(":ro")
+                assert (ROOT / source).exists(), source
+            else:
+                assert source in everything["volumes"]
+    provider = yaml.safe_load(
+        (ROOT / "deploy/observability/grafana/provisioning/dashboards/drover.yml").read_text(
+            "utf-8"
+        )
+    )
+    path = provider["providers"][0]["options"]["path"]
+    mounts = everything["services"]["grafana"]["volumes"]
+    assert f"./deploy/observability/grafana/dashboards:{path}:ro" in mounts
