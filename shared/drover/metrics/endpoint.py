@@ -1,14 +1,14 @@
 """Where Prometheus asks: an HTTP server on a thread, which reads the state on the event loop."""
 
 import asyncio
-import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 
 import structlog
-from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -24,6 +24,7 @@ from drover import __version__
 from drover.metrics import table
 from drover.metrics.figures import Distribution, Tally
 from drover.metrics.metric import Kind, Metric, Sample
+from drover.metrics.scrape_server import scrape_server
 
 #: Reads some state; on the event loop, so it must be quick.
 Source = Callable[[], Iterable[Sample]]
@@ -80,10 +81,12 @@ async def serving_metrics(listen: str, metrics: Metrics) -> AsyncIterator[str]:
     registry.register(_OnLoop(metrics, asyncio.get_running_loop()))
     ProcessCollector(registry=registry)
     try:
-        server, thread = start_http_server(int(port), host.strip("[]"), registry)
-    except (OSError, socket.gaierror) as error:
+        server = scrape_server(host.strip("[]"), int(port), registry)
+    except OSError as error:
         why = error.strerror or str(error)
         raise OSError(error.errno, f"cannot serve metrics on {listen}: {why}") from error
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     bound = f"{host}:{server.server_port}"
     _log.info("serving metrics", address=bound)
     try:
@@ -130,6 +133,9 @@ class _OnLoop(Collector):
         self._loop.call_soon_threadsafe(read)
         try:
             samples = answer.result(LOOP_TIMEOUT_S)
+        except TimeoutError:
+            _log.warning("the event loop stands still: no metrics", waited_s=LOOP_TIMEOUT_S)
+            raise
         finally:
             answer.cancel()
         yield from families(samples)

@@ -1,18 +1,21 @@
 """What Prometheus gets over HTTP."""
 
 import asyncio
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from drover.metrics import endpoint, table
+from drover.metrics import endpoint, scrape_server, table
 from drover.metrics.endpoint import Metrics, serving_metrics
 from drover.metrics.figures import Distribution, Tally
 from drover.metrics.metric import Sample
 from tests.support.addresses import free_address
+from tests.support.waiting import wait_until_async
 
 
 def fetch(address: str) -> str:
@@ -104,3 +107,30 @@ async def test_a_port_in_use_is_told() -> None:
         with pytest.raises(OSError, match=f"cannot serve metrics on {taken}: .*in use"):
             async with serving_metrics(taken, Metrics()):
                 pass
+
+
+async def test_clients_that_say_nothing_take_a_bounded_number_of_places() -> None:
+    metrics = Metrics()
+    metrics.add(lambda: [table.TASK_LAG.at(1, "c", "0")])
+    async with serving_metrics("127.0.0.1:0", metrics) as address:
+        host, _, port = address.rpartition(":")
+        silent = [
+            socket.create_connection((host, int(port)), 30)
+            for _ in range(scrape_server.CONNECTIONS_MAX)
+        ]
+        with socket.create_connection((host, int(port)), 30) as one_too_many:
+            assert await asyncio.to_thread(one_too_many.recv, 1) == b""  # it was closed at once
+        for each in silent:
+            each.close()
+
+        async def served() -> bool:
+            with suppress(OSError):
+                return "drover_task_lag_records" in await asyncio.to_thread(fetch, address)
+            return False
+
+        await wait_until_async(served, describe="a place is free")
+
+
+async def test_it_listens_on_ipv6_too() -> None:
+    async with serving_metrics("[::1]:0", Metrics()) as address:
+        assert "drover_build_info" in await asyncio.to_thread(fetch, address)
