@@ -11,6 +11,8 @@
     ├── OutOfRangeError           read a snapshot and watch from there
     ├── DeadlineExceededError
     ├── DataLossError             a log that cannot be read
+    ├── UnauthenticatedError      who calls is not known
+    ├── PermissionDeniedError     who calls may not do that
     ├── UnsupportedCallError      the server does not have the call
     └── InternalError             a defect
 
@@ -76,6 +78,9 @@ class Reason(StrEnum):
     LOG_CORRUPT = "LOG_CORRUPT"
     NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
     INTERNAL = "INTERNAL"
+    MISSING_CREDENTIALS = "MISSING_CREDENTIALS"
+    INVALID_CREDENTIALS = "INVALID_CREDENTIALS"
+    MISSING_ROLE = "MISSING_ROLE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +200,18 @@ class DataLossError(DroverError):
     """A log holds what cannot be read."""
 
     code = "DATA_LOSS"
+
+
+class UnauthenticatedError(DroverError):
+    """It is not known who calls: credentials are missing or not accepted."""
+
+    code = "UNAUTHENTICATED"
+
+
+class PermissionDeniedError(DroverError):
+    """The caller is known, and lacks the role that the call needs."""
+
+    code = "PERMISSION_DENIED"
 
 
 class UnsupportedCallError(DroverError):

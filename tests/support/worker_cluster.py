@@ -12,7 +12,9 @@ import grpc.aio
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
+from drover.client.secure import Connect, connect_by, plaintext
 from drover.model.ids import TaskId
+from drover.security.certificates import renewed_certificate
 from drover_config_store.__main__ import serve as serve_config_store
 from drover_config_store.settings import ConfigStoreSettings
 from drover_coordinator.__main__ import serve as serve_coordinator
@@ -22,6 +24,7 @@ from drover_status_store.settings import StatusStoreSettings
 from drover_worker.settings import WorkerSettings
 from drover_worker.worker import Worker
 from tests.support.addresses import free_address, free_addresses
+from tests.support.certificates import files_of, tls_settings
 from tests.support.fake_engine import FakeEngine
 from tests.support.waiting import wait_until_async
 
@@ -55,8 +58,9 @@ class Service:
 class RunningWorker:
     """A worker with its engine and a client of its admin API."""
 
-    def __init__(self, settings: WorkerSettings) -> None:
+    def __init__(self, settings: WorkerSettings, connect: Connect = plaintext) -> None:
         self.engine: FakeEngine | None = None
+        self._connect = connect
 
         def make_engine(s: WorkerSettings, on_report: Any, on_exit: Any) -> FakeEngine:
             self.engine = FakeEngine(s, on_report, on_exit)
@@ -99,7 +103,7 @@ class RunningWorker:
         if not listening.done():
             listening.cancel()
             self.service.task.result()
-        self.channel = grpc.aio.insecure_channel(self.address)
+        self.channel = self._connect(self.address)
 
     async def close(self) -> None:
         if self.channel is not None:
@@ -109,10 +113,19 @@ class RunningWorker:
 class WorkerCluster:
     """Coordinator, stores and any number of workers on one directory; an async context.
 
-    With ``start`` it begins with its services; else they are there after ``start()``.
+    With ``start`` it begins with its services; else they are there after ``start()``. With
+    ``certificates`` it speaks TLS by what ``init_certificates`` made there, and its channels are an
+    admin's.
     """
 
-    def __init__(self, directory: Path, *, start: bool = True) -> None:
+    def __init__(
+        self, directory: Path, *, start: bool = True, certificates: Path | None = None
+    ) -> None:
+        self._tls: dict[str, Any] = {}
+        self.connect: Connect = plaintext
+        if certificates is not None:
+            self._tls = {"audit_log": str(directory / "audit.log"), **tls_settings(certificates)}
+            self.connect = connect_by(renewed_certificate(files_of(certificates, "admin")))
         self._starts = start
         self._storage_url = f"sqlite://{directory}"
         coordinator, config_store, status_store = free_addresses(3)
@@ -130,11 +143,16 @@ class WorkerCluster:
             initial_rebalance_delay_ms=0,
             disconnect_grace_ms=200,
             group_min_session_timeout_ms=500,
+            **self._tls,
         )
         self.coordinator = Service(lambda stop: serve_coordinator(coordinator_settings, stop))
-        config_settings = ConfigStoreSettings(storage_url=url, config_store_listen=config_store)
+        config_settings = ConfigStoreSettings(
+            storage_url=url, config_store_listen=config_store, **self._tls
+        )
         self.config_store = Service(lambda stop: serve_config_store(config_settings, stop))
-        status_settings = StatusStoreSettings(storage_url=url, status_store_listen=status_store)
+        status_settings = StatusStoreSettings(
+            storage_url=url, status_store_listen=status_store, **self._tls
+        )
         self.status_store = Service(lambda stop: serve_status_store(status_settings, stop))
         self.workers: list[RunningWorker] = []
         self._stack = AsyncExitStack()
@@ -167,9 +185,10 @@ class WorkerCluster:
             "heartbeat_interval_ms": 300,
             "rebalance_timeout_ms": 10_000,
             **self.addresses,
+            **self._tls,
             **settings,
         }
-        running = RunningWorker(WorkerSettings(**own))
+        running = RunningWorker(WorkerSettings(**own), self.connect)
         self.workers.append(running)
         self._stack.push_async_callback(running.close)
         self._stack.push_async_callback(running.service.kill)

@@ -23,6 +23,7 @@ async def serve(settings: ConfigStoreSettings, stopping: asyncio.Event) -> None:
         topic=TOPIC,
         listen=settings.config_store_listen,
         metrics_listen=settings.metrics_listen,
+        security=settings.open_security(),
         stopping=stopping,
         wire=partial(wire, versions_max=settings.config_history_versions),
     )

@@ -14,6 +14,7 @@ from drover.rpc.service import run_service
 from drover.rpc.storage_metrics import volume_samples
 from drover_coordinator.backends.embedded.wiring import serve_embedded
 from drover_coordinator.backends.kafka.wiring import serve_on_kafka
+from drover_coordinator.backlog_probe import connect_to_itself
 from drover_coordinator.settings import CoordinatorSettings
 from drover_coordinator.wiring import Parts
 
@@ -32,10 +33,14 @@ async def serve(
     storage = settings.storage()
     async with AsyncExitStack() as stack:
         metrics = Metrics("coordinator")
-        server = RpcServer(listen=settings.coordinator_listen, internal=True, metrics=metrics)
+        security = settings.open_security()
+        server = RpcServer(
+            listen=settings.coordinator_listen, internal=True, security=security, metrics=metrics
+        )
         metrics.add(server.health_samples)
         await stack.enter_async_context(serving_metrics(settings.metrics_listen, metrics))
-        parts = Parts(settings, SystemClock(), server, stack, stopping)
+        connect = connect_to_itself(security.certificate)
+        parts = Parts(settings, SystemClock(), server, stack, stopping, connect)
         if isinstance(storage, EmbeddedStorage):
             metrics.add(partial(volume_samples, storage.directory))
             await serve_embedded(parts, DataDirectory(storage.directory), on_bound)

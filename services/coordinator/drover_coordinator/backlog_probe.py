@@ -15,7 +15,9 @@ import grpc.aio
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from drover.client import channel
+from drover.client.secure import Connect, connect_by, plaintext
+from drover.security.certificates import Certificate
+from drover.security.renewed import Renewed
 
 INTERVAL_S = 1.0
 #: An answer that takes longer shows a backlog; shorter than any session timeout.
@@ -87,10 +89,18 @@ class BacklogProbe:
         return bool(done)
 
 
+def connect_to_itself(certificate: Renewed[Certificate] | None) -> Connect:
+    """Opens channels to this process, whose certificate need not be for where it listens."""
+    name = "" if certificate is None else certificate.present().names[0]
+    return connect_by(certificate, server_name=name)
+
+
 @contextlib.asynccontextmanager
-async def probing(address: str, hold: Callable[[int], None]) -> AsyncIterator[None]:
+async def probing(
+    address: str, hold: Callable[[int], None], connect: Connect = plaintext
+) -> AsyncIterator[None]:
     """Probe while the block runs; ``address`` is where this process listens."""
-    async with channel(address) as connection:
+    async with connect(address) as connection:
         stub: Any = health_pb2_grpc.HealthStub(connection)
 
         async def send() -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
+from drover.client.secure import Connect, plaintext
 from drover.clock import Clock
 from drover.log.log import Log
 from drover.rpc.server import RpcServer
@@ -35,6 +36,8 @@ class Parts:
     server: RpcServer
     stack: AsyncExitStack
     stopping: asyncio.Event
+    #: Opens a channel to this very process.
+    connect: Connect = plaintext
 
     def shards(
         self,
@@ -64,7 +67,7 @@ class Parts:
         self.server.add(pb_grpc.add_CoordinatorServiceServicer_to_server, servicer, SERVICE_NAME)
         bound = await self.server.start()
         self.stack.push_async_callback(self.server.drain, DRAIN_GRACE_S)
-        await self.stack.enter_async_context(probing(bound, shards.hold_timers))
+        await self.stack.enter_async_context(probing(bound, shards.hold_timers, self.connect))
         return bound
 
     def identity(self, address: str) -> Identity:

@@ -21,6 +21,7 @@ async def serve(settings: StatusStoreSettings, stopping: asyncio.Event) -> None:
         topic=TOPIC,
         listen=settings.status_store_listen,
         metrics_listen=settings.metrics_listen,
+        security=settings.open_security(),
         stopping=stopping,
         wire=wire,
     )

@@ -6,6 +6,7 @@ from drover.api.connect.v1.connect_service_pb2_grpc import add_ConnectServiceSer
 from drover.api.worker.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
 from drover.clock import Clock
 from drover.metrics.endpoint import Metrics
+from drover.rpc.security import PLAINTEXT, Security
 from drover.rpc.server import RpcServer
 from drover_worker.adapters.connect_service import ConnectServicer
 from drover_worker.adapters.worker_service import WorkerServicer
@@ -19,12 +20,34 @@ WORKER_SERVICE = "drover.api.worker.v1.WorkerService"
 class WorkerServers:
     """Serves the admin API, and on a port of its own what workers ask of each other.
 
-    Nobody has to prove to be a worker: the internal port belongs on a trusted network.
+    In plaintext nobody has to prove to be a worker: the internal port belongs on a trusted network.
+
+    Args:
+        listen: host:port for clients.
+        internal_listen: host:port for the other workers.
+        security: What both speak, and who may call what.
+        client_certificates: Whether clients must show a certificate; the workers must.
     """
 
-    def __init__(self, *, listen: str, internal_listen: str, metrics: Metrics) -> None:
-        self._public = RpcServer(listen=listen, internal=False, metrics=metrics)
-        self._internal = RpcServer(listen=internal_listen, internal=True, metrics=metrics)
+    def __init__(
+        self,
+        *,
+        listen: str,
+        internal_listen: str,
+        metrics: Metrics,
+        security: Security = PLAINTEXT,
+        client_certificates: bool = True,
+    ) -> None:
+        self._public = RpcServer(
+            listen=listen,
+            internal=False,
+            security=security,
+            client_certificates=client_certificates,
+            metrics=metrics,
+        )
+        self._internal = RpcServer(
+            listen=internal_listen, internal=True, security=security, metrics=metrics
+        )
         self._opened = False
         self._herder_turns = True
         metrics.add(self._public.health_samples)

@@ -1,6 +1,5 @@
 """What a worker can be told, from DROVER_… variables."""
 
-import ipaddress
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -20,6 +19,7 @@ from drover.rpc.settings import (
     RequiredAddresses,
     ServiceSettings,
     TargetAddress,
+    is_loopback,
     split_address,
 )
 from drover_worker.core.context import HerderSettings
@@ -35,8 +35,9 @@ class WorkerSettings(ServiceSettings):
         worker_listen: Where clients' calls are served.
         worker_advertised: Where clients reach it; also its worker id. By default the address that
             it listens on.
-        worker_internal_listen: Where the other workers' calls are served, by whoever calls: keep it
-            off networks that are not trusted. By default a free port of the loopback interface.
+        worker_internal_listen: Where the other workers' calls are served; without TLS by whoever
+            calls: keep it off networks that are not trusted. By default a free port of the loopback
+            interface.
         worker_internal_advertised: Where the other workers reach that. By default the address that
             it listens on.
         coordinator_address: The group coordinator; several that share the groups with commas
@@ -61,6 +62,8 @@ class WorkerSettings(ServiceSettings):
         plugin_stop_timeout_ms: How long a stop() may take, and the batch that it waits for.
         drain_timeout_ms: How long a worker that is told to end may take to hand its work over; what
             is left then is stopped. 0: it does not hand over, it stops its work and leaves.
+        tls_client_auth: Over TLS, ``required`` when clients must show a certificate, ``none`` when
+            they need a token. Workers, coordinators and stores ask each other always.
         file_roots: Below which directories connectors may read and write files, with commas
             between. By default any while the worker listens on loopback only, else none.
         plugin_modules: The modules whose classes and functions configs may name although no entry
@@ -95,6 +98,7 @@ class WorkerSettings(ServiceSettings):
     plugin_poll_timeout_ms: PositiveMs = 60_000
     plugin_stop_timeout_ms: PositiveMs = 5_000
     drain_timeout_ms: Annotated[int, Field(ge=0, le=3_600_000)] = 15_000
+    tls_client_auth: Literal["required", "none"] = "required"
     file_roots: str | None = None
     http_allowed_hosts: str | None = None
     plugin_modules: str = ""
@@ -142,11 +146,11 @@ class WorkerSettings(ServiceSettings):
     @model_validator(mode="after")
     def _reachable_by_workers(self) -> "WorkerSettings":
         address = self.worker_advertised or self.worker_listen
-        if "worker_internal_listen" not in self.model_fields_set and not _is_loopback(address):
+        if "worker_internal_listen" not in self.model_fields_set and not is_loopback(address):
             raise ValueError(
                 "DROVER_WORKER_INTERNAL_LISTEN must be given for a worker that is not on loopback "
-                f"({address}): the other workers call it there, without authentication, so choose "
-                "an address on a network that you trust"
+                f"({address}): the other workers call it there; without TLS they prove nothing, so"
+                " choose an address on a network that you trust"
             )
         host, _ = split_address(self.worker_internal_listen)
         if self.worker_internal_advertised is None and host in _EVERY_INTERFACE:
@@ -200,7 +204,7 @@ class WorkerSettings(ServiceSettings):
 
     def engine_settings(self) -> EngineSettings:
         """What each engine is told."""
-        default_roots = "/" if _is_loopback(self.worker_listen) else ""
+        default_roots = "/" if is_loopback(self.worker_listen) else ""
         return EngineSettings(
             storage=self.storage(),
             spark_master=self.spark_master,
@@ -220,11 +224,3 @@ class WorkerSettings(ServiceSettings):
                 stop_ms=self.plugin_stop_timeout_ms,
             ),
         )
-
-
-def _is_loopback(address: str) -> bool:
-    host, _ = split_address(address)
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

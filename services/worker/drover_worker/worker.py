@@ -12,6 +12,7 @@ import structlog
 from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorsClient
 from drover.client.failover import FailoverChannel
+from drover.client.secure import Connect, connect_by
 from drover.client.status_store import StatusStoreClient
 from drover.client.watch import SnapshotRead, WatchableLog, follow
 from drover.clock import SystemClock
@@ -95,6 +96,7 @@ class Worker:
         """
         settings = self._settings
         settings.storage()  # refuses what no engine could use
+        security = settings.open_security()
         async with AsyncExitStack() as stack:
             link = EngineLink(limits=settings.engine_settings().limits, post=self._post)
             engine = self._make_engine(settings, link.on_report, link.on_exit)
@@ -106,13 +108,16 @@ class Worker:
             servers = WorkerServers(
                 listen=settings.worker_listen,
                 internal_listen=settings.worker_internal_listen,
+                security=security,
+                client_certificates=settings.tls_client_auth == "required",
                 metrics=self._metrics,
             )
             await stack.enter_async_context(serving_metrics(settings.metrics_listen, self._metrics))
             listening, internal_listening = servers.bind()
             self.address = settings.worker_advertised or listening
             self.internal_address = settings.worker_internal_advertised or internal_listening
-            parts = await self._wire(servers, link, stack)
+            connect = connect_by(security.certificate)
+            parts = await self._wire(servers, link, stack, connect)
             await servers.start()
             stack.push_async_callback(servers.drain, 0)
             self._open(parts.loop)
@@ -123,15 +128,24 @@ class Worker:
             await servers.drain(DRAIN_GRACE_S)
 
     async def _wire(
-        self, servers: WorkerServers, link: EngineLink, stack: AsyncExitStack
+        self,
+        servers: WorkerServers,
+        link: EngineLink,
+        stack: AsyncExitStack,
+        connect: Connect,
     ) -> _Parts:
         """Make every part and start what runs in the background."""
         settings = self._settings
-        coordinator = CoordinatorsClient(split_addresses(settings.coordinator_address))
+        coordinators = split_addresses(settings.coordinator_address)
+        coordinator = CoordinatorsClient(coordinators, connect=connect)
         stack.push_async_callback(coordinator.close)
-        config_store = ConfigStoreClient(await _connect(settings.config_store_address, stack))
-        status_store = StatusStoreClient(await _connect(settings.status_store_address, stack))
-        workers = WorkerChannels()
+        config_store = ConfigStoreClient(
+            await _replicas(settings.config_store_address, stack, connect)
+        )
+        status_store = StatusStoreClient(
+            await _replicas(settings.status_store_address, stack, connect)
+        )
+        workers = WorkerChannels(connect)
         stack.push_async_callback(workers.close)
         herder = Herder(settings.herder_settings(self.address, self.internal_address))
         loop = HerderLoop(herder, SystemClock(), stale_after_ms=settings.herder_stale_ms)
@@ -207,8 +221,8 @@ async def _wait_for_process(engine: Engine) -> None:
         await asyncio.sleep(_PROCESS_POLL_S)
 
 
-async def _connect(addresses: str, stack: AsyncExitStack) -> grpc.aio.Channel:
-    replicas = FailoverChannel(split_addresses(addresses))
+async def _replicas(addresses: str, stack: AsyncExitStack, connect: Connect) -> grpc.aio.Channel:
+    replicas = FailoverChannel(split_addresses(addresses), connect=connect)
     return (await stack.enter_async_context(replicas)).as_channel()
 
 

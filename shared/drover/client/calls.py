@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -69,12 +69,24 @@ _OPTIONS = (
 )
 
 
-def channel(address: str) -> grpc.aio.Channel:
+def channel(
+    address: str, credentials: grpc.ChannelCredentials | None = None, *, server_name: str = ""
+) -> grpc.aio.Channel:
     """A channel to host:port; it connects with the first call and reconnects by itself.
 
     Close it (``async with``) when its clients are no longer used.
+
+    Args:
+        address: host:port.
+        credentials: What TLS and the server need; None for plaintext.
+        server_name: What the server's certificate is for, where that is not the host.
     """
-    return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    if credentials is None:
+        return grpc.aio.insecure_channel(address, options=_OPTIONS)
+    options: list[tuple[str, Any]] = list(_OPTIONS)
+    if server_name:
+        options.append(("grpc.ssl_target_name_override", server_name))
+    return grpc.aio.secure_channel(address, credentials, options=options)
 
 
 def new_request_id() -> str:

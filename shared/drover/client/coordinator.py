@@ -11,6 +11,7 @@ from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
 from drover.client.calls import CALL_TIMEOUT_S, new_request_id, pages, server_stream, unary
 from drover.client.owner_routing import OwnerRoutingChannel
+from drover.client.secure import Connect, plaintext
 from drover.codec.common import decode_term, encode_duration, encode_task_id
 from drover.codec.coordinator import (
     GROUP_STATES,
@@ -412,10 +413,11 @@ class CoordinatorsClient(CoordinatorClient):
 
     Args:
         addresses: host:port of some or all of them, at least one.
+        connect: Opens a channel to one of them.
     """
 
-    def __init__(self, addresses: Sequence[str]) -> None:
-        self._following = OwnerRoutingChannel(addresses)
+    def __init__(self, addresses: Sequence[str], *, connect: Connect = plaintext) -> None:
+        self._following = OwnerRoutingChannel(addresses, connect=connect)
         super().__init__(cast("grpc.aio.Channel", self._following))
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,7 @@ from typing import Any, Self, cast
 import grpc
 import grpc.aio
 
-from drover.client.calls import channel
+from drover.client.secure import Connect, plaintext
 from drover.errors import DeadlineExceededError, DroverError, UnavailableError
 from drover.rpc.status import from_rpc_error
 
@@ -23,10 +23,12 @@ class FailoverChannel:
 
     Args:
         addresses: host:port of servers; at least one.
+        connect: Opens a channel to one of them.
     """
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    def __init__(self, addresses: Sequence[str], *, connect: Connect = plaintext) -> None:
         self.addresses = tuple(addresses)
+        self._connect = connect
         self._turn = 0
         self._channels: dict[str, grpc.aio.Channel] = {}
 
@@ -79,7 +81,7 @@ class FailoverChannel:
 
     def _here(self) -> grpc.aio.Channel:
         if self.address not in self._channels:
-            self._channels[self.address] = channel(self.address)
+            self._channels[self.address] = self._connect(self.address)
         return self._channels[self.address]
 
     async def _answer(self, turn: int, call: Any) -> Any:

@@ -17,7 +17,7 @@ import grpc.aio
 from drover.api.coordinator.v1 import coordinator_service_pb2 as pb
 from drover.api.coordinator.v1 import coordinator_service_pb2_grpc as pb_grpc
 from drover.backoff import Backoff
-from drover.client.calls import channel
+from drover.client.secure import Connect, plaintext
 from drover.errors import (
     DeadlineExceededError,
     DroverError,
@@ -54,10 +54,12 @@ class OwnerRoutingChannel:
     Args:
         addresses: host:port of coordinators that share the groups; at least one. Of one that is
             alone nobody asks who owns a group.
+        connect: Opens a channel to one of them.
     """
 
-    def __init__(self, addresses: Sequence[str]) -> None:
+    def __init__(self, addresses: Sequence[str], *, connect: Connect = plaintext) -> None:
         self.addresses = tuple(addresses)
+        self._connect = connect
         self._channels: OrderedDict[str, grpc.aio.Channel] = OrderedDict()
         self._owners: OrderedDict[str, str] = OrderedDict()
         self._moved = asyncio.Event()
@@ -79,7 +81,7 @@ class OwnerRoutingChannel:
     def direct(self, address: str) -> grpc.aio.Channel:
         """The channel to one coordinator."""
         if address not in self._channels:
-            self._channels[address] = channel(address)
+            self._channels[address] = self._connect(address)
             if len(self._channels) > CHANNELS_MAX:
                 _, oldest = self._channels.popitem(last=False)
                 closing = asyncio.ensure_future(oldest.close())

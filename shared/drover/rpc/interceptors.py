@@ -1,4 +1,5 @@
-"""What happens around every call: request id, deadline, errors, access log, the end of watches.
+"""What happens around every call: request id, who may call, deadline, errors, access log, the end
+of watches.
 
 It is one interceptor, not four: each call is wrapped once. gRPC's own services (health,
 reflection) pass as they are, since their callers set no deadlines; only health watches are ended
@@ -31,6 +32,7 @@ from drover.errors import (
 )
 from drover.rpc import REQUEST_ID_KEY, REQUEST_ID_PATTERN
 from drover.rpc.call_metrics import CallFigures, MethodFigures
+from drover.rpc.guard import CallGuard
 from drover.rpc.status import abort_with, domain_of
 
 ADMIN_DEADLINE_S = 60.0
@@ -128,9 +130,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         internal: Whether unary calls without a deadline are refused; else they get 60 s.
         watch_max_age_s: Watch streams are ended after this long, give or take a tenth, so that
             clients spread over the servers again.
+        guard: Lets calls in.
     """
 
-    def __init__(self, *, internal: bool, watch_max_age_s: float) -> None:
+    def __init__(self, *, internal: bool, watch_max_age_s: float, guard: CallGuard) -> None:
+        self._guard = guard
         self._internal = internal
         self._watch_max_age_s = watch_max_age_s
         self._watches: set[WatchCall] = set()
@@ -197,7 +201,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     return await serve()
 
             async def serve() -> Any:
-                request = decode(data)
+                request = await self._guard.let_in(method, context, lambda: decode(data))
+                with self._guard.recorded(method, context, request):
+                    return await work(request)
+
+            async def work(request: Any) -> Any:
                 if context.time_remaining() is not None:
                     return await behavior(request, context)
                 if self._internal:
@@ -231,7 +239,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def handle(data: bytes, context: Context) -> None:
             async def call() -> None:
                 with self._let_in(len(data)):
-                    request = decode(data)
+                    request = await self._guard.let_in(method, context, lambda: decode(data))
                     if watching:
                         await self._watch(behavior(request, context), context)
                     else:

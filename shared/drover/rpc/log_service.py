@@ -16,6 +16,7 @@ from drover.log.log import StoredRecord
 from drover.log.sqlite import SqliteLog
 from drover.log.storage import KafkaStorage, Storage
 from drover.metrics.endpoint import Metrics, serving_metrics
+from drover.rpc.security import Security
 from drover.rpc.server import RpcServer
 from drover.rpc.stopping import unless_stopped
 from drover.rpc.storage_metrics import volume_samples
@@ -37,6 +38,7 @@ async def serve_log(
     file_name: str,
     topic: TopicPlace,
     listen: str,
+    security: Security,
     metrics_listen: str,
     stopping: asyncio.Event,
     wire: Wire,
@@ -49,6 +51,7 @@ async def serve_log(
         file_name: The log's file in an embedded storage.
         topic: The log's topic on Kafka.
         listen: host:port.
+        security: What is spoken there, and who may call what.
         metrics_listen: Where the metrics are served; empty for nowhere.
         stopping: Set when the process should end.
         wire: Makes the runtime and adds its servicer to the server.
@@ -58,7 +61,7 @@ async def serve_log(
         ListenError: The address cannot be listened on.
     """
     metrics = Metrics(name)
-    server = RpcServer(listen=listen, internal=True, metrics=metrics)
+    server = RpcServer(listen=listen, internal=True, security=security, metrics=metrics)
     metrics.add(server.health_samples)
     async with serving_metrics(metrics_listen, metrics):
         if isinstance(storage, KafkaStorage):

@@ -15,6 +15,7 @@ from drover.metrics.endpoint import Metrics
 from drover.metrics.metric import Sample
 from drover.rpc import MESSAGE_MAX_BYTES
 from drover.rpc.interceptors import CallInterceptor
+from drover.rpc.security import PLAINTEXT, Security
 from drover.rpc.settings import split_address
 
 ServicerT = TypeVar("ServicerT")
@@ -38,6 +39,8 @@ _OPTIONS = (
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.max_pings_without_data", 0),
+    # who connects and does not finish the handshake is cut off
+    ("grpc.server_handshake_timeout_ms", 10_000),
 )
 _log = structlog.get_logger("drover.rpc")
 
@@ -73,6 +76,9 @@ class RpcServer:
         listen: host:port; port 0 takes a free one.
         internal: Unary calls need a deadline (services of the cluster); else they get 60 s (admin).
         watch_max_age_s: How long a Watch stream lives at most.
+        security: What is spoken, and who may call what.
+        client_certificates: Over TLS, whether clients must show a certificate; else they need a
+            token.
         metrics: Where its calls and its health are told.
     """
 
@@ -82,11 +88,16 @@ class RpcServer:
         listen: str,
         internal: bool,
         watch_max_age_s: float = WATCH_MAX_AGE_S,
+        security: Security = PLAINTEXT,
+        client_certificates: bool = True,
         metrics: Metrics | None = None,
     ) -> None:
         self._listen = listen
+        self._credentials = security.server_credentials(client_certificates=client_certificates)
         self._address = ""
-        self._interceptor = CallInterceptor(internal=internal, watch_max_age_s=watch_max_age_s)
+        self._interceptor = CallInterceptor(
+            internal=internal, watch_max_age_s=watch_max_age_s, guard=security.guard
+        )
         self._server = grpc.aio.server(
             interceptors=(self._interceptor,),
             options=_OPTIONS,
@@ -131,7 +142,10 @@ class RpcServer:
         """
         host, port = split_address(self._listen)
         try:
-            bound_port = self._server.add_insecure_port(self._listen)
+            if self._credentials is None:
+                bound_port = self._server.add_insecure_port(self._listen)
+            else:
+                bound_port = self._server.add_secure_port(self._listen, self._credentials)
         except RuntimeError:
             bound_port = 0
         if not bound_port:

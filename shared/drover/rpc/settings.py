@@ -1,15 +1,30 @@
 """Settings from the environment: ``DROVER_<FIELD>``, checked before anything starts."""
 
+import ipaddress
 import json
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.log.storage import KafkaTopics, Storage, parse_storage
+from drover.rpc.audit import STDOUT, AuditLog
+from drover.rpc.callers import Callers
+from drover.rpc.guard import CallGuard
 from drover.rpc.logs import LogFormat, LogLevel
+from drover.rpc.security import Security
+from drover.security.certificates import TlsFiles, renewed_certificate
+from drover.security.grants import renewed_grants
+from drover.security.tokens import TokenRules, TokenVerifier, key_source
 
 ENV_PREFIX = "DROVER_"
 
@@ -30,6 +45,15 @@ def split_address(address: str) -> tuple[str, int]:
     if not (port.isascii() and port.isdigit()) or int(port) > 65535:
         raise ValueError(f"the port must be a number up to 65535, not {port!r}")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only processes on this machine reach a host:port."""
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _listen_address(value: str) -> str:
@@ -120,6 +144,19 @@ class ServiceSettings(BaseSettings):
         log_format: ``json`` or ``text``.
         metrics_listen: Where Prometheus gets the metrics, over HTTP and by whoever asks; empty for
             nowhere.
+        tls_cert: The service's own certificate, a PEM file: it shows it to clients and to the other
+            services. With it every listener speaks TLS. It may be replaced at any time.
+        tls_key: The certificate's private key, a PEM file.
+        tls_ca: The authorities that the certificates of clients and services must be signed by.
+        allow_plaintext: Listen without TLS where other machines can connect.
+        access_file: Which certificates, tokens and users may do what; needed with TLS.
+        jwks: The keys that JSON Web Tokens are checked by, a file or an https URL; without it none
+            are accepted.
+        jwt_audience: What tokens must have as their audience.
+        jwt_issuer: What tokens must have as their issuer; any by default.
+        jwt_groups_claim: The claim of a token that lists the user's groups.
+        audit_log: Where each call that changes something is told of: a file, or ``stdout``. By
+            default stdout with an access file, else nowhere.
     """
 
     model_config = SettingsConfigDict(
@@ -144,6 +181,46 @@ class ServiceSettings(BaseSettings):
     log_level: LogLevel = "INFO"
     log_format: LogFormat = "json"
     metrics_listen: Annotated[str, AfterValidator(_optional_listen_address)] = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
+    allow_plaintext: bool = False
+    access_file: str = ""
+    jwks: str = ""
+    jwt_audience: str = ""
+    jwt_issuer: str = ""
+    jwt_groups_claim: str = "groups"
+    audit_log: str = ""
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> Self:
+        given = [bool(each) for each in (self.tls_cert, self.tls_key, self.tls_ca)]
+        if any(given) and not all(given):
+            raise ValueError(
+                "DROVER_TLS_CERT, DROVER_TLS_KEY and DROVER_TLS_CA go together: give all three"
+            )
+        if bool(self.tls_cert) != bool(self.access_file):
+            raise ValueError(
+                "DROVER_ACCESS_FILE and DROVER_TLS_CERT go together: over TLS the file says who"
+                " may do what; `drover certs init` makes both"
+            )
+        if self.jwks and not (self.access_file and self.jwt_audience):
+            raise ValueError("DROVER_JWKS needs DROVER_ACCESS_FILE and DROVER_JWT_AUDIENCE")
+        return self
+
+    @model_validator(mode="after")
+    def _plaintext_stays_here(self) -> Self:
+        if self.tls_cert or self.allow_plaintext:
+            return self
+        for name, value in self:
+            asks = name.endswith("_listen") and name != "metrics_listen"
+            if asks and not is_loopback(value):
+                raise ValueError(
+                    f"DROVER_{name.upper()}={value} can be reached from other machines: give"
+                    " DROVER_TLS_CERT (`drover certs init` makes certificates), or allow it"
+                    " unprotected by DROVER_ALLOW_PLAINTEXT=true"
+                )
+        return self
 
     @field_validator("log_level", mode="before")
     @classmethod
@@ -175,6 +252,24 @@ class ServiceSettings(BaseSettings):
             ),
             client_config=self.kafka_config,
         )
+
+    def open_security(self) -> Security:
+        """Read what protects the service.
+
+        Raises:
+            InvalidArgumentError: INVALID_CONFIG: a file cannot be used; the message says which.
+        """
+        place = self.audit_log or (STDOUT if self.access_file else "")
+        audit = AuditLog(place) if place else None
+        if not self.tls_cert:
+            return Security(guard=CallGuard(audit=audit))
+        certificate = renewed_certificate(TlsFiles(self.tls_ca, self.tls_cert, self.tls_key))
+        verifier = None
+        if self.jwks:
+            rules = TokenRules(self.jwt_audience, self.jwt_issuer, self.jwt_groups_claim)
+            verifier = TokenVerifier(key_source(self.jwks), rules)
+        callers = Callers(renewed_grants(self.access_file), verifier)
+        return Security(certificate, CallGuard(callers, audit))
 
 
 def load_settings(settings_type: type[SettingsT], **overrides: Any) -> SettingsT:

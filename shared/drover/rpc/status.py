@@ -27,8 +27,10 @@ from drover.errors import (
     InvalidArgumentError,
     NotFoundError,
     OutOfRangeError,
+    PermissionDeniedError,
     Reason,
     ResourceExhaustedError,
+    UnauthenticatedError,
     UnavailableError,
     UnsupportedCallError,
     Violation,
@@ -58,7 +60,9 @@ _PLAIN_CLASSES: dict[str, type[DroverError]] = {
         FailedPreconditionError,
         NotFoundError,
         OutOfRangeError,
+        PermissionDeniedError,
         ResourceExhaustedError,
+        UnauthenticatedError,
         UnavailableError,
         UnsupportedCallError,
     )
@@ -71,6 +75,8 @@ _TRANSPORT_REASONS = {
     "DEADLINE_EXCEEDED": Reason.DEADLINE_EXCEEDED,
     "RESOURCE_EXHAUSTED": Reason.TOO_LARGE,
     "UNIMPLEMENTED": Reason.NOT_IMPLEMENTED,
+    "UNAUTHENTICATED": Reason.INVALID_CREDENTIALS,
+    "PERMISSION_DENIED": Reason.MISSING_ROLE,
 }
 #: What a grpc.aio server says above ``maximum_concurrent_rpcs``, which has no code of its own.
 _TOO_MANY_CALLS = "Concurrent RPC limit exceeded"

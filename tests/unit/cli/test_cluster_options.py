@@ -106,6 +106,7 @@ def test_workers_call_each_other_at_a_port_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, internal: str
 ) -> None:
     monkeypatch.setenv("DROVER_WORKER_INTERNAL_ADVERTISED", "elsewhere:1")
+    monkeypatch.setenv("DROVER_ALLOW_PLAINTEXT", "true")
     _, workers = cluster_stages(ClusterOptions(tmp_path, host=host))
     for spec in workers:
         for name, value in spec.env.items():

@@ -7,6 +7,11 @@ from drover.rpc.settings import load_settings, split_addresses
 from drover_coordinator.settings import CoordinatorSettings
 
 
+@pytest.fixture(autouse=True)
+def _networks_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_ALLOW_PLAINTEXT", "true")
+
+
 def violations(**settings: object) -> list[str]:
     with pytest.raises(InvalidArgumentError) as raised:
         load_settings(CoordinatorSettings, **settings)

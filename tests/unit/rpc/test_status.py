@@ -21,8 +21,10 @@ from drover.errors import (
     InvalidArgumentError,
     NotFoundError,
     OutOfRangeError,
+    PermissionDeniedError,
     Reason,
     ResourceExhaustedError,
+    UnauthenticatedError,
     UnavailableError,
     UnsupportedCallError,
     Violation,
@@ -100,7 +102,7 @@ def test_every_error_comes_back_as_it_was(error: DroverError) -> None:
 
 def test_every_class_of_the_tree_has_its_own_code() -> None:
     classes = DroverError.__subclasses__()
-    assert len({cls.code for cls in classes}) == len(classes) == 12
+    assert len({cls.code for cls in classes}) == len(classes) == 14
 
 
 def test_error_info_names_reason_and_domain() -> None:
@@ -181,7 +183,9 @@ def test_retry_info_comes_with_unavailable_only() -> None:
         (grpc.StatusCode.RESOURCE_EXHAUSTED, ResourceExhaustedError, Reason.TOO_LARGE),
         (grpc.StatusCode.UNIMPLEMENTED, UnsupportedCallError, Reason.NOT_IMPLEMENTED),
         (grpc.StatusCode.UNKNOWN, InternalError, Reason.INTERNAL),
-        (grpc.StatusCode.PERMISSION_DENIED, InternalError, Reason.INTERNAL),
+        (grpc.StatusCode.DATA_LOSS, DataLossError, Reason.INTERNAL),
+        (grpc.StatusCode.PERMISSION_DENIED, PermissionDeniedError, Reason.MISSING_ROLE),
+        (grpc.StatusCode.UNAUTHENTICATED, UnauthenticatedError, Reason.INVALID_CREDENTIALS),
         (grpc.StatusCode.INVALID_ARGUMENT, InvalidArgumentError, Reason.INVALID_REQUEST),
     ],
 )

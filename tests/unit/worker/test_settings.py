@@ -6,6 +6,11 @@ from drover_worker.engine.settings import EngineSettings
 from drover_worker.settings import WorkerSettings
 
 
+@pytest.fixture(autouse=True)
+def _networks_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DROVER_ALLOW_PLAINTEXT", "true")
+
+
 def test_the_defaults_are_those_of_one_machine() -> None:
     settings = load_settings(WorkerSettings)
     assert settings.worker_listen == "127.0.0.1:7411"

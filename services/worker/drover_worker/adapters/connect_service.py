@@ -7,8 +7,8 @@ from google.protobuf.message import Message
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1 import connect_service_pb2_grpc as pb_grpc
+from drover.rpc.guard import current_principal
 from drover.rpc.interceptors import remaining_s
-from drover_worker.adapters.principal import principal_of
 from drover_worker.admin.admin import Admin
 from drover_worker.admin.call import AdminCall, Deadline
 
@@ -262,4 +262,4 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
 
 
 def _call(context: Context) -> AdminCall:
-    return AdminCall(principal_of(context), Deadline.after(remaining_s(context)))
+    return AdminCall(current_principal(), Deadline.after(remaining_s(context)))

@@ -2,20 +2,21 @@
 
 import grpc.aio
 
-from drover.client.calls import channel
+from drover.client.secure import Connect, plaintext
 from drover.client.worker import WorkerClient
 
 
 class WorkerChannels:
     """One channel to each other worker, opened when first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, connect: Connect = plaintext) -> None:
+        self._connect = connect
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     def get(self, address: str) -> WorkerClient:
         """The client for the worker at host:port."""
         if address not in self._channels:
-            self._channels[address] = channel(address)
+            self._channels[address] = self._connect(address)
         return WorkerClient(self._channels[address])
 
     async def close(self) -> None:

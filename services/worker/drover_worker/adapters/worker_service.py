@@ -12,10 +12,11 @@ from drover.codec.common import invalid_field
 from drover.errors import InvalidArgumentError, Reason
 from drover.rpc.interceptors import remaining_s
 from drover.rpc.multipart import PartsInProgress
+from drover.security.principal import Principal
 from drover_worker.admin import cluster, worker_drains
 from drover_worker.admin import connector_changes as changes
 from drover_worker.admin.admin import Admin
-from drover_worker.admin.call import AdminCall, Deadline, Principal
+from drover_worker.admin.call import AdminCall, Deadline
 from drover_worker.admin.forwarding import ServeForwarded
 from drover_worker.core import requests
 from drover_worker.core.requests.pending import HOP_COUNT_MAX
@@ -62,6 +63,7 @@ class WorkerServicer(pb_grpc.WorkerServiceServicer):
             text = f"{request.method!r} is no call that workers forward"
             raise InvalidArgumentError(Reason.INVALID_REQUEST, text)
         call = AdminCall(
+            # the worker that was called has checked what the caller may do
             principal=Principal(request.author),
             deadline=Deadline.after(remaining_s(context)),
             hop_count=request.hop_count,

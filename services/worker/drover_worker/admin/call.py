@@ -3,16 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who asks for a change, as far as it is known.
-
-    Attributes:
-        name: For the history. Nobody vouches for it: it protects nothing. Empty if unknown.
-    """
-
-    name: str
+from drover.security.principal import Principal, Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +35,7 @@ class AdminCall:
     principal: Principal
     deadline: Deadline
     hop_count: int = 0
+
+    def may_see(self, connector: str) -> bool:
+        """Whether lists and watches show the caller this connector."""
+        return self.principal.may(Role.VIEWER, connector)

@@ -53,7 +53,7 @@ class ClusterInfo:
         info = self._own_info()
         if membership.leads:
             await self._add_workers(info)
-            return info
+            return _shown(info, call)
         if not call.hop_count and membership.settled and not membership.leads:
             try:
                 leaders = await self._forwarder.forward(
@@ -68,7 +68,7 @@ class ClusterInfo:
                 self._add_without_leader(info)
             else:
                 info.workers.extend(leaders.workers)
-        return info
+        return _shown(info, call)
 
     async def _add_workers(self, info: pb.GetClusterInfoResponse) -> None:
         """Who has which work, and how each worker is."""
@@ -140,3 +140,12 @@ def _state(handing_over: Sequence[StatusKey] | None) -> pb.WorkerState.ValueType
     if handing_over is None:
         return pb.WORKER_STATE_ACTIVE
     return pb.WORKER_STATE_DRAINING if handing_over else pb.WORKER_STATE_DRAINED
+
+
+def _shown(info: pb.GetClusterInfoResponse, call: AdminCall) -> pb.GetClusterInfoResponse:
+    """Without the connectors that the caller may not see."""
+    for worker in info.workers:
+        worker.connectors[:] = [name for name in worker.connectors if call.may_see(name)]
+        # a task's id is its connector's name, a dash and a number
+        worker.tasks[:] = [t for t in worker.tasks if call.may_see(t.rpartition("-")[0])]
+    return info

@@ -50,7 +50,9 @@ class ConnectorReads:
         """A page of connectors."""
         await self._reads.prepare(call.deadline)
         names, token = take_page_by_name(
-            sorted(self._view.connectors), request.page_token, request.page_size
+            sorted(filter(call.may_see, self._view.connectors)),
+            request.page_token,
+            request.page_size,
         )
         response = pb.ListConnectorsResponse(next_page_token=token)
         size_bytes = 0
@@ -98,5 +100,5 @@ class ConnectorReads:
             return pb.WatchConnectorsResponse(connector=pb.Connector(name=name), removed=True)
 
         with self._hub.watch_configs() as changed:
-            async for response in follow(changed, "", self._view, self._reads, show):
+            async for response in follow(changed, call.may_see, self._view, self._reads, show):
                 yield response or pb.WatchConnectorsResponse(synced=True)

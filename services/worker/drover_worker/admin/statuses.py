@@ -60,8 +60,11 @@ class ConnectorStatuses:
                 return pb.WatchStatusesResponse(status=self._views.status(name))
             return pb.WatchStatusesResponse(status=pb.ConnectorStatus(name=name), removed=True)
 
+        def wanted(name: str) -> bool:
+            return request.name in ("", name) and call.may_see(name)
+
         with self._hub.watch_statuses() as changed:
-            async for response in follow(changed, request.name, self._view, self._reads, show):
+            async for response in follow(changed, wanted, self._view, self._reads, show):
                 yield response or pb.WatchStatusesResponse(synced=True)
 
     async def tasks(self, request: pb.ListTasksRequest, call: AdminCall) -> pb.ListTasksResponse:

@@ -15,14 +15,14 @@ WatchT = TypeVar("WatchT", pb.WatchStatusesResponse, pb.WatchConnectorsResponse)
 
 async def follow(
     changed: Changed,
-    only: str,
+    wanted: Callable[[str], bool],
     view: ConfigView,
     reads: Reads,
     show: Callable[[str], WatchT],
 ) -> AsyncIterator[WatchT | None]:
     """What ``show`` makes of each connector, None for "synced" and signs of life.
 
-    ``only`` is the one connector to follow; empty for all.
+    ``wanted`` says which connectors to follow.
     """
     shown: dict[str, bytes] = {}
     names = sorted(view.connectors)
@@ -30,7 +30,7 @@ async def follow(
     while True:
         await reads.know_plugins()
         for name in names:
-            if only and name != only:
+            if not wanted(name):
                 continue
             response = show(name)
             if response.removed and shown.pop(name, None) is None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from drover_worker.adapters.principal import PRINCIPAL_MAX_CHARS, principal_of
+from drover.rpc.callers import PRINCIPAL_MAX_CHARS, said_principal
 
 
 class Call:
@@ -20,7 +20,9 @@ class Call:
 
 
 def test_the_caller_says_who_it_is() -> None:
-    assert principal_of(Call("ipv4:10.0.0.1:5", ("drover-author", " ann@host "))).name == "ann@host"
+    assert (
+        said_principal(Call("ipv4:10.0.0.1:5", ("drover-author", " ann@host "))).name == "ann@host"
+    )
 
 
 @pytest.mark.parametrize(
@@ -33,10 +35,10 @@ def test_the_caller_says_who_it_is() -> None:
     ],
 )
 def test_else_it_is_its_address_without_the_port(peer: str, author: str) -> None:
-    assert principal_of(Call(peer, ("other", "x"))).name == author
-    assert principal_of(Call(peer, ("drover-author", "  "))).name == author
+    assert said_principal(Call(peer, ("other", "x"))).name == author
+    assert said_principal(Call(peer, ("drover-author", "  "))).name == author
 
 
 def test_what_cannot_be_shown_or_is_too_long_is_left_out() -> None:
-    assert principal_of(Call("", ("drover-author", "a\x1b[31mb"))).name == "a[31mb"
-    assert len(principal_of(Call("", ("drover-author", "x" * 1_000))).name) == PRINCIPAL_MAX_CHARS
+    assert said_principal(Call("", ("drover-author", "a\x1b[31mb"))).name == "a[31mb"
+    assert len(said_principal(Call("", ("drover-author", "x" * 1_000))).name) == PRINCIPAL_MAX_CHARS

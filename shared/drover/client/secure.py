@@ -1,0 +1,160 @@
+"""Channels over TLS, which use a renewed certificate for the calls that come after it."""
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Self, cast
+
+import grpc
+import grpc.aio
+
+from drover.client.calls import channel
+from drover.security.certificates import Certificate
+from drover.security.renewed import Renewed
+
+#: Opens a channel to host:port.
+Connect = Callable[[str], grpc.aio.Channel]
+
+
+def plaintext(address: str) -> grpc.aio.Channel:
+    """A channel without TLS."""
+    return channel(address)
+
+
+def connect_by(certificate: Renewed[Certificate] | None, *, server_name: str = "") -> Connect:
+    """How a service connects: over TLS by its own certificate, in plaintext if it has none.
+
+    ``server_name`` is what the servers' certificates are for, where that is not their host.
+    """
+    if certificate is None:
+        return plaintext
+
+    def connect(address: str) -> grpc.aio.Channel:
+        return RenewingChannel(address, certificate, server_name=server_name).as_channel()
+
+    return connect
+
+
+def channel_credentials(certificate: Certificate, token: str = "") -> grpc.ChannelCredentials:
+    """What a client shows: its certificate if it has one, and with each call a token if given."""
+    credentials = grpc.ssl_channel_credentials(
+        certificate.ca_pem, certificate.key_pem or None, certificate.cert_pem or None
+    )
+    if not token:
+        return credentials
+    return grpc.composite_channel_credentials(
+        credentials, grpc.access_token_call_credentials(token)
+    )
+
+
+class _Connection:
+    """A channel, and how many calls it has under way."""
+
+    def __init__(self, opened: grpc.aio.Channel) -> None:
+        self.channel = opened
+        self.call_count = 0
+        self.retired = False
+
+    async def __aenter__(self) -> grpc.aio.Channel:
+        self.call_count += 1
+        return self.channel
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self.call_count -= 1
+        if self.retired and not self.call_count:
+            await self.channel.close()
+
+
+class RenewingChannel:
+    """What a generated stub needs of a channel; connects with the first call.
+
+    When the certificate is renewed, new calls get a connection of their own; the one before is
+    closed when its last call has ended.
+
+    Args:
+        address: host:port.
+        certificate: The client's.
+        server_name: What the server's certificate is for, where that is not the host.
+    """
+
+    def __init__(
+        self, address: str, certificate: Renewed[Certificate], *, server_name: str = ""
+    ) -> None:
+        self._address = address
+        self._certificate = certificate
+        self._server_name = server_name
+        self._used: Certificate | None = None
+        self._present: _Connection | None = None
+        self._retired: list[_Connection] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self, grace: float | None = None) -> None:
+        """Close every connection."""
+        connections = [*self._retired, *([self._present] if self._present else [])]
+        self._present, self._retired = None, []
+        for each in connections:
+            await each.channel.close(grace)
+
+    def as_channel(self) -> grpc.aio.Channel:
+        """Itself, as the clients' types have it."""
+        return cast("grpc.aio.Channel", self)
+
+    def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """A call; see ``grpc.aio.Channel``."""
+
+        def call(request: Any, *, timeout: float, metadata: Any = None) -> Coroutine[Any, Any, Any]:
+            async def answer() -> Any:
+                async with self._connection() as here:
+                    begin = here.unary_unary(method, *codecs, **options)
+                    return await begin(request, timeout=timeout, metadata=metadata)
+
+            return answer()
+
+        return call
+
+    def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """A stream; see ``grpc.aio.Channel``."""
+
+        def call(request: Any, *, timeout: float | None, metadata: Any = None) -> "_Stream":
+            connection = self._connection()
+            begin = connection.channel.unary_stream(method, *codecs, **options)
+            return _Stream(connection, begin(request, timeout=timeout, metadata=metadata))
+
+        return call
+
+    def _connection(self) -> _Connection:
+        certificate = self._certificate.present()
+        if self._present is None or certificate is not self._used:
+            if self._present is not None:
+                self._retire(self._present)
+            credentials = channel_credentials(certificate)
+            opened = channel(self._address, credentials, server_name=self._server_name)
+            self._present, self._used = _Connection(opened), certificate
+        return self._present
+
+    def _retire(self, connection: _Connection) -> None:
+        """Leave a connection to its calls; without any it closes with its last reference."""
+        self._retired = [each for each in self._retired if each.call_count]
+        connection.retired = True
+        if connection.call_count:
+            self._retired.append(connection)
+
+
+class _Stream:
+    """A stream, as far as ``drover.client.calls`` uses one."""
+
+    def __init__(self, connection: _Connection, call: Any) -> None:
+        self._connection = connection
+        self._call = call
+
+    def cancel(self) -> None:
+        """End it."""
+        self._call.cancel()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async with self._connection:
+            async for message in self._call:
+                yield message

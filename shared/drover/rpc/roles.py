@@ -1,0 +1,166 @@
+"""Which role each RPC needs: one table, which a test compares with the contract."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from typing import Any
+
+from drover.security.principal import Principal, Role
+
+
+class Scope(StrEnum):
+    """What the role is needed for."""
+
+    #: The whole cluster: a grant that is limited to connectors does not do.
+    CLUSTER = auto()
+    #: Any connector: whoever has the role for one may ask. What is shown of connectors is filtered.
+    ANY = auto()
+    #: The connector that the request's ``name`` names, or its config where it has no such field;
+    #: as ANY when it names none and the call only reads.
+    CONNECTOR = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a call needs.
+
+    Attributes:
+        role: The least role.
+        scope: What for.
+        changes: Whether the call changes something, so that it belongs into the audit log.
+    """
+
+    role: Role
+    scope: Scope = Scope.CLUSTER
+    changes: bool = False
+
+    def allows(self, principal: Principal, request: Any) -> bool:
+        """Whether a caller may make this call with this request."""
+        if self.scope is Scope.CLUSTER:
+            return principal.may(self.role)
+        if self.scope is Scope.ANY:
+            return principal.may_for_some(self.role)
+        name = connector_of(request)
+        if not name and not self.changes:
+            return principal.may_for_some(self.role)
+        return principal.may(self.role, name)
+
+
+def connector_of(request: Any) -> str:
+    """The connector that a request is about; empty when it names none."""
+    name = str(getattr(request, "name", "")).strip()
+    if not name and isinstance(config := getattr(request, "config", None), Mapping):
+        name = str(config.get("name", "")).strip()
+    return name
+
+
+_INTERNAL = Access(Role.INTERNAL)
+_READ = Access(Role.VIEWER)
+_READ_ANY = Access(Role.VIEWER, Scope.ANY)
+_READ_CONNECTOR = Access(Role.VIEWER, Scope.CONNECTOR)
+_TRY = Access(Role.OPERATOR, Scope.CONNECTOR)
+_OPERATE = Access(Role.OPERATOR, Scope.CONNECTOR, changes=True)
+_ADMINISTER = Access(Role.ADMIN, Scope.CONNECTOR, changes=True)
+_READ_RECORDS = Access(Role.OPERATOR)
+_OPERATE_CLUSTER = Access(Role.OPERATOR, changes=True)
+_ADMINISTER_CLUSTER = Access(Role.ADMIN, changes=True)
+
+#: By service and RPC. A preview reads real records with the rights of the cluster, as a running
+#: connector would: it and a plan need what creating one needs. Topics are nobody's own: who reads
+#: their records operates the whole cluster.
+ACCESS: dict[str, dict[str, Access]] = {
+    "drover.api.connect.v1.ConnectService": {
+        "GetClusterInfo": _READ_ANY,
+        "ListConnectors": _READ_ANY,
+        "WatchConnectors": _READ_ANY,
+        "ListPlugins": _READ_ANY,
+        "GetPlugin": _READ_ANY,
+        "ListLoggers": _READ_ANY,
+        "ListTopics": _READ,
+        "DescribeTopic": _READ,
+        "WatchTopic": _READ_RECORDS,
+        "GetTopicRecordCount": _READ_RECORDS,
+        "GetConnector": _READ_CONNECTOR,
+        "GetConnectorHistory": _READ_CONNECTOR,
+        "GetConnectorStatus": _READ_CONNECTOR,
+        "ListTasks": _READ_CONNECTOR,
+        "WatchStatuses": _READ_CONNECTOR,
+        "GetConnectorOffsets": _READ_CONNECTOR,
+        "GetConnectorTopics": _READ_CONNECTOR,
+        "ValidateConfig": _TRY,
+        "PauseConnector": _OPERATE,
+        "ResumeConnector": _OPERATE,
+        "StopConnector": _OPERATE,
+        "RestartConnector": _OPERATE,
+        "RestartTask": _OPERATE,
+        "ResetConnectorTopics": _OPERATE,
+        "ReplayDeadLetters": _OPERATE,
+        "DrainWorker": _OPERATE_CLUSTER,
+        "ResumeWorker": _OPERATE_CLUSTER,
+        "PreviewConnector": _ADMINISTER,
+        "PlanConnectorConfig": _ADMINISTER,
+        "CreateConnector": _ADMINISTER,
+        "PutConnectorConfig": _ADMINISTER,
+        "PatchConnectorConfig": _ADMINISTER,
+        "RollbackConnector": _ADMINISTER,
+        "DeleteConnector": _ADMINISTER,
+        "AlterConnectorOffsets": _ADMINISTER,
+        "ResetConnectorOffsets": _ADMINISTER,
+        "SetLoggerLevel": _ADMINISTER_CLUSTER,
+    },
+    "drover.api.coordinator.v1.CoordinatorService": {
+        "FindCoordinator": _READ,
+        "DescribeGroup": _READ,
+        "ListGroups": _READ,
+        "DeleteGroup": _ADMINISTER_CLUSTER,
+        "JoinGroup": _INTERNAL,
+        "SyncGroup": _INTERNAL,
+        "Heartbeat": _INTERNAL,
+        "LeaveGroup": _INTERNAL,
+        "WatchGroup": _INTERNAL,
+        "ClaimTask": _INTERNAL,
+        "CommitOffsets": _INTERNAL,
+        "FetchOffsets": _INTERNAL,
+        "AlterOffsets": _INTERNAL,
+        "DeleteOffsets": _INTERNAL,
+        "CommitGroupOffsets": _INTERNAL,
+        "FetchGroupOffsets": _INTERNAL,
+        "DeleteGroupOffsets": _INTERNAL,
+    },
+    "drover.api.config_store.v1.ConfigStoreService": {
+        "GetSnapshot": _INTERNAL,
+        "WatchConfigs": _INTERNAL,
+        "GetEndOffset": _INTERNAL,
+        "ClaimWriter": _INTERNAL,
+        "PutConnectorConfig": _INTERNAL,
+        "DeleteConnector": _INTERNAL,
+        "PutTaskConfigs": _INTERNAL,
+        "PutTargetState": _INTERNAL,
+        "PutRestartRequest": _INTERNAL,
+        "PutTaskCount": _INTERNAL,
+        "PutSessionKey": _INTERNAL,
+        "PutLoggerLevel": _INTERNAL,
+        "GetConnectorHistory": _INTERNAL,
+    },
+    "drover.api.status_store.v1.StatusStoreService": {
+        "PutStatuses": _INTERNAL,
+        "GetSnapshot": _INTERNAL,
+        "WatchStatuses": _INTERNAL,
+        "PutTopicStatuses": _INTERNAL,
+        "DeleteTopicStatuses": _INTERNAL,
+        "Flush": _INTERNAL,
+    },
+    "drover.api.worker.v1.WorkerService": {
+        "Forward": _INTERNAL,
+        "SubmitTaskConfigs": _INTERNAL,
+    },
+}
+
+
+def access_of(method: str) -> Access:
+    """What a call needs, by gRPC's name for it: ``/package.Service/Rpc``.
+
+    A call that the table lacks is only for the services themselves.
+    """
+    service, _, rpc = method.removeprefix("/").rpartition("/")
+    return ACCESS.get(service, {}).get(rpc, _INTERNAL)

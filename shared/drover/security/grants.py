@@ -1,0 +1,150 @@
+"""The access file: which certificates, tokens and users may do what."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from drover.errors import InvalidArgumentError, Reason, Violation
+from drover.security.principal import Grant, Principal, Role
+from drover.security.renewed import Renewed
+
+GRANTS_MAX = 10_000
+
+_Name = Annotated[str, Field(min_length=1, max_length=255)]
+
+
+class _Entry(BaseModel):
+    """One grant of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    role: Role
+    connectors: tuple[_Name, ...] = ()
+    certificate: _Name | None = None
+    token_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")] | None = None
+    name: _Name | None = None
+    subject: _Name | None = None
+    group: _Name | None = None
+
+    @field_validator("role", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        try:
+            return Role[str(value).upper()]
+        except KeyError:
+            known = ", ".join(role.name.lower() for role in Role)
+            raise ValueError(f"must be one of {known}") from None
+
+    @model_validator(mode="after")
+    def _one_holder(self) -> Self:
+        holders = (self.certificate, self.token_sha256, self.subject, self.group)
+        if sum(holder is not None for holder in holders) != 1:
+            raise ValueError("must have one of certificate, token_sha256, subject, group")
+        if (self.name is None) != (self.token_sha256 is None):
+            raise ValueError("name goes with token_sha256: it is the token's in logs and histories")
+        if self.role is Role.INTERNAL and self.connectors:
+            raise ValueError("the role internal cannot be limited to connectors")
+        return self
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    grants: Annotated[tuple[_Entry, ...], Field(max_length=GRANTS_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """What the access file grants, by holder."""
+
+    certificates: dict[str, tuple[Grant, ...]]
+    tokens: dict[str, Principal]
+    subjects: dict[str, tuple[Grant, ...]]
+    groups: dict[str, tuple[Grant, ...]]
+
+    def of_certificate(self, names: Sequence[str]) -> Principal | None:
+        """Who a certificate of these names is; None if no grant names it."""
+        known = [name for name in names if name in self.certificates]
+        if not known:
+            return None
+        return Principal(known[0], tuple(g for name in known for g in self.certificates[name]))
+
+    def of_token(self, token: str) -> Principal | None:
+        """Who a static token is; None if no grant has it."""
+        return self.tokens.get(token_sha256(token))
+
+    def of_user(self, subject: str, groups: Iterable[str]) -> Principal:
+        """What a JWT's subject may do, by itself and through its groups."""
+        grants = list(self.subjects.get(subject, ()))
+        for group in groups:
+            grants += self.groups.get(group, ())
+        return Principal(subject, tuple(grants))
+
+
+def token_sha256(token: str) -> str:
+    """How the access file writes a token down."""
+    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
+
+
+def renewed_grants(path: str) -> Renewed[Grants]:
+    """The grants in a file that may change at any time.
+
+    Raises:
+        InvalidArgumentError: As ``read_grants``.
+    """
+    return Renewed("access file", [path], lambda: read_grants(path))
+
+
+def read_grants(path: str) -> Grants:
+    """Read an access file.
+
+    Raises:
+        InvalidArgumentError: INVALID_CONFIG with one violation for each fault.
+    """
+    try:
+        document = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _unusable(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, yaml.YAMLError):
+        raise _unusable(f"{path} is not YAML") from None
+    try:
+        entries = _File.model_validate(document).grants
+    except ValidationError as error:
+        raise InvalidArgumentError.listing(
+            [_violation(path, fault) for fault in error.errors(include_url=False)],
+            reason=Reason.INVALID_CONFIG,
+        ) from None
+    certificates: dict[str, tuple[Grant, ...]] = {}
+    subjects: dict[str, tuple[Grant, ...]] = {}
+    groups: dict[str, tuple[Grant, ...]] = {}
+    tokens: dict[str, Principal] = {}
+    for entry in entries:
+        grant = Grant(entry.role, entry.connectors)
+        for table, key in (
+            (certificates, entry.certificate),
+            (subjects, entry.subject),
+            (groups, entry.group),
+        ):
+            if key is not None:
+                table[key] = (*table.get(key, ()), grant)
+        if entry.token_sha256 is not None and entry.name is not None:
+            before = tokens.get(entry.token_sha256)
+            grants = before.grants if before else ()
+            tokens[entry.token_sha256] = Principal(entry.name, (*grants, grant))
+    return Grants(certificates, tokens, subjects, groups)
+
+
+def _violation(path: str, fault: object) -> Violation:
+    assert isinstance(fault, dict)
+    where = ".".join(str(part) for part in fault["loc"])
+    text = " ".join(str(fault["msg"]).split()).removeprefix("Value error, ")
+    return Violation(f"{path}: {where}" if where else path, text)
+
+
+def _unusable(text: str) -> InvalidArgumentError:
+    return InvalidArgumentError(Reason.INVALID_CONFIG, text)

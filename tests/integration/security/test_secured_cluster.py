@@ -1,0 +1,232 @@
+"""A cluster over TLS: everybody may do what its grants say, and nothing else."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+import yaml
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message_factory import GetMessageClass
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
+from drover.client.calls import channel
+from drover.client.secure import channel_credentials
+from drover.errors import (
+    DroverError,
+    PermissionDeniedError,
+    Reason,
+    UnauthenticatedError,
+)
+from drover.model.secrets import MASK
+from drover.rpc.roles import access_of
+from drover.rpc.status import from_rpc_error
+from drover.security import renewed
+from drover.security.certificates import TlsFiles, read_certificate
+from drover.security.development_ca import ACCESS_FILE, ROLES, files_of, init_certificates
+from drover.security.grants import token_sha256
+from drover.security.principal import Role
+from tests.contract.test_roles import methods
+from tests.support.fake_engine import SOURCE
+from tests.support.worker_cluster import RunningWorker, WorkerCluster
+
+TOKEN = "a token of the team that has the orders"
+#: Streams and parked calls are given up.
+TIMEOUT_S = 0.5
+PLACES = {
+    "CoordinatorService": "coordinator",
+    "ConfigStoreService": "config_store",
+    "StatusStoreService": "status_store",
+}
+
+
+@pytest.fixture
+def certs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(renewed, "CHECK_EVERY_S", 0.0)
+    init_certificates(tmp_path / "certs")
+    return tmp_path / "certs"
+
+
+def grant(certs: Path, *more: dict[str, object]) -> None:
+    """What init grants, and more."""
+    grants = [{"certificate": f"drover-{name}", "role": role} for name, role in ROLES.items()]
+    (certs / ACCESS_FILE).write_text(yaml.safe_dump({"grants": [*grants, *more]}))
+
+
+@asynccontextmanager
+async def secured(directory: Path, certs: Path, workers: int = 1) -> AsyncIterator[Any]:
+    async with WorkerCluster(directory, certificates=certs) as cluster:
+        for _ in range(workers):
+            await cluster.add_worker()
+        await cluster.settled(*cluster.workers)
+        yield cluster
+
+
+def as_role(certs: Path, name: str, address: str) -> grpc.aio.Channel:
+    return channel(address, channel_credentials(read_certificate(files_of(certs, name))))
+
+
+def with_token(certs: Path, token: str, address: str) -> grpc.aio.Channel:
+    ca = read_certificate(TlsFiles(str(certs / "ca.pem")))
+    return channel(address, channel_credentials(ca, token))
+
+
+async def error_of(call: Any) -> DroverError:
+    with pytest.raises(grpc.RpcError) as caught:
+        await call
+    return from_rpc_error(caught.value)
+
+
+def audited(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "audit.log").read_text().splitlines()]
+
+
+async def code_of(connection: grpc.aio.Channel, method: MethodDescriptor) -> grpc.StatusCode:
+    path = "/" + "/".join(method.full_name.rsplit(".", 1))
+    request = GetMessageClass(method.input_type)().SerializeToString()
+    call: Any
+    if method.server_streaming:
+        call = connection.unary_stream(path)(request, timeout=TIMEOUT_S)  # type: ignore[arg-type]
+        try:
+            async for _ in call:
+                break
+        except grpc.aio.AioRpcError:
+            pass
+        else:
+            call.cancel()
+            return grpc.StatusCode.OK
+    else:
+        call = connection.unary_unary(path)(request, timeout=TIMEOUT_S)  # type: ignore[arg-type]
+    code: grpc.StatusCode = await call.code()
+    return code
+
+
+async def test_every_rpc_lets_in_who_has_its_role_and_nobody_else(
+    tmp_path: Path, certs: Path
+) -> None:
+    grant(certs)
+    async with secured(tmp_path, certs) as cluster:
+        (worker,) = cluster.workers
+
+        def address_of(service: str) -> str:
+            if service in PLACES:
+                return str(cluster.addresses[f"{PLACES[service]}_address"])
+            internal = service == "WorkerService"
+            return str(worker.internal_address if internal else worker.address)
+
+        for method in methods():
+            service = method.containing_service.name
+            needed = access_of("/" + "/".join(method.full_name.rsplit(".", 1))).role
+            for name, role in ROLES.items():
+                async with as_role(certs, name, address_of(service)) as connection:
+                    code = await code_of(connection, method)
+                refused = code is grpc.StatusCode.PERMISSION_DENIED
+                assert refused is (Role[role.upper()] < needed), (method.full_name, name, code)
+
+
+async def test_who_does_not_say_who_it_is_may_do_nothing(tmp_path: Path, certs: Path) -> None:
+    grant(certs)
+    async with WorkerCluster(tmp_path, certificates=certs) as cluster:
+        worker = await cluster.add_worker(tls_client_auth="none")
+        credentials = grpc.ssl_channel_credentials((certs / "ca.pem").read_bytes())
+        async with channel(worker.address, credentials) as connection:
+            for method in methods():
+                if method.containing_service.name == "ConnectService":
+                    code = await code_of(connection, method)
+                    assert code is grpc.StatusCode.UNAUTHENTICATED, method.full_name
+            stub: Any = ConnectServiceStub(connection)
+            error = await error_of(stub.GetClusterInfo(pb.GetClusterInfoRequest(), timeout=10))
+            assert isinstance(error, UnauthenticatedError)
+            assert error.reason is Reason.MISSING_CREDENTIALS
+            assert "authorization: Bearer" in error.message
+
+
+async def create(worker: RunningWorker, stub: Any, name: str) -> None:
+    del worker
+    config = {"connector.class": SOURCE, "db.login": "hunter2", "topic": "t"}
+    await stub.CreateConnector(pb.CreateConnectorRequest(name=name, config=config), timeout=20)
+
+
+async def test_a_forwarded_change_keeps_its_principal_and_is_audited_once(
+    tmp_path: Path, certs: Path
+) -> None:
+    grant(certs, {"token_sha256": token_sha256(TOKEN), "name": "team-orders", "role": "admin"})
+    async with secured(tmp_path, certs, workers=2) as cluster:
+        follower = next(worker for worker in cluster.workers if not worker.leads)
+        async with as_role(certs, "viewer", follower.address) as connection:
+            viewer: Any = ConnectServiceStub(connection)
+            error = await error_of(
+                viewer.DeleteConnector(pb.DeleteConnectorRequest(name="orders"), timeout=20)
+            )
+            assert isinstance(error, PermissionDeniedError)
+            assert error.message.startswith(
+                "DeleteConnector needs the role admin for connector 'orders', which"
+                " 'drover-viewer' does not have"
+            )
+        await create(follower, follower.stub, "orders")
+        request = pb.GetConnectorHistoryRequest(name="orders")
+        (change,) = (await follower.stub.GetConnectorHistory(request, timeout=20)).changes
+        assert change.author == "drover-admin"
+    lines = audited(tmp_path)
+    assert [(line["call"], line["principal"], line["outcome"]) for line in lines] == [
+        ("DeleteConnector", "drover-viewer", "PERMISSION_DENIED"),
+        ("CreateConnector", "drover-admin", "OK"),
+    ]
+    assert lines[0]["reason"] == "MISSING_ROLE"
+    assert lines[1]["request"] == {
+        "name": "orders",
+        "config": {"connector.class": SOURCE, "db.login": MASK, "topic": "t"},
+    }
+
+
+async def test_a_token_for_some_connectors_sees_and_changes_those_alone_until_it_is_revoked(
+    tmp_path: Path, certs: Path
+) -> None:
+    team = {"token_sha256": token_sha256(TOKEN), "name": "team", "role": "admin"}
+    grant(certs, {**team, "connectors": ["orders-*"]})
+    async with WorkerCluster(tmp_path, certificates=certs) as cluster:
+        worker = await cluster.add_worker(tls_client_auth="none")
+        await cluster.settled(worker)
+        async with with_token(certs, TOKEN, worker.address) as connection:
+            stub: Any = ConnectServiceStub(connection)
+            await create(worker, stub, "orders-1")
+            error = await error_of(create(worker, stub, "other"))
+            assert isinstance(error, PermissionDeniedError)
+            assert "for connector 'other', which 'team' does not have" in error.message
+            # the name may also stand in the config alone
+            nameless = pb.CreateConnectorRequest(
+                config={"name": " other ", "connector.class": SOURCE}
+            )
+            assert isinstance(
+                await error_of(stub.CreateConnector(nameless, timeout=20)), PermissionDeniedError
+            )
+            level = pb.SetLoggerLevelRequest(name="drover", level="DEBUG")
+            error = await error_of(stub.SetLoggerLevel(level, timeout=20))
+            assert "needs the role admin for the whole cluster" in error.message
+            grant(certs, {**team})
+            await create(worker, stub, "other")
+            grant(certs, {**team, "connectors": ["orders-*"]})
+            listed = await stub.ListConnectors(pb.ListConnectorsRequest(), timeout=20)
+            assert [entry.name for entry in listed.connectors] == ["orders-1"]
+            info = await stub.GetClusterInfo(pb.GetClusterInfoRequest(), timeout=20)
+            assert {name for w in info.workers for name in w.connectors} <= {"orders-1"}
+            seen = []
+            async for message in stub.WatchConnectors(pb.WatchConnectorsRequest(), timeout=20):
+                if message.synced:
+                    break
+                seen.append(message.connector.name)
+            async for message in stub.WatchStatuses(pb.WatchStatusesRequest(), timeout=20):
+                if message.synced:
+                    break
+                seen.append(message.status.name)
+            assert set(seen) == {"orders-1"}
+            grant(certs)
+            error = await error_of(stub.ListConnectors(pb.ListConnectorsRequest(), timeout=20))
+            assert isinstance(error, UnauthenticatedError)
+            assert error.reason is Reason.INVALID_CREDENTIALS
+            assert TOKEN not in error.message

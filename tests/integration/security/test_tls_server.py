@@ -1,0 +1,164 @@
+"""A server over TLS: who gets through the handshake, and what becomes of a rotation."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+import structlog
+import yaml
+
+from drover.api.status_store.v1 import status_store_service_pb2 as pb
+from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
+from drover.client.calls import channel, server_stream, unary
+from drover.client.secure import connect_by
+from drover.errors import PermissionDeniedError, Reason, UnavailableError
+from drover.rpc.callers import Callers
+from drover.rpc.guard import CallGuard
+from drover.rpc.security import Security
+from drover.security import renewed
+from drover.security.certificates import TlsFiles, renewed_certificate
+from drover.security.development_ca import Authority
+from drover.security.grants import renewed_grants
+from tests.support.certificates import DAY, issue
+from tests.support.scripted_store import Running, start, stop
+
+NAME = "drover-service"
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority.make()
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[structlog.typing.EventDict]]:
+    monkeypatch.setattr(renewed, "CHECK_EVERY_S", 0.0)
+    with structlog.testing.capture_logs() as events:
+        yield events
+
+
+@asynccontextmanager
+async def serving(
+    directory: Path, files: TlsFiles, *, client_certificates: bool = True
+) -> AsyncIterator[Running]:
+    access = directory / "access.yaml"
+    grants = [{"certificate": NAME, "role": "internal"}, {"certificate": "ann", "role": "viewer"}]
+    access.write_text(yaml.safe_dump({"grants": grants}))
+    security = Security(renewed_certificate(files), CallGuard(Callers(renewed_grants(str(access)))))
+    running = await start(security=security, client_certificates=client_certificates)
+    try:
+        yield running
+    finally:
+        await stop(running)
+
+
+async def call(running: Running, files: TlsFiles | None) -> None:
+    """One call by a client with these files; in plaintext without."""
+    credentials = None
+    if files is not None:
+        pems = [Path(path).read_bytes() if path else None for path in (files.key, files.cert)]
+        credentials = grpc.ssl_channel_credentials(Path(files.ca).read_bytes(), *pems)
+    async with channel(running.address, credentials) as connection:
+        await flush(connection)
+
+
+async def flush(connection: grpc.aio.Channel) -> None:
+    stub: Any = pb_grpc.StatusStoreServiceStub(connection)
+    await unary(stub.Flush, pb.FlushRequest(), timeout_s=20, retry=False)
+
+
+async def refusal(running: Running, files: TlsFiles | None) -> str:
+    with pytest.raises(UnavailableError) as caught:
+        await call(running, files)
+    assert caught.value.reason is Reason.SERVICE_UNREACHABLE
+    return caught.value.message
+
+
+async def test_a_client_that_proves_nothing_does_not_get_in(
+    tmp_path: Path, authority: Authority
+) -> None:
+    async with serving(tmp_path, issue(tmp_path / "s", authority, name=NAME)) as running:
+        good = issue(tmp_path / "good", authority, name=NAME)
+        await call(running, good)
+        await refusal(running, None)
+        await refusal(running, TlsFiles(good.ca))
+        for name, files in {
+            "foreign": issue(tmp_path / "f", Authority.make(), name=NAME, trusted=authority),
+            "expired": issue(tmp_path / "e", authority, name=NAME, begins=-2 * DAY, ends=-DAY),
+            "not yet valid": issue(tmp_path / "n", authority, name=NAME, begins=DAY, ends=2 * DAY),
+        }.items():
+            assert await refusal(running, files), name
+        await call(running, good)
+        assert running.store.calls == ["Flush", "Flush"]
+
+
+async def test_a_server_that_proves_nothing_is_not_called(
+    tmp_path: Path, authority: Authority
+) -> None:
+    """The server's own check at its start would refuse some of these: here it has none."""
+    client = issue(tmp_path / "c", authority, name=NAME)
+    foreign = issue(tmp_path / "f", Authority.make(), name=NAME)
+    elsewhere = issue(tmp_path / "e", authority, name=NAME, hosts=("other.example.com",))
+    for fault, files in {
+        "certificate signature failure": foreign,
+        "Hostname Verification Check failed": elsewhere,
+    }.items():
+        async with serving(tmp_path, files) as running:
+            assert fault in await refusal(running, client)
+            assert running.store.calls == []
+
+
+async def test_a_plaintext_server_is_not_called_over_tls(
+    tmp_path: Path, authority: Authority
+) -> None:
+    running = await start()
+    try:
+        assert "handshake failed" in await refusal(running, issue(tmp_path, authority, name=NAME))
+    finally:
+        await stop(running)
+
+
+async def test_a_known_client_without_the_role_is_told_which_it_needs(
+    tmp_path: Path, authority: Authority
+) -> None:
+    async with serving(tmp_path, issue(tmp_path / "s", authority, name=NAME)) as running:
+        for name in ("ann", "nobody"):
+            with pytest.raises(PermissionDeniedError) as caught:
+                await call(running, issue(tmp_path / name, authority, name=name, hosts=()))
+            assert caught.value.reason is Reason.MISSING_ROLE
+            assert caught.value.metadata == {"role": "internal", "principal": name}
+            assert "Flush needs the role internal for the whole cluster" in caught.value.message
+        assert running.store.calls == []
+
+
+async def test_both_sides_use_a_renewed_certificate_and_keep_the_old_one_for_a_broken_one(
+    tmp_path: Path, authority: Authority, said: list[structlog.typing.EventDict]
+) -> None:
+    files = issue(tmp_path / "s", authority, name=NAME, ends=60 * DAY)
+    mine = issue(tmp_path / "c", authority, name=NAME, ends=60 * DAY)
+    async with serving(tmp_path, files) as running:
+        connect = connect_by(renewed_certificate(mine))
+        async with connect(running.address) as connection:
+            stub: Any = pb_grpc.StatusStoreServiceStub(connection)
+            watch = server_stream(stub.WatchStatuses, pb.WatchStatusesRequest())
+            await anext(watch)
+            await flush(connection)
+            # both get others of another authority, and trust it alone from now on
+            other = Authority.make()
+            issue(tmp_path / "s", other, name=NAME, ends=60 * DAY)
+            await refusal(running, issue(tmp_path / "old", authority, name=NAME))
+            issue(tmp_path / "c", other, name=NAME, ends=60 * DAY)
+            await flush(connection)
+            # a rotation to something that cannot be used
+            Path(files.cert).write_text("half of a certific")
+            Path(mine.key).write_text("")
+            await flush(connection)
+            await call(running, issue(tmp_path / "new", other, name=NAME))
+            assert running.store.watching == 1, "calls under way keep their connection"
+            await watch.aclose()
+    warnings = {event["event"] for event in said if event["log_level"] == "warning"}
+    assert warnings == {"the changed certificate cannot be used: the one before stays"}

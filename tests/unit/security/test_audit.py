@@ -1,0 +1,75 @@
+import json
+import stat
+from pathlib import Path
+
+import pytest
+import structlog
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.model.secrets import MASK
+from drover.rpc.audit import AuditLog, shown
+
+
+def tell(audit: AuditLog, request: pb.CreateConnectorRequest | None = None) -> None:
+    audit.tell(
+        method="/drover.api.connect.v1.ConnectService/CreateConnector",
+        principal="ann",
+        peer="ipv4:127.0.0.1:1",
+        request_id="r1",
+        request=request,
+        outcome="OK",
+        reason="",
+    )
+
+
+def test_a_line_tells_who_what_and_how_it_ended(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    audit = AuditLog(str(path))
+    tell(audit, pb.CreateConnectorRequest(name="c"))
+    line = json.loads(path.read_text())
+    assert line.pop("time").endswith("+00:00")
+    assert line == {
+        "principal": "ann",
+        "call": "CreateConnector",
+        "service": "drover.api.connect.v1.ConnectService",
+        "request": {"name": "c"},
+        "outcome": "OK",
+        "peer": "ipv4:127.0.0.1:1",
+        "request_id": "r1",
+    }
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.rename(tmp_path / "audit.log.1")
+    tell(audit)
+    assert len(path.read_text().splitlines()) == 1, "a log that was rotated away is begun anew"
+
+
+def test_settings_are_named_and_their_values_are_not_told() -> None:
+    request = pb.CreateConnectorRequest(
+        name="c",
+        config={"connector.class": "A", "topics": "t", "url": "x://u:hunter2@h", "password": "p"},
+    )
+    assert shown(request) == {
+        "name": "c",
+        "config": {"connector.class": "A", "topics": "t", "url": MASK, "password": MASK},
+    }
+
+
+def test_what_is_long_is_cut_and_counted() -> None:
+    request = pb.PatchConnectorConfigRequest(name="x" * 5_000, remove=["a", "b"])
+    assert shown(request) == {"name": "x" * 200 + "…", "remove": ["a", "b"]}
+    offsets = pb.AlterConnectorOffsetsRequest(name="c")
+    offsets.offsets.add(partition_json='{"token": "hunter2"}')
+    assert shown(offsets) == {"name": "c", "offsets": "1 entries"}
+
+
+def test_a_line_that_cannot_be_written_is_told_of_and_does_no_harm() -> None:
+    audit = AuditLog("/dev/full")
+    with structlog.testing.capture_logs() as events:
+        tell(audit)
+    assert [event["event"] for event in events] == ["a line of the audit log cannot be written"]
+    assert "No space left" in events[0]["why"]
+
+
+def test_stdout_is_a_place_too(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(AuditLog("stdout"))
+    assert json.loads(capsys.readouterr().out)["principal"] == "ann"

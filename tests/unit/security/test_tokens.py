@@ -1,0 +1,215 @@
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+from drover.errors import InvalidArgumentError
+from drover.security import renewed, tokens
+from drover.security.tokens import (
+    TokenRefusedError,
+    TokenRules,
+    TokenUser,
+    TokenVerifier,
+    key_source,
+)
+
+RULES = TokenRules(audience="drover", issuer="https://id.example.com")
+KEY = ec.generate_private_key(ec.SECP256R1())
+OTHER_KEY = rsa.generate_private_key(65537, 2048)
+
+
+def jwks(**keys: Any) -> str:
+    entries = []
+    for key_id, key in keys.items():
+        kind = ECAlgorithm if isinstance(key, ec.EllipticCurvePrivateKey) else RSAAlgorithm
+        entries.append({**kind.to_jwk(key.public_key(), as_dict=True), "kid": key_id})
+    return json.dumps({"keys": entries})
+
+
+def claims(**changed: Any) -> dict[str, Any]:
+    now = int(time.time())
+    told = {
+        "sub": "ann",
+        "aud": "drover",
+        "iss": "https://id.example.com",
+        "exp": now + 600,
+        "iat": now,
+        "groups": ["data"],
+        **changed,
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def token(key: Any = KEY, key_id: str | None = "one", alg: str = "ES256", **changed: Any) -> str:
+    headers = {"kid": key_id} if key_id else {}
+    return jwt.encode(claims(**changed), key, algorithm=alg, headers=headers)
+
+
+@pytest.fixture
+def verifier(tmp_path: Path) -> TokenVerifier:
+    path = tmp_path / "jwks.json"
+    path.write_text(jwks(one=KEY, two=OTHER_KEY))
+    return TokenVerifier(key_source(str(path)), RULES)
+
+
+async def test_a_good_token_tells_the_user_and_its_groups(verifier: TokenVerifier) -> None:
+    assert await verifier.user(token()) == TokenUser("ann", ("data",))
+    assert (await verifier.user(token(OTHER_KEY, "two", "RS256"))).subject == "ann"
+    assert (await verifier.user(token(groups="data ops"))).groups == ("data", "ops")
+    assert (await verifier.user(token(groups=None))).groups == ()
+
+
+def unsigned() -> str:
+    return jwt.encode(claims(), "", algorithm="none", headers={"kid": "one"})
+
+
+def signed_by_what_everybody_knows() -> str:
+    """With a shared secret that is the public key: what a verifier that trusts ``alg`` takes."""
+    import base64
+    import hashlib
+    import hmac
+
+    public = KEY.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+
+    def part(value: bytes) -> str:
+        return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+    head = part(json.dumps({"alg": "HS256", "kid": "one"}).encode())
+    text = f"{head}.{part(json.dumps(claims()).encode())}"
+    return f"{text}.{part(hmac.digest(public, text.encode(), hashlib.sha256))}"
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (lambda: token(exp=int(time.time()) - 60), "it has expired"),
+        (lambda: token(nbf=int(time.time()) + 600), "it is not valid yet"),
+        (lambda: token(aud="other"), "it is for another audience"),
+        (lambda: token(iss="https://evil.example.com"), "it is of another issuer"),
+        (lambda: token(exp=None), "it lacks one of exp, aud, sub"),
+        (lambda: token(sub=None), "it lacks one of exp, aud, sub"),
+        (lambda: token(aud=None), "it lacks one of exp, aud, sub"),
+        (lambda: token(ec.generate_private_key(ec.SECP256R1())), "its signature is wrong"),
+        (lambda: token(key_id="three"), "its kid names no key of the JWKS"),
+        (lambda: token(key_id=None), "its kid names no key of the JWKS"),
+        (unsigned, "it is not signed by a key pair"),
+        (signed_by_what_everybody_knows, "it is not signed by a key pair"),
+        (lambda: token()[:-4] + "AAAA", "its signature is wrong"),
+        (lambda: token().rpartition(".")[0] + ".", "its signature is wrong"),
+        (lambda: "a.b.c", "it is no JSON Web Token"),
+    ],
+)
+async def test_any_other_is_refused_and_the_reason_tells_nothing_of_it(
+    verifier: TokenVerifier, made: Any, why: str
+) -> None:
+    bad = made()
+    with pytest.raises(TokenRefusedError) as caught:
+        await verifier.user(bad)
+    assert str(caught.value).startswith(why)
+    assert bad not in str(caught.value)
+
+
+async def test_keys_of_a_file_are_read_again(
+    tmp_path: Path, verifier: TokenVerifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(renewed, "CHECK_EVERY_S", 0.0)
+    await verifier.user(token())
+    verifier = TokenVerifier(key_source(str(tmp_path / "jwks.json")), RULES)
+    (tmp_path / "jwks.json").write_text(jwks(two=OTHER_KEY))
+    with pytest.raises(TokenRefusedError):
+        await verifier.user(token())
+
+
+class Issuer(ThreadingHTTPServer):
+    """Serves a JWKS and counts who asked."""
+
+    def __init__(self) -> None:
+        issuer = self
+        self.text, self.code, self.asked = jwks(one=KEY), 200, 0
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                issuer.asked += 1
+                self.send_response(issuer.code)
+                self.end_headers()
+                self.wfile.write(issuer.text.encode())
+
+            def log_message(self, *_: Any) -> None:
+                return
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/jwks"
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    with Issuer() as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+async def test_keys_of_a_url_are_asked_for_when_one_is_missing_but_not_by_every_call(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    verifier = TokenVerifier(key_source(issuer.url), RULES)
+    await verifier.user(token())
+    await verifier.user(token())
+    assert issuer.asked == 1
+    for _ in range(3):
+        with pytest.raises(TokenRefusedError):
+            await verifier.user(token(OTHER_KEY, "two", "RS256"))
+    assert issuer.asked == 1, "an unknown key is no way to flood the issuer"
+    monkeypatch.setattr(tokens, "KEYS_MIN_AGE_S", 0.0)
+    issuer.text = jwks(one=KEY, two=OTHER_KEY)
+    await verifier.user(token(OTHER_KEY, "two", "RS256"))
+    assert issuer.asked == 2
+
+
+async def test_an_issuer_that_is_away_leaves_the_keys_that_are_known(
+    issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokens, "KEYS_MIN_AGE_S", 0.0)
+    monkeypatch.setattr(tokens, "KEYS_MAX_AGE_S", 0.0)
+    verifier = TokenVerifier(key_source(issuer.url), RULES)
+    issuer.code = 500
+    with pytest.raises(TokenRefusedError, match="cannot be fetched now"):
+        await verifier.user(token())
+    issuer.code = 200
+    await verifier.user(token())
+    issuer.text = "<html>"
+    await verifier.user(token())
+    assert issuer.asked == 3
+
+
+@pytest.mark.parametrize(
+    ("place", "fault"),
+    [
+        ("http://id.example.com/jwks", "must be https"),
+        ("ftp://id.example.com/jwks", "must be https"),
+        ("/nowhere/jwks.json", "cannot be read: No such file"),
+    ],
+)
+def test_a_place_that_cannot_be_trusted_or_read_is_refused(place: str, fault: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=fault):
+        key_source(place)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"keys": []}', '{"keys": [{"kty": "x"}]}', "3"])
+def test_what_is_no_jwks_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "jwks.json").write_text(text)
+    with pytest.raises(InvalidArgumentError, match="is no JWKS with a key that can be used"):
+        key_source(str(tmp_path / "jwks.json"))
