@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from drover.api.common.v1 import ids_pb2
+from drover.api.common.v1.topics_pb2 import RecordQuery
 from drover.api.connect.v1 import connect_service_pb2
 from drover.api.coordinator.v1 import coordinator_service_pb2
 from drover.client import (
@@ -176,6 +177,21 @@ CALLS: dict[str, Call] = {
     "ConnectService.ListTasks": _connect(lambda c: c.list_tasks("flights")),
     "ConnectService.ListPlugins": _connect(lambda c: c.list_plugins()),
     "ConnectService.GetPlugin": _connect(lambda c: c.get_plugin("FileStreamSource")),
+    "ConnectService.DrainWorker": _connect(lambda c: c.drain_worker("w:1")),
+    "ConnectService.ResumeWorker": _connect(lambda c: c.resume_worker("w:1")),
+    "ConnectService.ListTopics": _connect(lambda c: c.list_topics()),
+    "ConnectService.DescribeTopic": _connect(lambda c: c.describe_topic("t")),
+    "ConnectService.GetTopicRecordCount": _connect(
+        lambda c: c.get_topic_record_count(RecordQuery(topic="t"))
+    ),
+    "ConnectService.ReplayDeadLetters": _connect(
+        lambda c: c.replay_dead_letters(
+            connect_service_pb2.ReplayDeadLettersRequest(name="flights")
+        )
+    ),
+    "ConnectService.PlanConnectorConfig": _connect(
+        lambda c: c.plan_connector_config("flights", {"a": "b"})
+    ),
     "ConnectService.ValidateConfig": _connect(lambda c: c.validate_config({})),
     "ConnectService.PreviewConnector": _connect(lambda c: c.preview_connector({})),
     "ConnectService.GetConnectorOffsets": _connect(lambda c: c.get_connector_offsets("flights")),
@@ -202,6 +218,7 @@ WITHOUT_CALL = {
     "WorkerService.Forward",
     "ConnectService.WatchStatuses",
     "ConnectService.WatchConnectors",
+    "ConnectService.WatchTopic",
 }
 
 #: Answers that an empty message would not do for.
