@@ -29,7 +29,7 @@ def issue(
     name: str = "drover-admin",
     hosts: tuple[str, ...] = LOOPBACK,
     begins: timedelta = -DAY,
-    ends: timedelta = DAY,
+    ends: timedelta = 60 * DAY,
     trusted: Authority | None = None,
 ) -> TlsFiles:
     """A certificate as files; ``begins`` and ``ends`` from now, ``trusted`` is who it trusts."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from drover.cli import ports
 from drover.cli.process import ProcessSpec
 from drover.cli.state import DATA_DIRECTORY, ClusterError
+from drover.security.development_ca import ACCESS_FILE, SERVICE, files_of
 
 _STORES = ("config-store", "status-store")
 #: The services of a cluster; each is a distribution ``drover-<name>``.
@@ -41,6 +42,7 @@ class ClusterOptions:
     ``metrics`` each serves its metrics on loopback, at a port of its own. ``env`` is added to the
     environment of every process. ``storage_url`` names a Kafka cluster to keep everything in;
     empty for SQLite files in ``directory``, with which there is one store of each kind.
+    ``certificates`` is a directory as `drover certs init` makes it, to speak TLS by.
     """
 
     directory: Path
@@ -49,6 +51,7 @@ class ClusterOptions:
     config_store_count: int = 1
     status_store_count: int = 1
     storage_url: str = ""
+    certificates: Path | None = None
     host: str = "127.0.0.1"
     port_base: int = 0
     metrics: bool = True
@@ -103,6 +106,7 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
     coordinators = ",".join(addresses[name] for name in _coordinator_names(options))
     common = {
         **options.env,
+        **_tls_settings(options.certificates),
         "DROVER_STORAGE_URL": options.storage_url or f"sqlite://{options.data_directory}",
         "DROVER_COORDINATOR_ADDRESS": coordinators,
         **{
@@ -162,6 +166,18 @@ def cluster_stages(options: ClusterOptions) -> list[list[ProcessSpec]]:
         for name in _worker_names(options)
     ]
     return [services, workers]
+
+
+def _tls_settings(certificates: Path | None) -> dict[str, str]:
+    if certificates is None:
+        return {}
+    files = files_of(certificates.absolute(), SERVICE)
+    return {
+        "DROVER_TLS_CA": files.ca,
+        "DROVER_TLS_CERT": files.cert,
+        "DROVER_TLS_KEY": files.key,
+        "DROVER_ACCESS_FILE": str(certificates.absolute() / ACCESS_FILE),
+    }
 
 
 def _coordinator_names(options: ClusterOptions) -> list[str]:

@@ -47,6 +47,7 @@ from drover.cli.supervisor import Supervisor, run_until_signal
 from drover.cli.views import worker_health
 from drover.cli.worker_commands import state_of, worker_document
 from drover.client import ConnectClient
+from drover.security.development_ca import CA_FILE, files_of, init_certificates
 
 commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 
@@ -100,6 +101,20 @@ def up(
         bool,
         typer.Option(help="Serve metrics for Prometheus, each process on a port of its own."),
     ] = True,
+    tls: Annotated[
+        bool,
+        typer.Option(
+            "--tls", help="Speak TLS, by certificates that are made in --dir for this machine."
+        ),
+    ] = False,
+    certs: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            show_default=False,
+            help="Speak TLS by the certificates that `drover certs init` made in this directory.",
+        ),
+    ] = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Keep a cluster running on this machine until Ctrl-C: an embedded one, or one on Kafka."""
@@ -118,6 +133,7 @@ def up(
         config_store_count=config_stores,
         status_store_count=status_stores,
         storage_url=kafka_url(storage_url, os.environ),
+        certificates=_certificates(directory, tls=tls, given=certs),
         port_base=DEFAULT_PORT_BASE if port_base is None else 0,
         metrics=metrics,
         listen=listen_from_environment(os.environ),
@@ -130,6 +146,7 @@ def up(
         directory.absolute(),
         cluster_stages(options),
         on_event=partial(_tell_event, output),
+        certificates=options.certificates,
     )
     asyncio.run(run_until_signal(supervisor, partial(_tell_up, output, options, supervisor)))
     if output is not Output.TABLE:
@@ -151,7 +168,7 @@ def _tell_up(output: Output, options: ClusterOptions, supervisor: Supervisor) ->
         served = {name: p.spec.metrics_address for name, p in supervisor.processes.items()}
         say("metrics: " + ", ".join(f"{name} {where}" for name, where in served.items()))
         say(f"Prometheus finds them in {options.directory / TARGETS_FILE}")
-    say(f"try: drover cluster info, or grpcurl -plaintext {address} list")
+    say(f"try: drover cluster info, or grpcurl {_grpcurl_options(options)} {address} list")
 
 
 def _wanted_addresses(options: ClusterOptions, port_base: int | None) -> dict[str, str]:
@@ -159,6 +176,29 @@ def _wanted_addresses(options: ClusterOptions, port_base: int | None) -> dict[st
     base = options.port_base if port_base is None else port_base
     addresses = addresses_above(options, base) if base else {}
     return {name: at for name, at in addresses.items() if name not in options.listen}
+
+
+def _certificates(directory: Path, *, tls: bool, given: Path | None) -> Path | None:
+    """The directory of certificates that is asked for, with those in it; None for plaintext."""
+    if given is not None:
+        if not (given / CA_FILE).exists():
+            raise ClusterError(
+                f"{given} has no certificates: `drover certs init {given}` makes them"
+            )
+        return given.absolute()
+    if not tls:
+        return None
+    made = directory.absolute() / "certs"
+    if not (made / CA_FILE).exists():
+        init_certificates(made)
+    return made
+
+
+def _grpcurl_options(options: ClusterOptions) -> str:
+    if options.certificates is None:
+        return "-plaintext"
+    files = files_of(options.certificates, "admin")
+    return f"-cacert {files.ca} -cert {files.cert} -key {files.key}"
 
 
 def _tell_event(output: Output, name: str, text: str) -> None:

@@ -17,8 +17,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from drover.cli.access import access_to, connect, present_access
 from drover.cli.state import DEFAULT_DIRECTORY, read_state
-from drover.client import CoordinatorsClient, channel
+from drover.cli.tls_check import why_refused
+from drover.client import CoordinatorsClient
 from drover.errors import DroverError, InvalidArgumentError
 
 DEFAULT_WORKER_ADDRESS = "127.0.0.1:7411"
@@ -88,11 +90,13 @@ def worker_addresses(given: str) -> list[str]:
     """Where to look for a worker: as given, with commas between, else the cluster that runs here,
     else the default.
     """
+    given = given or present_access().address
     return _addresses(given, "worker", DEFAULT_WORKER_ADDRESS)
 
 
 def coordinator_addresses(given: str) -> list[str]:
     """Where to look for coordinators; see ``worker_addresses``."""
+    given = given or present_access().coordinator
     return _addresses(given, "coordinator", DEFAULT_COORDINATOR_ADDRESS)
 
 
@@ -128,7 +132,7 @@ async def call(
     """As ``run_call``, in a running event loop."""
     async with AsyncExitStack() as stack:
         for address in addresses:
-            candidate = await stack.enter_async_context(channel(address))
+            candidate = await stack.enter_async_context(connect(address))
             if await _connects(candidate):
                 return await work(candidate)
     raise _no_answer(server, addresses)
@@ -145,7 +149,7 @@ def run_coordinator_call(
     """
 
     async def run() -> T:
-        async with CoordinatorsClient(addresses) as client:
+        async with CoordinatorsClient(addresses, connect=connect) as client:
             connected = [_connects(client.direct(address)) for address in addresses]
             if not any(await asyncio.gather(*connected)):
                 raise _no_answer("coordinator", addresses)
@@ -155,6 +159,9 @@ def run_coordinator_call(
 
 
 def _no_answer(server: str, addresses: Sequence[str]) -> CliError:
+    for address in addresses:
+        if why := why_refused(address, access_to(address).tls):
+            return CliError(f"the {server} at {address} {why}")
     where = " or ".join(addresses)
     return CliError(f"no {server} answers at {where}; `drover up` starts a cluster here")
 

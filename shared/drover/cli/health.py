@@ -1,13 +1,17 @@
 """Asks a server how it is: ``python -m drover.cli.health HOST:PORT`` exits 0 when it serves."""
 
 import asyncio
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
 
 from drover.backoff import Backoff
+from drover.errors import InvalidArgumentError
+from drover.security.certificates import Certificate, TlsFiles, read_certificate
 
 _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
@@ -20,16 +24,39 @@ _POLL_FIRST_S = 0.05
 _POLL_MAX_S = 0.5
 
 
+def own_certificate(environ: Mapping[str, str]) -> Certificate | None:
+    """The certificate of the server whose environment this is; None if it speaks plaintext.
+
+    Raises:
+        InvalidArgumentError: It cannot be used.
+    """
+    names = ("DROVER_TLS_CA", "DROVER_TLS_CERT", "DROVER_TLS_KEY")
+    ca, cert, key = (environ.get(name, "") for name in names)
+    return read_certificate(TlsFiles(ca, cert, key)) if ca and cert and key else None
+
+
 class HealthChannel:
     """A connection that asks ``grpc.health.v1`` of one address; use as an async context manager.
 
-    ``service`` is the full name of the service that is asked for; empty for the server.
+    ``certificate`` is the server's own, which it also lets in; ``service`` the full name of the
+    service that is asked for, empty for the server.
     """
 
-    def __init__(self, address: str, *, service: str = "") -> None:
+    def __init__(
+        self, address: str, certificate: Certificate | None = None, *, service: str = ""
+    ) -> None:
         self.address = address
         self._service = service
-        self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        options: list[tuple[str, Any]] = list(_CHANNEL_OPTIONS)
+        if certificate is None:
+            self._channel = grpc.aio.insecure_channel(address, options=options)
+        else:
+            # it need not be for the address that is asked here, such as that of loopback
+            options.append(("grpc.ssl_target_name_override", certificate.names[0]))
+            credentials = grpc.ssl_channel_credentials(
+                certificate.ca_pem, certificate.key_pem, certificate.cert_pem
+            )
+            self._channel = grpc.aio.secure_channel(address, credentials, options=options)
         self._check = self._channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
@@ -54,13 +81,17 @@ class HealthChannel:
 
 
 async def wait_until_serving(
-    address: str, timeout_s: float, *, given_up: Callable[[], bool] = lambda: False
+    address: str,
+    timeout_s: float,
+    *,
+    certificate: Certificate | None = None,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> bool:
     """Poll until the server at ``address`` serves; False at the timeout or once ``given_up()``."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + timeout_s
     polls = Backoff(_POLL_FIRST_S, _POLL_MAX_S, growth=1.5)
-    async with HealthChannel(address) as channel:
+    async with HealthChannel(address, certificate) as channel:
         while not given_up() and loop.time() < end_s:
             if await channel.status() == "SERVING":
                 return True
@@ -69,7 +100,7 @@ async def wait_until_serving(
 
 
 async def _ask(address: str) -> str:
-    async with HealthChannel(address) as channel:
+    async with HealthChannel(address, own_certificate(os.environ)) as channel:
         return await channel.status(timeout_s=3.0)
 
 
@@ -78,7 +109,11 @@ def main(argv: list[str]) -> int:
     if len(argv) != 1 or ":" not in argv[0]:
         print("usage: python -m drover.cli.health HOST:PORT", file=sys.stderr)
         return 2
-    status = asyncio.run(_ask(argv[0]))
+    try:
+        status = asyncio.run(_ask(argv[0]))
+    except InvalidArgumentError as error:
+        print(error.message, file=sys.stderr)
+        return 1
     print(f"{argv[0]} {status}")
     return 0 if status == "SERVING" else 1
 

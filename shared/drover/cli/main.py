@@ -3,6 +3,8 @@
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -10,9 +12,11 @@ import typer
 from drover import __version__
 from drover.cli import (
     apply_command,
+    certs_commands,
     cluster_commands,
     config_commands,
     connector_commands,
+    context_commands,
     dlq_commands,
     doctor,
     group_commands,
@@ -21,6 +25,7 @@ from drover.cli import (
     topic_commands,
     worker_commands,
 )
+from drover.cli.access import Access, use_access
 from drover.cli.console import (
     EXIT_INTERRUPTED,
     EXIT_REFUSED,
@@ -34,6 +39,8 @@ from drover.cli.console import (
     print_refusal,
     say,
 )
+from drover.cli.context_commands import checked_files
+from drover.cli.contexts import find_context
 from drover.cli.definitions import DefinitionError
 from drover.cli.state import ClusterError
 from drover.errors import DroverError
@@ -56,6 +63,8 @@ cli.add_typer(group_commands.commands, name="group")
 cli.add_typer(cluster_commands.commands, name="cluster")
 cli.add_typer(worker_commands.commands, name="worker")
 cli.add_typer(logger_commands.commands, name="logger")
+cli.add_typer(certs_commands.commands, name="certs")
+cli.add_typer(context_commands.commands, name="context")
 cli.command()(apply_command.apply)
 cli.command()(cluster_commands.up)
 cli.command()(cluster_commands.down)
@@ -79,9 +88,56 @@ def drover(
             is_eager=True,
         ),
     ] = False,
+    context: Annotated[
+        str,
+        typer.Option(
+            envvar="DROVER_CONTEXT",
+            show_default=False,
+            help="The context to use; by default that of `drover context use`.",
+        ),
+    ] = "",
+    tls_ca: Annotated[
+        str,
+        typer.Option(
+            envvar="DROVER_TLS_CA",
+            show_default=False,
+            help="Speak TLS with servers whose certificates this authority signed, a PEM file.",
+        ),
+    ] = "",
+    tls_cert: Annotated[
+        str,
+        typer.Option(envvar="DROVER_TLS_CERT", show_default=False, help="Your own certificate."),
+    ] = "",
+    tls_key: Annotated[
+        str, typer.Option(envvar="DROVER_TLS_KEY", show_default=False, help="Its key.")
+    ] = "",
+    token: Annotated[
+        str,
+        typer.Option(
+            envvar="DROVER_TOKEN",
+            show_default=False,
+            help="Your token; better in DROVER_TOKEN, for others on this machine see arguments.",
+        ),
+    ] = "",
 ) -> None:
     """Runs connectors as Spark tasks over a fleet of workers."""
     del version
+    use_access(
+        partial(_access, context, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, token=token)
+    )
+
+
+def _access(context: str, *, tls_ca: str, tls_cert: str, tls_key: str, token: str) -> Access:
+    """What is given counts more than what the context says."""
+    found = find_context(context)
+    access = found.access() if found else Access()
+    ca = tls_ca or (access.tls.ca if access.tls else "")
+    if tls_cert or tls_key or not access.tls:
+        cert, key = tls_cert, tls_key
+    else:
+        cert, key = access.tls.cert, access.tls.key
+    token = token or access.token
+    return replace(access, tls=checked_files(ca, cert, key, token=token), token=token)
 
 
 @cli.command()
@@ -96,6 +152,7 @@ def version(output: OutputOption = Output.TABLE) -> None:
 def app(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code; nothing that goes wrong shows a traceback."""
     note_output(Output.TABLE)
+    use_access(Access)
     try:
         cli(args=None if arguments is None else list(arguments))
     except SystemExit as exit_:

@@ -16,6 +16,8 @@ import psutil
 from drover.backoff import Backoff
 from drover.cli import health
 from drover.cli.state import ClusterError
+from drover.errors import InvalidArgumentError
+from drover.security.certificates import Certificate
 
 _LAUNCHER = Path(__file__).with_name("launch.py")
 _TAIL_BYTES = 64 * 1024
@@ -201,6 +203,7 @@ class SupervisedProcess:
         serving = await health.wait_until_serving(
             self.spec.address,
             self._policy.serving_timeout_s,
+            certificate=self._certificate(),
             given_up=lambda: self._stopping.is_set() or process.returncode is not None,
         )
         if serving and process.returncode is None:
@@ -214,6 +217,12 @@ class SupervisedProcess:
             self.send(signal.SIGKILL)
             await kill_all(tree)
         return await process.wait()
+
+    def _certificate(self) -> Certificate | None:
+        """Of the process; None also of one that cannot use its own, for it ends at its start."""
+        with contextlib.suppress(InvalidArgumentError):
+            return health.own_certificate({**os.environ, **self.spec.env})
+        return None
 
     def _early_death(self, exit_code: int) -> str:
         return (

@@ -40,12 +40,14 @@ class ClusterState:
     """The cluster as its supervisor last wrote it down.
 
     ``supervisor_started_s`` (seconds since the epoch) tells the supervisor from a later process
-    that got the same pid.
+    that got the same pid. ``certificates`` is the directory of those that it speaks TLS by; empty
+    for plaintext.
     """
 
     supervisor_pid: int
     supervisor_started_s: float
     processes: Mapping[str, ProcessState]
+    certificates: str = ""
 
     def addresses(self, prefix: str) -> list[str]:
         """The addresses of the processes whose name begins with ``prefix``, in order of name."""
@@ -95,6 +97,7 @@ def read_state(directory: Path) -> ClusterState | None:
             supervisor_pid=int(raw["supervisor_pid"]),
             supervisor_started_s=float(raw["supervisor_started_s"]),
             processes={name: ProcessState(**value) for name, value in raw["processes"].items()},
+            certificates=str(raw.get("certificates", "")),
         )
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

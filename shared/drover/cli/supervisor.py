@@ -46,8 +46,10 @@ class Supervisor:
         *,
         policy: RestartPolicy | None = None,
         on_event: EventHandler = _ignore,
+        certificates: Path | None = None,
     ) -> None:
         self.directory = directory
+        self._certificates = "" if certificates is None else str(certificates)
         self._on_event = on_event
         self._lock: DirectoryLock | None = None
         self._started_s = psutil.Process().create_time()
@@ -145,7 +147,8 @@ class Supervisor:
             )
             for name, process in self.processes.items()
         }
-        write_state(self.directory, ClusterState(os.getpid(), self._started_s, processes))
+        state = ClusterState(os.getpid(), self._started_s, processes, self._certificates)
+        write_state(self.directory, state)
 
 
 async def _all_or_first_error(starts: Iterable[Awaitable[None]]) -> None:

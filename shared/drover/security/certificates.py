@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from drover.errors import InvalidArgumentError, Reason
 from drover.security.renewed import Renewed
 
-#: A certificate that ends sooner is warned of whenever it is read.
+#: A service's certificate that ends sooner is warned of whenever it is read.
 ENDS_SOON = timedelta(days=7)
 
 _log = structlog.get_logger("drover.security")
@@ -54,8 +54,13 @@ class Certificate:
     ends: datetime | None = None
 
 
-def read_certificate(files: TlsFiles) -> Certificate:
+def read_certificate(files: TlsFiles, *, of_cluster: bool = True) -> Certificate:
     """Read the files and check that TLS can work with them.
+
+    Args:
+        files: Where they are.
+        of_cluster: Whether the own certificate must be signed by those authorities, as a service's
+            that shows it to others; a client's may be signed by one that only servers know.
 
     Raises:
         InvalidArgumentError: INVALID_CONFIG: a file cannot be read or is no PEM, the key belongs to
@@ -81,9 +86,9 @@ def read_certificate(files: TlsFiles) -> Certificate:
     if now < own.not_valid_before_utc:
         begins = _day(own.not_valid_before_utc)
         raise _unusable(files.cert, f"is valid from {begins} only: check this machine's clock")
-    if not any(_signed(chain[-1], authority) for authority in authorities):
+    if of_cluster and not any(_signed(chain[-1], authority) for authority in authorities):
         raise _unusable(files.cert, f"is not signed by an authority in {files.ca}")
-    if own.not_valid_after_utc - now < ENDS_SOON:
+    if of_cluster and own.not_valid_after_utc - now < ENDS_SOON:
         _log.warning("a certificate ends soon", file=files.cert, ends=_day(own.not_valid_after_utc))
     return Certificate(ca_pem, cert_pem, key_pem, names_of(own), own.not_valid_after_utc)
 
