@@ -8,6 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from drover.cli.doctor_finding import Level
+from drover.cli.doctor_kafka import look_at_brokers
 from tests.support.child_process import ChildProcess
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import create_topic, produce, read_all
@@ -77,3 +79,8 @@ sys.stdin.read()
     finally:
         with suppress(psutil.NoSuchProcess):
             child.kill()
+
+
+def test_the_doctor_finds_the_broker_sound(kafka: Kafka) -> None:
+    found = look_at_brokers(f"kafka://{kafka.bootstrap}", "")
+    assert [(each.check, each.level) for each in found] == [("brokers", Level.OK)]

@@ -21,11 +21,6 @@ _PORTS = {"coordinator": 1, "config-store": 2, "status-store": 3}
 #: Of the second coordinator; the others follow, and then the other stores.
 _FURTHER_PORT = 4
 _WORKER_PORT = 11
-#: Where the first process of each kind listens if nobody says otherwise.
-DEFAULT_LISTEN = {
-    **{name: f"127.0.0.1:{DEFAULT_PORT_BASE + port}" for name, port in _PORTS.items()},
-    "worker-1": f"127.0.0.1:{DEFAULT_PORT_BASE + _WORKER_PORT}",
-}
 #: More than a worker takes to hand its work over, or to give that up, by its default settings.
 _WORKER_STOP_GRACE_S = 45.0
 _METRICS_LISTEN = "DROVER_METRICS_LISTEN"
@@ -77,6 +72,12 @@ def kafka_url(given: str, environ: Mapping[str, str]) -> str:
         )
     in_environment = environ.get("DROVER_STORAGE_URL", "")
     return given or (in_environment if in_environment.startswith("kafka://") else "")
+
+
+def default_listen(port_base: int) -> dict[str, str]:
+    """Where the first process of each kind listens if nobody says otherwise, by its name."""
+    named = {**_PORTS, "worker-1": _WORKER_PORT}
+    return {name: f"{_LOOPBACK}:{port_base + port}" for name, port in named.items()}
 
 
 def listen_from_environment(environ: Mapping[str, str]) -> dict[str, str]:

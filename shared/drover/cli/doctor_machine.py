@@ -13,7 +13,12 @@ from pathlib import Path
 import psutil
 
 from drover.cli import ports
-from drover.cli.cluster import DEFAULT_LISTEN, SERVICES, listen_from_environment
+from drover.cli.cluster import (
+    DEFAULT_PORT_BASE,
+    SERVICES,
+    default_listen,
+    listen_from_environment,
+)
 from drover.cli.doctor_certificates import look_at_certificates
 from drover.cli.doctor_finding import Finding, Level
 from drover.cli.java_check import JavaUnusableError, find_java
@@ -185,9 +190,11 @@ def _ports(running: ClusterState | None, environ: Mapping[str, str]) -> Iterator
         yield Finding("ports", Level.OK, f"those of the cluster that runs here: {addresses}")
         return
     asked = listen_from_environment(environ)
+    base = environ.get("DROVER_PORT_BASE", "")
+    listens = default_listen(int(base) if base.isdecimal() else DEFAULT_PORT_BASE)
     taken = 0
-    for name, default in DEFAULT_LISTEN.items():
-        host, _, port = asked.get(name, default).rpartition(":")
+    for name, address in {**listens, **asked}.items():
+        host, _, port = address.rpartition(":")
         if not port.isdecimal() or ports.is_free(host.strip("[]"), int(port)):
             continue
         taken += 1

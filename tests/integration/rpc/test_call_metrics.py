@@ -73,8 +73,11 @@ async def test_a_method_that_is_not_there_makes_no_series(internal: Any) -> None
     assert not any("Guess" in key for key in told(internal))
 
 
-async def test_a_draining_server_does_not_serve(internal: Any) -> None:
+async def test_a_draining_server_does_not_serve_whatever_its_storage_does(internal: Any) -> None:
     samples = internal.server.health_samples
     assert {each.value for each in samples()} == {True}
+    await internal.server.set_storage_serving(False)
+    assert [each.value for each in samples()] == [True, False]
+    await internal.server.set_storage_serving(True)
     await internal.server.drain(0)
-    assert {each.value for each in samples()} == {False}
+    assert [each.value for each in samples()] == [False, True]

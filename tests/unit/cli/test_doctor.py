@@ -87,6 +87,16 @@ def test_a_port_that_somebody_has(drover: Run, monkeypatch: pytest.MonkeyPatch) 
     assert "DROVER_STATUS_STORE_LISTEN" in finding["advice"]
 
 
+def test_ports_are_looked_at_above_their_base(drover: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DROVER_STATUS_STORE_LISTEN")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("DROVER_PORT_BASE", str(port - 3))
+        _, checks = found(drover)
+    # `drover up` takes another one then
+    assert [each["level"] for each in checks[f"port {port}"]] == ["warning"]
+
+
 def test_a_directory_that_is_none(drover: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DROVER_STORAGE_URL", "sqlite://relative/path")
     code, checks = found(drover)
