@@ -1,6 +1,7 @@
 """What a server speaks, and who may call what: made of a service's settings."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc
 
@@ -30,13 +31,23 @@ class Security:
         if certificate is None:
             return None
 
-        def fetch() -> grpc.ServerCertificateConfiguration:
-            return _configuration(certificate.present())
+        shown = certificate.present()
+
+        def fetch() -> Any:
+            """A configuration to change to; None for no change.
+
+            Only then: gRPC's core changes it while other connections may be using the one before,
+            so changing it for each of them crashes a process that many connect to.
+            """
+            nonlocal shown
+            present = certificate.present()
+            if present is shown:
+                return None
+            shown = present
+            return _configuration(present)
 
         return grpc.dynamic_ssl_server_credentials(
-            _configuration(certificate.present()),
-            fetch,
-            require_client_authentication=client_certificates,
+            _configuration(shown), fetch, require_client_authentication=client_certificates
         )
 
 
