@@ -1,6 +1,7 @@
 """Who calls: by token, by certificate, or as it says itself."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -51,6 +52,10 @@ class Callers:
         Raises:
             UnauthenticatedError: MISSING_CREDENTIALS, INVALID_CREDENTIALS.
         """
+        found = await self._find(context)
+        return replace(found, name=_printable(found.name))
+
+    async def _find(self, context: Caller) -> Principal:
         token = _token_of(context)
         if token:
             return await self._of_token(token)

@@ -33,6 +33,7 @@ from drover.security.grants import token_sha256
 from drover.security.principal import Role
 from tests.contract.test_roles import methods
 from tests.support.fake_engine import SOURCE
+from tests.support.web_tokens import KEY, jwks, signed, unsigned
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 TOKEN = "a token of the team that has the orders"
@@ -230,3 +231,39 @@ async def test_a_token_for_some_connectors_sees_and_changes_those_alone_until_it
             assert isinstance(error, UnauthenticatedError)
             assert error.reason is Reason.INVALID_CREDENTIALS
             assert TOKEN not in error.message
+
+
+async def test_a_user_of_a_json_web_token_has_the_roles_of_its_groups(
+    tmp_path: Path, certs: Path
+) -> None:
+    grant(certs, {"group": "data", "role": "viewer"}, {"subject": "ann", "role": "operator"})
+    (certs / "jwks.json").write_text(jwks(one=KEY))
+    rules = {
+        "jwks": str(certs / "jwks.json"),
+        "jwt_audience": "drover",
+        "jwt_issuer": "https://id.example.com",
+    }
+    async with WorkerCluster(tmp_path, certificates=certs) as cluster:
+        worker = await cluster.add_worker(tls_client_auth="none", **rules)
+        await cluster.settled(worker)
+
+        async def list_by(token: str) -> None:
+            async with with_token(certs, token, worker.address) as connection:
+                stub: Any = ConnectServiceStub(connection)
+                await stub.ListConnectors(pb.ListConnectorsRequest(), timeout=20)
+
+        await list_by(signed(sub="bob", groups=["data"]))
+        await list_by(signed(sub="ann", groups=[]))
+        error = await error_of(list_by(signed(sub="bob\n", groups=["other"])))
+        assert isinstance(error, PermissionDeniedError)
+        assert error.metadata == {"role": "viewer", "principal": "bob"}
+        for bad, why in (
+            (signed(exp=1), "it has expired"),
+            (signed(aud="other"), "it is for another audience"),
+            (unsigned(), "it is not signed by a key pair"),
+            ("no-token", "it is not in the access file"),
+        ):
+            error = await error_of(list_by(bad))
+            assert isinstance(error, UnauthenticatedError)
+            assert error.reason is Reason.INVALID_CREDENTIALS
+            assert error.message.startswith(f"the token is refused: {why}")

@@ -1,5 +1,6 @@
 """A server over TLS: who gets through the handshake, and what becomes of a rotation."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import yaml
 
 from drover.api.status_store.v1 import status_store_service_pb2 as pb
 from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
+from drover.cli import health
 from drover.client.calls import channel, server_stream, unary
 from drover.client.secure import connect_by
 from drover.errors import PermissionDeniedError, Reason, UnavailableError
@@ -162,3 +164,14 @@ async def test_both_sides_use_a_renewed_certificate_and_keep_the_old_one_for_a_b
             await watch.aclose()
     warnings = {event["event"] for event in said if event["log_level"] == "warning"}
     assert warnings == {"the changed certificate cannot be used: the one before stays"}
+
+
+async def test_a_service_is_asked_for_its_health_by_its_own_certificate(
+    tmp_path: Path, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = issue(tmp_path / "s", authority, name=NAME, hosts=("w.example.com",))
+    async with serving(tmp_path, files) as running:
+        assert await asyncio.to_thread(health.main, [running.address]) == 1
+        for name in ("ca", "cert", "key"):
+            monkeypatch.setenv(f"DROVER_TLS_{name.upper()}", getattr(files, name))
+        assert await asyncio.to_thread(health.main, [running.address]) == 0

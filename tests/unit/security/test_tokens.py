@@ -1,3 +1,6 @@
+import base64
+import hashlib
+import hmac
 import json
 import threading
 import time
@@ -6,11 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 from drover.errors import InvalidArgumentError
 from drover.security import renewed, tokens
@@ -21,37 +22,11 @@ from drover.security.tokens import (
     TokenVerifier,
     key_source,
 )
+from tests.support.web_tokens import KEY, claims, jwks, unsigned
+from tests.support.web_tokens import signed as token
 
 RULES = TokenRules(audience="drover", issuer="https://id.example.com")
-KEY = ec.generate_private_key(ec.SECP256R1())
 OTHER_KEY = rsa.generate_private_key(65537, 2048)
-
-
-def jwks(**keys: Any) -> str:
-    entries = []
-    for key_id, key in keys.items():
-        kind = ECAlgorithm if isinstance(key, ec.EllipticCurvePrivateKey) else RSAAlgorithm
-        entries.append({**kind.to_jwk(key.public_key(), as_dict=True), "kid": key_id})
-    return json.dumps({"keys": entries})
-
-
-def claims(**changed: Any) -> dict[str, Any]:
-    now = int(time.time())
-    told = {
-        "sub": "ann",
-        "aud": "drover",
-        "iss": "https://id.example.com",
-        "exp": now + 600,
-        "iat": now,
-        "groups": ["data"],
-        **changed,
-    }
-    return {name: value for name, value in told.items() if value is not None}
-
-
-def token(key: Any = KEY, key_id: str | None = "one", alg: str = "ES256", **changed: Any) -> str:
-    headers = {"kid": key_id} if key_id else {}
-    return jwt.encode(claims(**changed), key, algorithm=alg, headers=headers)
 
 
 @pytest.fixture
@@ -68,16 +43,8 @@ async def test_a_good_token_tells_the_user_and_its_groups(verifier: TokenVerifie
     assert (await verifier.user(token(groups=None))).groups == ()
 
 
-def unsigned() -> str:
-    return jwt.encode(claims(), "", algorithm="none", headers={"kid": "one"})
-
-
 def signed_by_what_everybody_knows() -> str:
     """With a shared secret that is the public key: what a verifier that trusts ``alg`` takes."""
-    import base64
-    import hashlib
-    import hmac
-
     public = KEY.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
