@@ -143,6 +143,13 @@ async def test_both_sides_use_a_renewed_certificate_and_keep_the_old_one_for_a_b
     files = issue(tmp_path / "s", authority, name=NAME, ends=60 * DAY)
     mine = issue(tmp_path / "c", authority, name=NAME, ends=60 * DAY)
     async with serving(tmp_path, files) as running:
+        peers: list[str] = []
+
+        async def note_peer(_request: Any, context: Any) -> Any:
+            peers.append(context.peer())
+            return pb.FlushResponse()
+
+        running.store.behaviors["Flush"] = note_peer
         connect = connect_by(renewed_certificate(mine))
         async with connect(running.address) as connection:
             stub: Any = pb_grpc.StatusStoreServiceStub(connection)
@@ -153,12 +160,15 @@ async def test_both_sides_use_a_renewed_certificate_and_keep_the_old_one_for_a_b
             other = Authority.make()
             issue(tmp_path / "s", other, name=NAME, ends=60 * DAY)
             await refusal(running, issue(tmp_path / "old", authority, name=NAME))
+            await flush(connection)
             issue(tmp_path / "c", other, name=NAME, ends=60 * DAY)
             await flush(connection)
+            assert peers[0] == peers[1] != peers[2], "its new calls get a connection of their own"
             # a rotation to something that cannot be used
             Path(files.cert).write_text("half of a certific")
             Path(mine.key).write_text("")
             await flush(connection)
+            assert peers[3] == peers[2]
             await call(running, issue(tmp_path / "new", other, name=NAME))
             assert running.store.watching == 1, "calls under way keep their connection"
             await watch.aclose()
