@@ -58,6 +58,8 @@ class FakeEngine:
         self.logger_levels: list[tuple[str, str]] = []
         #: What plugins were asked about.
         self.altered_offsets: list[list[CommittedOffset]] = []
+        #: Classes that it does not list.
+        self.lacking: set[str] = set()
         #: Where topic partitions end; None while it cannot say.
         self.end_offsets: dict[tuple[str, int], int] | None = {}
         self._configs: dict[str, Mapping[str, str]] = {}
@@ -132,9 +134,13 @@ class FakeEngine:
             raise UnavailableError(Reason.ENGINE_UNAVAILABLE, "the engine is not running")
         match command.WhichOneof("command"):
             case "list_plugins":
-                return pb.EngineReport(plugins=pb.PluginList(plugins=_PLUGINS))
+                found = [each for each in _PLUGINS if each.class_name not in self.lacking]
+                return pb.EngineReport(plugins=pb.PluginList(plugins=found))
             case "validate_config":
-                return pb.EngineReport(validation=_validate(dict(command.validate_config.config)))
+                config = dict(command.validate_config.config)
+                if config.get("connector.class", "") in self.lacking:
+                    return _no_plugin(config)
+                return pb.EngineReport(validation=_validate(config))
             case "preview_connector":
                 return _preview(command.preview_connector)
             case "alter_offsets":
@@ -145,7 +151,7 @@ class FakeEngine:
                 return await asyncio.to_thread(self._look_at_topics, command)
             case "start_connector":
                 start = command.start_connector
-                if _plugin(start.config) is None:
+                if self._plugin(start.config) is None:
                     return _no_plugin(start.config)
                 self.running_connectors[start.connector] = start.run_id
                 self._configs[start.connector] = dict(start.config)
@@ -179,6 +185,9 @@ class FakeEngine:
                 found.entries.add(partition=each, end_offset=end_offset)
         return pb.EngineReport(end_offsets=found)
 
+    def _plugin(self, config: Mapping[str, str]) -> pb.Plugin | None:
+        return None if config.get("connector.class") in self.lacking else _plugin(config)
+
     def _generate(self, command: pb.GenerateTaskConfigs) -> pb.EngineReport:
         config = self._configs[command.connector]
         count = int(config.get("tasks", command.max_tasks))
@@ -192,7 +201,7 @@ class FakeEngine:
         return pb.EngineReport(task_configs=made)
 
     def _start_task(self, start: pb.StartTask) -> pb.EngineReport:
-        if _plugin(start.connector_config) is None:
+        if self._plugin(start.connector_config) is None:
             return _no_plugin(start.connector_config)
         trace = start.connector_config.get("fail.start")
         if trace:

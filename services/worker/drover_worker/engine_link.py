@@ -1,7 +1,7 @@
 """The herder's dealings with its engine: commands out, reports in, what plugins it has."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -83,6 +83,7 @@ class EngineLink:
         self._forget_commits: Callable[[], None] | None = None
         self._on_started: Callable[[], None] | None = None
         self._on_progressed: Callable[[pb.TaskProgress], None] | None = None
+        self._cluster_faults: Callable[[str], Awaitable[list[Violation]]] | None = None
         self._engine: Engine | None = None
         self.spark_version = ""
         self.plugins = KnownPlugins()
@@ -107,6 +108,10 @@ class EngineLink:
     def attach_progress(self, on_progressed: Callable[[pb.TaskProgress], None]) -> None:
         """Call ``on_progressed`` with what an engine tells of its tasks and itself."""
         self._on_progressed = on_progressed
+
+    def attach_cluster(self, faults: Callable[[str], Awaitable[list[Violation]]]) -> None:
+        """Ask ``faults`` what the other workers lack of a class that this one's engine knows."""
+        self._cluster_faults = faults
 
     # Reports
 
@@ -248,12 +253,23 @@ class EngineLink:
                     await self.validate({"connector.class": name})
 
     async def find_faults(self, config: Mapping[str, str]) -> list[Violation]:
-        """Every fault of a config.
+        """Every fault of a config, and of a plugin that some workers lack.
 
         Raises:
             UnavailableError: ENGINE_UNAVAILABLE.
         """
-        return violations_of(await self.validate(config))
+        return await self._with_cluster_faults(config, await self.validate(config))
+
+    async def _with_cluster_faults(
+        self, config: Mapping[str, str], answer: pb.ConfigValidation | pb.Failure
+    ) -> list[Violation]:
+        class_name = config.get("connector.class", "")
+        if self._cluster_faults is None or not class_name:
+            return violations_of(answer)
+        lacking = await self._cluster_faults(class_name)
+        if lacking and isinstance(answer, pb.Failure) and answer.plugin_not_found:
+            return lacking  # it says that of this worker, too
+        return [*violations_of(answer), *lacking]
 
     async def validate(self, config: Mapping[str, str]) -> pb.ConfigValidation | pb.Failure:
         """A config's faults, or why they could not be found.
@@ -359,7 +375,7 @@ class EngineLink:
         answer = await self.validate(instruction.config)
         return events.ConfigValidated(
             instruction.cause_id,
-            violations_of(answer),
+            await self._with_cluster_faults(instruction.config, answer),
             answer.connector_type if isinstance(answer, pb.ConfigValidation) else "",
         )
 

@@ -24,14 +24,21 @@ commands = typer.Typer(no_args_is_help=True, help="Plugins: the connectors that 
 
 @commands.command("list")
 def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABLE) -> None:
-    """List the plugins installed on the worker."""
-    plugins = run_call(
+    """List the plugins installed on the workers, and who has one that others lack."""
+    answer = run_call(
         worker_addresses(address), lambda c: ConnectClient(c).list_plugins(), server="worker"
     )
+    plugins = answer.plugins
     if output is not Output.TABLE:
-        print_document([_document(plugin) for plugin in plugins], output)
+        print_document(
+            [
+                {**_document(each), "workers": list(each.worker_ids or answer.worker_ids)}
+                for each in plugins
+            ],
+            output,
+        )
         return
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             plugin.aliases[0] if plugin.aliases else plugin.class_name,
             decode_connector_type(plugin.type),
@@ -40,7 +47,13 @@ def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABL
         )
         for plugin in plugins
     ]
-    print_table(("NAME", "TYPE", "VERSION", "DESCRIPTION"), rows, empty="no plugins")
+    columns: tuple[str, ...] = ("NAME", "TYPE", "VERSION", "DESCRIPTION")
+    if any(plugin.worker_ids for plugin in plugins):
+        columns = (*columns, "ONLY ON")
+        rows = [(*row, ", ".join(p.worker_ids)) for row, p in zip(rows, plugins, strict=True)]
+    print_table(columns, rows, empty="no plugins")
+    if answer.silent_worker_ids:
+        say(plain(f"no answer from {', '.join(answer.silent_worker_ids)}"))
 
 
 @commands.command()

@@ -250,12 +250,11 @@ class ConnectClient:
 
         return [task async for page in pages(fetch) for task in page.tasks]
 
-    async def list_plugins(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> list[pb.Plugin]:
-        """The plugins installed on the called worker."""
-        response = await self._call(
+    async def list_plugins(self, *, timeout_s: float = ADMIN_TIMEOUT_S) -> pb.ListPluginsResponse:
+        """The plugins installed on the workers, and which workers answered."""
+        return await self._call(
             self._stub.ListPlugins, pb.ListPluginsRequest(), timeout_s=timeout_s
         )
-        return list(response.plugins)
 
     async def get_plugin(
         self, class_name: str, *, timeout_s: float = ADMIN_TIMEOUT_S

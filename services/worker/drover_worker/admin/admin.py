@@ -6,6 +6,7 @@ from drover.client.config_store import ConfigStoreClient
 from drover.client.coordinator import CoordinatorClient
 from drover.client.status_store import StatusStoreClient
 from drover_worker.admin.cluster import ClusterInfo
+from drover_worker.admin.cluster_plugins import ClusterPlugins
 from drover_worker.admin.connector_changes import ConnectorChanges
 from drover_worker.admin.connectors import ConnectorReads
 from drover_worker.admin.dead_letters import DeadLetters
@@ -69,6 +70,10 @@ class Admin:
             engine=engine,
             config_store=backends.config_store,
         )
+        plugins = ClusterPlugins(
+            worker_id=backends.worker_id, loop=loop, engine=engine, forwarder=forwarder
+        )
+        engine.attach_cluster(plugins.faults)
         group_id = backends.settings.group_id
         self.plans = ConnectorPlans(engine, reads, views, group_id=group_id)
         self.changes = ConnectorChanges(
@@ -92,6 +97,6 @@ class Admin:
             engine=engine,
         )
         self.drains = WorkerDrains(forwarder)
-        self.plugins = Plugins(engine)
+        self.plugins = Plugins(engine, plugins)
         self.topics = Topics(engine, reads)
         self.loggers = LoggerLevels(backends.loggers, backends.config_store)

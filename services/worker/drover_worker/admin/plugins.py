@@ -2,14 +2,17 @@
 
 from drover.api.common.v1.preview_pb2 import Preview
 from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.api.engine.v1 import engine_pb2 as engine_pb
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
 from drover.model.pages import PAGE_BYTES_MAX
 from drover_worker.admin.call import AdminCall
+from drover_worker.admin.cluster_plugins import ClusterPlugins
 from drover_worker.admin.config_checks import check_config, check_config_size
-from drover_worker.admin.views import key_view, plugin_view, validation_view
+from drover_worker.admin.views import add_fault, key_view, plugin_view, validation_view
 from drover_worker.core.config.checks import config_error
 from drover_worker.engine_link import EngineLink
 
+CONNECTOR_CLASS = "connector.class"
 #: Records of a preview by default, and at most.
 PREVIEW_ROWS, PREVIEW_ROWS_MAX = 10, 1_000
 #: A preview's config needs no name, and a connector has one.
@@ -31,15 +34,15 @@ def bounded(preview: Preview) -> Preview:
 class Plugins:
     """Asks the engine, which alone runs plugins' code; its own limits are the deadlines."""
 
-    def __init__(self, engine: EngineLink) -> None:
+    def __init__(self, engine: EngineLink, cluster: ClusterPlugins) -> None:
         self._engine = engine
+        self._cluster = cluster
 
     async def list_all(
-        self, _request: pb.ListPluginsRequest, _call: AdminCall
+        self, _request: pb.ListPluginsRequest, call: AdminCall
     ) -> pb.ListPluginsResponse:
-        """The installed plugins."""
-        plugins = await self._engine.load_plugins()
-        return pb.ListPluginsResponse(plugins=[plugin_view(p) for p in plugins.installed()])
+        """The plugins of all workers."""
+        return await self._cluster.list_all(call.hop_count)
 
     async def get(self, request: pb.GetPluginRequest, _call: AdminCall) -> pb.GetPluginResponse:
         """A plugin's settings."""
@@ -84,4 +87,11 @@ class Plugins:
         """A config's faults."""
         config = dict(request.config)
         check_config_size(config)
-        return validation_view(await self._engine.validate(config))
+        answer = await self._engine.validate(config)
+        lacking = await self._cluster.faults(config.get(CONNECTOR_CLASS, ""))
+        not_here = isinstance(answer, engine_pb.Failure) and answer.plugin_not_found
+        # one fault is enough: it names this worker, too
+        response = pb.ValidateConfigResponse() if lacking and not_here else validation_view(answer)
+        for fault in lacking:
+            add_fault(response, CONNECTOR_CLASS, fault)
+        return response

@@ -9,6 +9,7 @@ from drover.codec.connect import (
     encode_connector_status,
     encode_connector_type,
 )
+from drover.errors import Violation
 from drover.model.config import ConfigMap
 from drover_worker.admin.masking import Masking, masked_default, masked_value
 from drover_worker.core.context import Context
@@ -151,3 +152,12 @@ def validation_view(
                 shown.value = masked_value(value)
         response.groups.extend(dict.fromkeys(value.key.group for value in answer.values))
     return response
+
+
+def add_fault(response: pb.ValidateConfigResponse, setting: str, fault: Violation) -> None:
+    """Tell one more fault of a setting that a config was found to have."""
+    response.error_count += 1
+    response.violations.add(field=fault.field, description=fault.description)
+    for value in response.values:
+        if value.key.name == setting:
+            value.errors.append(fault.description)
