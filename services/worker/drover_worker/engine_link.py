@@ -12,6 +12,7 @@ from drover.api.common.v1.preview_pb2 import Preview
 from drover.api.common.v1.topics_pb2 import TopicDescription
 from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
+from drover.clock import SystemClock
 from drover.codec.common import decode_counts, decode_figures, encode_task_id, encode_term
 from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
 from drover.codec.failures import decode_cause
@@ -118,8 +119,10 @@ class EngineLink:
     def on_report(self, report: pb.EngineReport) -> None:
         """Take a report that answers no command."""
         match report.WhichOneof("report"):
-            case "started" if self._on_started is not None:
-                self._on_started()
+            case "started":
+                self.plugins.loaded_ms = SystemClock().now_ms()
+                if self._on_started is not None:
+                    self._on_started()
             case "ready":
                 self._was_ready = True
                 self.spark_version = report.ready.spark_version

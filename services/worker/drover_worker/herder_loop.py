@@ -14,10 +14,12 @@ import structlog
 from drover.clock import Clock
 from drover.errors import DeadlineExceededError, InternalError, Reason
 from drover.machine import CancelTimer, Complete, Fail, SetTimer
+from drover.model.status import StatusKey
 from drover.rpc.logs import log_context
 from drover_worker.core import events, requests
 from drover_worker.core.herder import Herder
 from drover_worker.core.instructions import Halt, HerderInstruction
+from drover_worker.core.lifecycle.lifecycle import IN_ENGINE
 
 #: Runs an instruction in the background; must not block.
 RunInstruction = Callable[[HerderInstruction], None]
@@ -59,6 +61,14 @@ class HerderLoop:
     def observe(self, observer: Observer) -> None:
         """Call ``observer`` after each event that the herder handled."""
         self._observers.append(observer)
+
+    def renew(self, key: StatusKey) -> bool:
+        """Have what runs in the engine stopped and started again; False when it does not run."""
+        item = self.herder.work.find(key)
+        if item is None or item.revoked or item.failure is not None or item.phase not in IN_ENGINE:
+            return False
+        self.post(events.ConfigExpired(key, item.run_id))
+        return True
 
     @property
     def turns(self) -> bool:

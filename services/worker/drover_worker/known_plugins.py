@@ -20,6 +20,8 @@ class KnownPlugins:
         self._asked: set[str] = set()
         #: Whether the present engine has been asked what is installed.
         self.listed = False
+        #: When the present engine began, in milliseconds since 1970; 0 while there is none.
+        self.loaded_ms = 0
 
     def find(self, name: str) -> pb.Plugin | None:
         """The plugin that a config calls ``name``: its class name or an alias."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc.aio
@@ -33,6 +34,7 @@ from drover_worker.instruction_runner import InstructionRunner
 from drover_worker.loggers import Loggers
 from drover_worker.metrics import WorkerMetrics
 from drover_worker.offset_committer import OffsetCommitter
+from drover_worker.replaceable_engine import ReplaceableEngine
 from drover_worker.server import WorkerServers
 from drover_worker.settings import WorkerSettings
 from drover_worker.status_writer import StatusWriter
@@ -42,6 +44,7 @@ from drover_worker.status_writer import StatusWriter
 STOP_TIMEOUT_S = 15.0
 FLUSH_TIMEOUT_S = 3.0
 DRAIN_GRACE_S = 5.0
+_MOVE_MARGIN_S = 15.0
 _PROCESS_POLL_S = 0.01
 _PROCESS_POLLS = 500
 
@@ -99,7 +102,14 @@ class Worker:
         security = settings.open_security()
         async with AsyncExitStack() as stack:
             link = EngineLink(limits=settings.engine_settings().limits, post=self._post)
-            engine = self._make_engine(settings, link.on_report, link.on_exit)
+            limits = settings.engine_settings().limits
+            engine = ReplaceableEngine(
+                partial(self._make_engine, settings),
+                link.on_report,
+                link.on_exit,
+                # the batch in flight and stop(), then start(), and calls of the coordinator
+                move_limit_s=(2 * limits.stop_ms + limits.start_ms) / 1000 + _MOVE_MARGIN_S,
+            )
             link.attach(engine)
             stack.push_async_callback(engine.close)
             # the first engine is forked before gRPC has threads
@@ -117,7 +127,7 @@ class Worker:
             self.address = settings.worker_advertised or listening
             self.internal_address = settings.worker_internal_advertised or internal_listening
             connect = connect_by(security.certificate)
-            parts = await self._wire(servers, link, stack, connect)
+            parts = await self._wire(servers, link, engine, stack, connect)
             await servers.start()
             stack.push_async_callback(servers.drain, 0)
             self._open(parts.loop)
@@ -131,6 +141,7 @@ class Worker:
         self,
         servers: WorkerServers,
         link: EngineLink,
+        engine: ReplaceableEngine,
         stack: AsyncExitStack,
         connect: Connect,
     ) -> _Parts:
@@ -185,6 +196,7 @@ class Worker:
             status_store=status_store,
             loggers=loggers,
             read_to_end=runner.read_configs_to_end,
+            replace_engine=partial(engine.replace, loop.renew, link.plugins.engine_ended),
         )
         servers.add_services(Admin(backends), loop, SystemClock())
         background = [

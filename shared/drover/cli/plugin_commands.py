@@ -7,10 +7,12 @@ import typer
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli.console import (
     AddressOption,
+    CliError,
     Output,
     OutputOption,
     plain,
     print_document,
+    print_event,
     print_table,
     run_call,
     say,
@@ -18,6 +20,9 @@ from drover.cli.console import (
 )
 from drover.client import ConnectClient
 from drover.codec.connect import decode_connector_type
+
+#: A new engine starts, and everything on the worker restarts.
+_RELOAD_TIMEOUT_S = 600.0
 
 commands = typer.Typer(no_args_is_help=True, help="Plugins: the connectors that are installed.")
 
@@ -48,12 +53,51 @@ def list_plugins(address: AddressOption = "", output: OutputOption = Output.TABL
         for plugin in plugins
     ]
     columns: tuple[str, ...] = ("NAME", "TYPE", "VERSION", "DESCRIPTION")
+    loads = [_load_time(plugin) for plugin in plugins]
+    if len(set(loads)) > 1:
+        columns = (*columns, "LOADED")
+        rows = [(*row, loaded or "-") for row, loaded in zip(rows, loads, strict=True)]
     if any(plugin.worker_ids for plugin in plugins):
         columns = (*columns, "ONLY ON")
         rows = [(*row, ", ".join(p.worker_ids)) for row, p in zip(rows, plugins, strict=True)]
     print_table(columns, rows, empty="no plugins")
+    if len(set(loads)) == 1 and loads[0]:
+        say(f"loaded at {loads[0]}; `drover plugin reload` takes on what was installed since")
     if answer.silent_worker_ids:
         say(plain(f"no answer from {', '.join(answer.silent_worker_ids)}"))
+
+
+@commands.command("reload")
+def reload_plugins(
+    worker: Annotated[
+        list[str] | None,
+        typer.Option("--worker", help="The id of a worker, again for more; by default all."),
+    ] = None,
+    address: AddressOption = "",
+    output: OutputOption = Output.TABLE,
+) -> None:
+    """Take on plugins that were installed or changed: a new engine on each worker, one by one.
+
+    Connectors and tasks restart in the new engine one after the other; the old engine goes on until
+    then.
+    """
+    addresses = worker_addresses(address)
+    listing = run_call(addresses, lambda c: ConnectClient(c).list_plugins(), server="worker")
+    for worker_id in worker or listing.worker_ids:
+        done = run_call(
+            addresses,
+            lambda c, at=worker_id: ConnectClient(c).reload_plugins(  # type: ignore[misc]
+                at, timeout_s=_RELOAD_TIMEOUT_S
+            ),
+            server="worker",
+        )
+        if output is not Output.TABLE:
+            print_event({"worker": done.worker_id, "moved_count": done.moved_count}, output)
+        else:
+            say(plain(f"{done.worker_id} has a new engine, {done.moved_count} moved to it"))
+    silent = [] if worker else listing.silent_worker_ids
+    if silent:
+        raise CliError(f"not reloaded, as there was no answer: {', '.join(silent)}")
 
 
 @commands.command()
@@ -111,6 +155,13 @@ def key_document(key: pb.ConfigKey) -> dict[str, Any]:
     }
 
 
+def _load_time(plugin: pb.Plugin) -> str | None:
+    """None while that is not known."""
+    if not plugin.HasField("load_time"):
+        return None
+    return plugin.load_time.ToDatetime().strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
 def _first_sentence(text: str) -> str:
     return " ".join(text.split()).partition(". ")[0].rstrip(".")
 
@@ -126,6 +177,7 @@ def _document(plugin: pb.Plugin) -> dict[str, Any]:
         "aliases": list(plugin.aliases),
         "type": decode_connector_type(plugin.type),
         "version": plugin.version,
+        "load_time": _load_time(plugin),
         "description": plugin.description,
         "guarantees": dict(zip(("embedded", "kafka"), _guarantees(plugin), strict=True)),
     }

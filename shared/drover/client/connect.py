@@ -256,6 +256,13 @@ class ConnectClient:
             self._stub.ListPlugins, pb.ListPluginsRequest(), timeout_s=timeout_s
         )
 
+    async def reload_plugins(
+        self, worker_id: str = "", *, timeout_s: float = ADMIN_TIMEOUT_S
+    ) -> pb.ReloadPluginsResponse:
+        """Have a worker, by default the called one, load its plugins anew in a new engine."""
+        request = pb.ReloadPluginsRequest(worker_id=worker_id)
+        return await self._call_once(self._stub.ReloadPlugins, request, timeout_s=timeout_s)
+
     async def get_plugin(
         self, class_name: str, *, timeout_s: float = ADMIN_TIMEOUT_S
     ) -> pb.GetPluginResponse:

@@ -97,6 +97,7 @@ ACCESS: dict[str, dict[str, Access]] = {
         "ReplayDeadLetters": _OPERATE,
         "DrainWorker": _OPERATE_CLUSTER,
         "ResumeWorker": _OPERATE_CLUSTER,
+        "ReloadPlugins": _OPERATE_CLUSTER,
         "PreviewConnector": _ADMINISTER,
         "PlanConnectorConfig": _ADMINISTER,
         "CreateConnector": _ADMINISTER,

@@ -171,6 +171,7 @@ CALLS: dict[str, Call] = {
     "ConnectService.ResumeConnector": _connect(lambda c: c.resume_connector("flights")),
     "ConnectService.StopConnector": _connect(lambda c: c.stop_connector("flights")),
     "ConnectService.RestartConnector": _connect(lambda c: c.restart_connector("flights")),
+    "ConnectService.ReloadPlugins": _connect(lambda c: c.reload_plugins()),
     "ConnectService.RestartTask": _connect(lambda c: c.restart_task("flights", 0)),
     "ConnectService.GetConnectorHistory": _connect(lambda c: c.get_connector_history("flights")),
     "ConnectService.RollbackConnector": _connect(lambda c: c.rollback_connector("flights", 1)),

@@ -2,6 +2,8 @@
 
 import json
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from tests.support.fake_cluster import FakeCluster, Run
 
@@ -11,7 +13,12 @@ def test_a_plugin_that_some_workers_lack_names_those_that_have_it(
 ) -> None:
     answer = pb.ListPluginsResponse(
         plugins=[
-            pb.Plugin(class_name="a.New", version="2", worker_ids=["w:1"]),
+            pb.Plugin(
+                class_name="a.New",
+                version="2",
+                worker_ids=["w:1"],
+                load_time=Timestamp(seconds=1_700_000_000),
+            ),
             pb.Plugin(class_name="a.Old", version="1"),
         ],
         worker_ids=["w:1", "w:2"],
@@ -19,9 +26,38 @@ def test_a_plugin_that_some_workers_lack_names_those_that_have_it(
     )
     cluster.answers["ListPlugins"] = answer
     lines = drover("plugin", "list")[1].splitlines()
-    assert lines[0].split()[-2:] == ["ONLY", "ON"]
-    assert lines[1].split() == ["a.New", "2", "w:1"]
-    assert lines[2].split() == ["a.Old", "1"]
+    assert lines[0].split()[-3:] == ["LOADED", "ONLY", "ON"]
+    assert lines[1].split() == ["a.New", "2", "2023-11-14", "22:13:20", "UTC", "w:1"]
+    assert lines[2].split() == ["a.Old", "1", "-"]
     assert lines[3] == "no answer from w:3"
     documents = json.loads(drover("plugin", "list", "-o", "json")[1])
     assert [each["workers"] for each in documents] == [["w:1"], ["w:1", "w:2"]]
+
+
+def test_plugins_that_were_loaded_together_say_when(cluster: FakeCluster, drover: Run) -> None:
+    loaded = Timestamp(seconds=1_700_000_000)
+    plugins = [pb.Plugin(class_name=name, load_time=loaded) for name in ("a.A", "a.B")]
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=plugins)
+    out = drover("plugin", "list")[1]
+    assert "loaded at 2023-11-14 22:13:20 UTC; `drover plugin reload` takes on" in out
+    assert "LOADED" not in out
+
+
+def test_plugins_are_reloaded_worker_by_worker(cluster: FakeCluster, drover: Run) -> None:
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(worker_ids=["w:1", "w:2"])
+    cluster.answers["ReloadPlugins"] = pb.ReloadPluginsResponse(worker_id="w:x", moved_count=3)
+    code, out, _ = drover("plugin", "reload")
+    assert (code, out) == (0, "w:x has a new engine, 3 moved to it\n" * 2)
+    assert [each.worker_id for each in cluster.requests[1:]] == ["w:1", "w:2"]
+    drover("plugin", "reload", "--worker", "w:2", "-o", "json")
+    assert cluster.requests[-1].worker_id == "w:2"
+
+
+def test_a_worker_that_cannot_be_reloaded_is_told(cluster: FakeCluster, drover: Run) -> None:
+    listing = pb.ListPluginsResponse(worker_ids=["w:1"], silent_worker_ids=["w:2"])
+    cluster.answers["ListPlugins"] = listing
+    cluster.answers["ReloadPlugins"] = pb.ReloadPluginsResponse(worker_id="w:1")
+    code, out, err = drover("plugin", "reload")
+    assert code == 1
+    assert "w:1 has a new engine" in out
+    assert "no answer: w:2" in err

@@ -115,6 +115,12 @@ class ConnectServicer(pb_grpc.ConnectServiceServicer):
         """The installed plugins."""
         return await self._admin.plugins.list_all(request, _call(context))
 
+    async def ReloadPlugins(
+        self, request: pb.ReloadPluginsRequest, context: Context
+    ) -> pb.ReloadPluginsResponse:
+        """Have a worker load its plugins anew."""
+        return await self._admin.plugin_reload.reload(request, _call(context))
+
     async def GetPlugin(
         self, request: pb.GetPluginRequest, context: Context
     ) -> pb.GetPluginResponse:

@@ -13,6 +13,7 @@ from drover_worker.admin.dead_letters import DeadLetters
 from drover_worker.admin.forwarding import RequestForwarder, WorkerClients
 from drover_worker.admin.logger_levels import LoggerLevels
 from drover_worker.admin.plans import ConnectorPlans
+from drover_worker.admin.plugin_reload import PluginReload, ReplaceEngine
 from drover_worker.admin.plugins import Plugins
 from drover_worker.admin.reads import Reads, ReadToEnd
 from drover_worker.admin.statuses import ConnectorStatuses
@@ -40,6 +41,7 @@ class Backends:
     status_store: StatusStoreClient
     loggers: Loggers
     read_to_end: ReadToEnd
+    replace_engine: ReplaceEngine
 
 
 class Admin:
@@ -99,4 +101,10 @@ class Admin:
         self.drains = WorkerDrains(forwarder)
         self.plugins = Plugins(engine, plugins)
         self.topics = Topics(engine, reads)
+        self.plugin_reload = PluginReload(
+            worker_id=backends.worker_id,
+            loop=loop,
+            forwarder=forwarder,
+            replace_engine=backends.replace_engine,
+        )
         self.loggers = LoggerLevels(backends.loggers, backends.config_store)

@@ -90,10 +90,12 @@ class ClusterPlugins:
 
     async def _own(self) -> pb.ListPluginsResponse:
         plugins = await self._engine.load_plugins()
-        return pb.ListPluginsResponse(
-            plugins=[plugin_view(each) for each in plugins.installed()],
-            worker_ids=[self._worker_id],
-        )
+        response = pb.ListPluginsResponse(worker_ids=[self._worker_id])
+        for each in plugins.installed():
+            shown = plugin_view(each)
+            shown.load_time.FromMilliseconds(plugins.loaded_ms)
+            response.plugins.append(shown)
+        return response
 
     async def _ask(
         self, worker_url: str, hop_count: int, timeout_s: float
@@ -119,7 +121,10 @@ def merged(answers: Mapping[str, pb.ListPluginsResponse | None]) -> pb.ListPlugi
     for worker_id, answer in told.items():
         for plugin in answer.plugins:
             key = (plugin.class_name, plugin.version)
-            found.setdefault(key, (plugin, []))[1].append(worker_id)
+            first, worker_ids = found.setdefault(key, (plugin, []))
+            worker_ids.append(worker_id)
+            if first.load_time.ToNanoseconds() < plugin.load_time.ToNanoseconds():
+                first.load_time.CopyFrom(plugin.load_time)
     response = pb.ListPluginsResponse(
         worker_ids=told, silent_worker_ids=sorted(answers.keys() - told.keys())
     )

@@ -1,0 +1,78 @@
+"""Has a worker take on plugins that were installed since its engine began."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.codec.common import invalid_field
+from drover.errors import DeadlineExceededError, FailedPreconditionError, Reason
+from drover_worker.admin.call import AdminCall
+from drover_worker.admin.forwarding import ForwardedMethod, RequestForwarder
+from drover_worker.core.requests.pending import HOP_COUNT_MAX
+from drover_worker.herder_loop import HerderLoop
+
+#: What a forwarded call leaves for the way back.
+_HOP_MARGIN_S = 0.2
+
+RELOAD = ForwardedMethod("ReloadPlugins", pb.ReloadPluginsRequest, pb.ReloadPluginsResponse)
+
+#: Replaces this worker's engine by a new one; how many connectors and tasks moved.
+ReplaceEngine = Callable[[], Awaitable[int]]
+
+
+class PluginReload:
+    """Does it here, or by the leader on the worker that is named."""
+
+    def __init__(
+        self,
+        *,
+        worker_id: str,
+        loop: HerderLoop,
+        forwarder: RequestForwarder,
+        replace_engine: ReplaceEngine,
+    ) -> None:
+        self._worker_id = worker_id
+        self._loop = loop
+        self._forwarder = forwarder
+        self._replace_engine = replace_engine
+
+    async def reload(
+        self, request: pb.ReloadPluginsRequest, call: AdminCall
+    ) -> pb.ReloadPluginsResponse:
+        """Replace a worker's engine; a call while that happens waits for it.
+
+        Raises:
+            UnavailableError: ENGINE_UNAVAILABLE, the new engine did not start.
+            InvalidArgumentError: INVALID_REQUEST, no such worker.
+            FailedPreconditionError: NOT_LEADER, this worker does not know the one that is named.
+            DeadlineExceededError: It goes on.
+        """
+        if request.worker_id in ("", self._worker_id):
+            try:
+                async with asyncio.timeout(call.deadline.remaining_s()):
+                    moved_count = await self._replace_engine()
+            except TimeoutError:
+                text = "the engine is being replaced still: call again to wait for it"
+                raise DeadlineExceededError(Reason.DEADLINE_EXCEEDED, text) from None
+            return pb.ReloadPluginsResponse(worker_id=self._worker_id, moved_count=moved_count)
+        return await self._forwarder.forward(
+            RELOAD,
+            request,
+            self._address_of(request.worker_id, call.hop_count),
+            author=call.principal.name,
+            hop_count=call.hop_count + 1,
+            timeout_s=max(call.deadline.remaining_s() - _HOP_MARGIN_S, 0.0),
+        )
+
+    def _address_of(self, worker_id: str, hop_count: int) -> str:
+        """Where to forward the call: to the worker itself from the leader, else to the leader."""
+        membership = self._loop.herder.membership
+        if membership.leads:
+            if worker_id not in membership.assignments:
+                known = ", ".join(sorted(membership.assignments))
+                raise invalid_field("worker_id", f"is no worker of the cluster; there are {known}")
+            return membership.call_url(worker_id)
+        if hop_count >= HOP_COUNT_MAX or not membership.settled:
+            text = "this worker does not lead: call again"
+            raise FailedPreconditionError(Reason.NOT_LEADER, text)
+        return membership.call_url(membership.leader_url)

@@ -1,0 +1,64 @@
+"""A plugin is installed while a cluster of real engines runs, and data flows on."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.shared_cluster import SharedCluster
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.asyncio(loop_scope="session"),
+    pytest.mark.timeout(1200),
+]
+
+#: For a new engine and the moves to it, on a machine that does much else.
+RELOAD_TIMEOUT_S = 300.0
+MODULE = """
+from drover.connectors.file_stream_source import FileStreamSource
+
+class Late(FileStreamSource):
+    version = "9.9.1"
+    aliases = ()
+"""
+
+
+def install(directory: Path) -> None:
+    """What pip leaves of a distribution with a plugin."""
+    (directory / "late_plugin.py").write_text(MODULE)
+    about = directory / "late_plugin-9.9.1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: late-plugin\nVersion: 9.9.1\n")
+    (about / "entry_points.txt").write_text("[drover.connectors]\nLate = late_plugin:Late\n")
+
+
+async def test_a_plugin_is_taken_on_without_a_restart_of_the_cluster(
+    flowing: SharedCluster, tmp_path: Path
+) -> None:
+    client = flowing.client
+    install(flowing.plugins)
+    before = await client.list_plugins()
+    assert not any("late_plugin" in each.class_name for each in before.plugins)
+    assert sorted(before.worker_ids) == sorted(flowing.cluster.workers)
+    moved_count = 0
+    for number, worker in enumerate(flowing.cluster.workers):
+        done = await client.reload_plugins(worker, timeout_s=RELOAD_TIMEOUT_S)
+        moved_count += done.moved_count
+        await flowing.flow.wait_until_passed(f"after the reload of worker {number}")
+        (late,) = [
+            each
+            for each in (await client.list_plugins()).plugins
+            if each.class_name == "late_plugin.Late"
+        ]
+        assert late.version == "9.9.1"
+        behind = flowing.cluster.workers[number + 1 :]
+        assert list(late.worker_ids) == ([worker] if behind else [])
+    assert moved_count >= 4, "both connectors of the flow and their tasks"
+    file = tmp_path / "in.txt"
+    file.write_text("one\n")
+    config = {"connector.class": "late_plugin.Late", "file": str(file), "topic": "late"}
+    async with flowing.connector("late", config):
+        await flowing.cluster.wait_for_task("late")
+    status = await client.get_connector_status(flowing.flow.sink)
+    assert not any(task.HasField("failures") for task in status.tasks)

@@ -1,0 +1,179 @@
+"""Which engine hears what, while one is replaced by another."""
+
+import asyncio
+
+import pytest
+
+from drover.api.engine.v1 import engine_pb2 as pb
+from drover.errors import Reason, UnavailableError
+from drover.model.ids import TaskId
+from drover.model.status import StatusKey
+from drover_worker.engine.supervisor import EngineExit, ExitHandler, ReportHandler
+from drover_worker.replaceable_engine import ReplaceableEngine
+from tests.support.waiting import wait_until_async
+
+TASKS = [TaskId("c", number) for number in range(3)]
+
+
+class StubEngine:
+    """Answers at once; comes up or fails when the test says so."""
+
+    def __init__(self, on_report: ReportHandler, on_exit: ExitHandler) -> None:
+        self.on_report, self._on_exit = on_report, on_exit
+        self.process_id: int | None = 1
+        self.started: list[int] = []
+        self.stopped: list[int] = []
+        self.sent: list[int] = []
+        self.closed = False
+
+    async def start(self) -> None:
+        self.on_report(pb.EngineReport(started=pb.EngineStarted()))
+
+    def come_up(self) -> None:
+        self.on_report(pb.EngineReport(ready=pb.EngineReady()))
+
+    def fail(self, message: str) -> None:
+        self._on_exit(EngineExit(1, message, "", lasting=False, requested=False))
+
+    async def call(self, command: pb.EngineCommand, timeout_s: float) -> pb.EngineReport:
+        await asyncio.sleep(0)
+        if command.HasField("start_task"):
+            self.started.append(command.start_task.task.task)
+        if command.HasField("stop_task"):
+            self.stopped.append(command.stop_task.task.task)
+        return pb.EngineReport(done=pb.Done())
+
+    async def send(self, command: pb.EngineCommand) -> None:
+        self.sent.append(command.call_id)
+
+    async def close(self) -> None:
+        self.closed = True
+        self.fail("closed")
+
+
+class World:
+    """The engine under test with what it made and told."""
+
+    def __init__(self, *, move_limit_s: float = 30.0) -> None:
+        self.made: list[StubEngine] = []
+        self.reports: list[pb.EngineReport] = []
+        self.exits: list[EngineExit] = []
+        self.renewed: list[StatusKey] = []
+        self.renewals: list[asyncio.Task[None]] = []
+        self.engine = ReplaceableEngine(
+            self._make, self.reports.append, self.exits.append, move_limit_s=move_limit_s
+        )
+
+    def _make(self, on_report: ReportHandler, on_exit: ExitHandler) -> StubEngine:
+        self.made.append(StubEngine(on_report, on_exit))
+        return self.made[-1]
+
+    async def command(self, verb: str, task: TaskId) -> None:
+        command = pb.EngineCommand()
+        at = getattr(command, verb).task
+        at.connector, at.task = task.connector, task.task
+        await self.engine.call(command, 1.0)
+
+    def renew(self, key: StatusKey) -> bool:
+        """As the herder does: stop, then start."""
+        assert isinstance(key, TaskId)
+        if key.task == 1:  # it failed: nothing to restart
+            return False
+
+        async def restart() -> None:
+            await self.command("stop_task", key)
+            await self.command("start_task", key)
+
+        self.renewed.append(key)
+        self.renewals.append(asyncio.create_task(restart()))
+        return True
+
+    async def begin(self) -> "asyncio.Task[int]":
+        """Start with three tasks, and begin a replacement."""
+        await self.engine.start()
+        self.made[0].come_up()
+        for task in TASKS:
+            await self.command("start_task", task)
+        replacement = asyncio.create_task(self.engine.replace(self.renew, lambda: None))
+        await wait_until_async(lambda: len(self.made) == 2)
+        return replacement
+
+
+async def test_work_moves_to_the_new_engine_and_the_old_one_ends() -> None:
+    world = World()
+    replacement = await world.begin()
+    old, new = world.made
+    assert len(world.reports) == 2, "of an engine that is not ready nobody hears"
+    assert not world.renewed
+    new.come_up()
+    assert await replacement == 2
+    assert world.renewed == [TASKS[0], TASKS[2]]
+    assert (old.stopped, new.started) == ([0, 2], [0, 2])
+    assert old.closed
+    assert not new.closed
+    assert [report.WhichOneof("report") for report in world.reports] == ["started", "ready"] * 2
+    assert world.exits == [], "the old one's end concerns nobody"
+    new.fail("killed")
+    assert [each.message for each in world.exits] == ["killed"]
+
+
+async def test_an_engine_that_does_not_start_changes_nothing() -> None:
+    world = World()
+    replacement = await world.begin()
+    world.made[1].fail("no module named x")
+    with pytest.raises(UnavailableError, match="the old one goes on: no module named x") as caught:
+        await replacement
+    assert caught.value.reason is Reason.ENGINE_UNAVAILABLE
+    assert not world.renewed
+    assert not world.exits
+    assert not world.made[0].closed
+    assert world.made[1].closed
+    again = asyncio.create_task(world.engine.replace(world.renew, lambda: None))
+    await wait_until_async(lambda: len(world.made) == 3)
+    world.made[2].come_up()
+    assert await again == 2
+
+
+async def test_a_second_call_waits_for_the_first_which_survives_its_caller() -> None:
+    world = World()
+    first = await world.begin()
+    second = asyncio.create_task(world.engine.replace(world.renew, lambda: None))
+    await asyncio.sleep(0)
+    first.cancel()
+    world.made[1].come_up()
+    assert await second == 2
+    assert len(world.made) == 2
+
+
+async def test_a_task_that_does_not_restart_holds_up_nobody_for_ever() -> None:
+    world = World(move_limit_s=0.01)
+    replacement = await world.begin()
+    world.renew = lambda _key: True  # type: ignore[method-assign]
+    world.made[1].come_up()
+    assert await replacement == 2
+    assert world.made[0].closed
+
+
+async def test_the_answer_to_a_commit_goes_to_the_engine_that_asked() -> None:
+    world = World()
+    replacement = await world.begin()
+    old, new = world.made
+    for engine in (old, new):
+        engine.on_report(pb.EngineReport(call_id=7, commit_offsets={}))
+    new.come_up()
+    await replacement
+    numbers = [each.call_id for each in world.reports if each.HasField("commit_offsets")]
+    assert len(set(numbers)) == 2
+    await world.engine.send(pb.EngineCommand(call_id=numbers[1], commit_result={}))
+    assert (old.sent, new.sent) == ([], [7])
+
+
+async def test_an_end_gives_a_replacement_up() -> None:
+    world = World()
+    replacement = await world.begin()
+    await world.engine.close()
+    assert all(engine.closed for engine in world.made)
+    with pytest.raises(asyncio.CancelledError):
+        await replacement
+    with pytest.raises(UnavailableError):
+        await world.engine.replace(world.renew, lambda: None)
