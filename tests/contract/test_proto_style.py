@@ -28,6 +28,7 @@ VERBS = {
         "Preview",
         "Plan",
         "Replay",
+        "Reload",
     ),  # connectors
     "Submit",
     "Drain",

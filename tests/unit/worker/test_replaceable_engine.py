@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from drover.api.coordinator.v1 import coordinator_service_pb2 as coordinator_pb
 from drover.api.engine.v1 import engine_pb2 as pb
 from drover.errors import Reason, UnavailableError
 from drover.model.ids import TaskId
@@ -54,7 +55,8 @@ class StubEngine:
 class World:
     """The engine under test with what it made and told."""
 
-    def __init__(self, *, move_limit_s: float = 30.0) -> None:
+    def __init__(self, *, move_limit_s: float = 30.0, restarts: bool = True) -> None:
+        self.restarts = restarts
         self.made: list[StubEngine] = []
         self.reports: list[pb.EngineReport] = []
         self.exits: list[EngineExit] = []
@@ -79,6 +81,8 @@ class World:
         assert isinstance(key, TaskId)
         if key.task == 1:  # it failed: nothing to restart
             return False
+        if not self.restarts:
+            return True
 
         async def restart() -> None:
             await self.command("stop_task", key)
@@ -146,9 +150,8 @@ async def test_a_second_call_waits_for_the_first_which_survives_its_caller() -> 
 
 
 async def test_a_task_that_does_not_restart_holds_up_nobody_for_ever() -> None:
-    world = World(move_limit_s=0.01)
+    world = World(move_limit_s=0.01, restarts=False)
     replacement = await world.begin()
-    world.renew = lambda _key: True  # type: ignore[method-assign]
     world.made[1].come_up()
     assert await replacement == 2
     assert world.made[0].closed
@@ -159,12 +162,12 @@ async def test_the_answer_to_a_commit_goes_to_the_engine_that_asked() -> None:
     replacement = await world.begin()
     old, new = world.made
     for engine in (old, new):
-        engine.on_report(pb.EngineReport(call_id=7, commit_offsets={}))
+        engine.on_report(pb.EngineReport(call_id=7, commit_offsets=coordinator_pb.TaskOffsets()))
     new.come_up()
     await replacement
     numbers = [each.call_id for each in world.reports if each.HasField("commit_offsets")]
     assert len(set(numbers)) == 2
-    await world.engine.send(pb.EngineCommand(call_id=numbers[1], commit_result={}))
+    await world.engine.send(pb.EngineCommand(call_id=numbers[1], commit_result=pb.CommitResult()))
     assert (old.sent, new.sent) == ([], [7])
 
 
