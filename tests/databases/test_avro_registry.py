@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -18,6 +19,7 @@ from drover.record.errors import PassError, RetriableError, RowsError
 from drover.record.schema import is_schemaless, schema_of
 from tests.support.apicurio import Apicurio
 from tests.support.http_gate import HttpGate, http_gate
+from tests.support.pem import make_pem
 
 pytestmark = pytest.mark.xdist_group("spark")  # whose process has the registry
 
@@ -301,6 +303,29 @@ def test_whoever_is_not_let_in_fails_as_a_whole(gate: HttpGate) -> None:
         wrong.encode(_FIELD, _ROWS, topics(topic, topic))
     assert "wr0ng" not in str(raised.value)
     assert "s3cret" not in repr(vars(basic))
+
+
+def test_a_registry_with_tls_is_trusted_and_told_who_asks(
+    schema_registry: Apicurio, tmp_path: Path
+) -> None:
+    server, client = (make_pem(tmp_path, name) for name in ("server", "client"))
+    topic = a_topic()
+    with http_gate(schema_registry.port, server.server_context(client)) as gate:
+        url = f"{gate.address}/apis/ccompat/v7"
+        trusting = {"schema_registry_ssl_truststore_location": str(server.certificate)}
+        known = trusting | {
+            "schema_registry_ssl_keystore_location": str(client.both),
+            "schema_registry_ssl_key_password": client.password,
+        }
+        assert len(converter(url, **known).encode(_FIELD, _ROWS, topics(topic, topic))) == 2
+        with pytest.raises(RetriableError):
+            converter(url, **trusting).encode(_FIELD, _ROWS, topics(topic, topic))
+        with pytest.raises(PassError, match=r"not who it should be.*truststore"):
+            converter(url).encode(_FIELD, _ROWS, topics(topic, topic))
+        wrong = known | {"schema_registry_ssl_key_password": "wr0ng"}
+        with pytest.raises(PassError, match="cannot be asked") as raised:
+            converter(url, **wrong).encode(_FIELD, _ROWS, topics(topic, topic))
+        assert "wr0ng" not in str(raised.value)
 
 
 def test_a_server_that_is_no_registry_is_told(schema_registry: Apicurio) -> None:

@@ -1,6 +1,7 @@
 """A door before an HTTP server, which may answer in its place, or keep its answers back."""
 
 import http.client
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -47,8 +48,8 @@ class HttpGate:
 
 
 @contextmanager
-def http_gate(port: int) -> Iterator[HttpGate]:
-    """A gate before the server on this port of the loopback interface."""
+def http_gate(port: int, tls: ssl.SSLContext | None = None) -> Iterator[HttpGate]:
+    """A gate before the server on this port of the loopback interface; it may speak TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -109,7 +110,9 @@ def http_gate(port: int) -> Iterator[HttpGate]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    gate = HttpGate(f"http://127.0.0.1:{server.server_port}")
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    gate = HttpGate(f"http{'s' if tls else ''}://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
+from ssl import SSLCertVerificationError
 from typing import Any
 
 from drover.convert.avro.connect_schemas import connect_schema
@@ -18,6 +19,7 @@ from drover.record.schema import Schema
 _MODULES = ("authlib", "cachetools", "httpx2")
 _REGISTRIES_MAX = 32
 _REFERENCES_MAX = 1000
+_CAUSES_MAX = 10
 _MESSAGE_MAX_LENGTH = 500
 #: Error codes of the registry for a subject, version or schema that it does not have.
 _UNKNOWN = range(40400, 40500)
@@ -135,6 +137,11 @@ class Registry:
             ) from None
         except (HTTPError, OAuthTokenError) as error:
             told = f"{type(error).__name__}: {error}"[:_MESSAGE_MAX_LENGTH]
+            if _is_mistrusted(error):
+                raise PassError(
+                    f"the schema registry at {self._place} is not who it should be: {told}. "
+                    "Check schema.registry.ssl.truststore.location"
+                ) from None
             raise RetriableError(
                 f"the schema registry at {self._place} does not answer for {what}: {told}"
             ) from None
@@ -167,6 +174,16 @@ class Registry:
         return PassError(f"{told}. Check schema.registry.url")
 
 
-def no_secrets(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """Settings in order, those that are None left out."""
+def _is_mistrusted(error: BaseException) -> bool:
+    """Whether a certificate is behind it."""
+    cause: BaseException | None = error
+    for _ in range(_CAUSES_MAX):
+        if cause is None or isinstance(cause, SSLCertVerificationError):
+            break
+        cause = cause.__cause__ or cause.__context__
+    return isinstance(cause, SSLCertVerificationError)
+
+
+def in_order(settings: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Settings by their names, those that are None left out."""
     return tuple(sorted((name, value) for name, value in settings.items() if value is not None))

@@ -14,7 +14,7 @@ from drover.config.config_def import (
     SettingError,
 )
 from drover.config.validators import Check, InRange, OneOf
-from drover.convert.avro.registry import Access, missing_modules, no_secrets
+from drover.convert.avro.registry import Access, in_order, missing_modules
 from drover.convert.settings import CONVERTER_TYPE
 
 TOPIC_NAME, RECORD_NAME = "TopicNameStrategy", "RecordNameStrategy"
@@ -76,7 +76,7 @@ def access_of(config: Mapping[str, Any]) -> Access:
             if config[name] is None:
                 raise SettingError(name, f"is needed where {_BEARER} is {source}")
             settings[name] = secret(name) if name in _SECRETS else config[name]
-    return Access(tuple(config[_URL]), config["schemas.cache.size"], no_secrets(settings))
+    return Access(tuple(config[_URL]), config["schemas.cache.size"], in_order(settings))
 
 
 def _urls_fault(urls: list[str]) -> str | None:
