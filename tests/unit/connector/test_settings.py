@@ -153,7 +153,7 @@ def test_converters_that_leave_bytes_alone_are_fine(
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("value.converter", "AvroConverter"),
+        ("value.converter", "XmlConverter"),
         ("value.converter", "com.example.StringConverter"),
         ("transforms.mask.type", "MakeField$Value"),
         ("predicates.none.type", "IsNone"),

@@ -1,4 +1,6 @@
-"""Connectors whose libraries are extras: listed without them, and told in one line."""
+"""Connectors, converters and transforms whose libraries are extras: listed without them, and told
+in one line.
+"""
 
 import sys
 import tomllib
@@ -16,6 +18,8 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "lakehouse": ("deltalake", "psycopg", "pyiceberg", "sqlalchemy"),
     "objects": ("obstore",),
     "http": ("httpx",),
+    "avro": ("authlib", "cachetools", "httpx2"),
+    "sql": ("duckdb",),
 }
 LIBRARIES = sorted({each for names in EXTRAS.values() for each in names})
 POSTGRES = "jdbc:postgresql://127.0.0.1:1/a"
@@ -50,6 +54,23 @@ CONFIGS: list[tuple[str, str, dict[str, str]]] = [
         "postgres",
         "PostgresCdcSource",
         {"database.hostname": "127.0.0.1", "database.user": "a", "database.dbname": "b"},
+    ),
+    (
+        "avro",
+        "NullSink",
+        {
+            "value.converter": "AvroConverter",
+            "value.converter.schema.registry.url": "http://localhost:1",
+        },
+    ),
+    (
+        "sql",
+        "NullSink",
+        {
+            "transforms": "it",
+            "transforms.it.type": "Sql",
+            "transforms.it.query": "SELECT * FROM batch",
+        },
     ),
 ]
 
