@@ -22,7 +22,7 @@ from drover.pipeline import (
 from drover.pipeline.layouts import TableRows, topic_records
 from drover.pipeline.report import FAILURES_MAX, total
 from drover.pipeline.tracked import TrackedRead
-from drover.record import ErrorStage, RecordError, failing_at, make_batch
+from drover.record import ErrorStage, RecordError, RetriableError, failing_at, make_batch
 from drover.record.batch import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
 from drover.record.errors import RowsError
 
@@ -54,6 +54,17 @@ class NameNegative:
             with failing_at(ErrorStage.VALUE_CONVERTER):
                 raise RowsError(named)
         yield batch
+
+
+@dataclass(frozen=True)
+class AskServer:
+    """Cannot handle any record, and that is none's fault."""
+
+    name: str = "convert"
+
+    def __call__(self, batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+        with failing_at(ErrorStage.VALUE_CONVERTER):
+            raise RetriableError("the server is away")
 
 
 @dataclass(frozen=True)
@@ -300,3 +311,13 @@ def test_what_runs_again_under_its_number_counts_once() -> None:
     assert (found.read_count, found.written_count, found.dead_lettered_count) == (4, 2, 2)
     assert written == [1, 1, 1]
     assert list(found.dead_letter_rows) == [{"record_count": 1}, {"record_count": 1}]
+
+
+def test_what_is_no_records_fault_is_not_tolerated() -> None:
+    pipeline = source_pipeline(
+        prepare=TableRows(), converters=(AskServer(),), policy=Tolerate("c", 0, "bad")
+    )
+    report = PassReport()
+    with pytest.raises(RetriableError, match="the server is away"):
+        list(pipeline.run(iter([pa.RecordBatch.from_pydict({"a": [1, 2]})]), report))
+    assert report.failed_count == 0
