@@ -109,7 +109,7 @@ class Registry:
             raise SchemaError(f"the schema is one of {found.schema_type}, not of Avro")
         texts: dict[tuple[str, int], str] = {}
         self._collect(found, texts)
-        avro = parse_avro(found.schema_str, list(texts.values()))
+        avro = parse_avro(found.schema_str, tuple(texts.values()))
         return Known(avro, connect_schema(avro))
 
     def _collect(self, found: Any, texts: dict[tuple[str, int], str]) -> None:

@@ -1,8 +1,9 @@
 """Avro's schemas, parsed: names are in full, and lead to what they name."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from fastavro.schema import SchemaParseException, UnknownType, parse_schema
@@ -22,6 +23,7 @@ FIXED_SIZE = "connect.fixed.size"
 #: The precision that a decimal has whose schema names none.
 UNTOLD_PRECISION = 64
 
+_CACHED_SCHEMA_COUNT = 1000
 NAMED_KINDS = ("record", "enum", "fixed")
 _PRIMITIVES = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
 
@@ -63,7 +65,8 @@ def branch_name(node: Any) -> str:
     return str(node["name"]).rpartition(".")[2] if kind in NAMED_KINDS else kind
 
 
-def parse_avro(text: str, references: Sequence[str] = ()) -> AvroSchema:
+@lru_cache(maxsize=_CACHED_SCHEMA_COUNT)
+def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
     """The schema of a text; ``references`` are those that it refers to, each after its own ones.
 
     Raises:
