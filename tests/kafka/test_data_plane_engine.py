@@ -95,21 +95,27 @@ class Flow:
             ),
         )
 
+    async def wait_until_last(self, line: bytes) -> None:
+        await wait_until_async(
+            lambda: self.lines()[-1:] == [line], timeout_s=CALL_TIMEOUT_S, describe=self.failures
+        )
+
     async def wait_until_settled(self) -> int:
         """Wait until the whole file is committed and written; how many lines came again."""
         size = self.source.stat().st_size
         await wait_until_async(
             lambda: (
-                self.offset("source").get("position") == size and self._lines() == self.records()
+                self.offset("source").get("position") == size and self.lines() == self.records()
             ),
             timeout_s=CALL_TIMEOUT_S,
-            describe=lambda: (len(self._lines()), self.offset("source"), size, self.failures()),
+            describe=lambda: (len(self.lines()), self.offset("source"), size, self.failures()),
         )
-        wanted, found = self.source.read_bytes().splitlines(), self._lines()
+        wanted, found = self.source.read_bytes().splitlines(), self.lines()
         assert list(dict.fromkeys(found)) == wanted, "every line, in order where it first comes"
         return len(found) - len(wanted)
 
-    def _lines(self) -> list[bytes]:
+    def lines(self) -> list[bytes]:
+        """Of the target."""
         return self.target.read_bytes().splitlines() if self.target.exists() else []
 
     def offset(self, kind: str) -> Mapping[str, Any]:
@@ -245,7 +251,7 @@ async def test_a_source_is_not_polled_again_before_its_offsets_are_committed(flo
     await flow.stop()
 
 
-async def test_lines_cross_a_topic_as_json_and_what_is_no_json_is_a_dead_letter(
+async def test_lines_cross_a_topic_as_json_and_what_is_no_json_is_a_letter_that_is_replayed_once(
     flow: Flow, kafka: Kafka
 ) -> None:
     json_converter = "org.apache.kafka.connect.json.JsonConverter"
@@ -260,18 +266,28 @@ async def test_lines_cross_a_topic_as_json_and_what_is_no_json_is_a_dead_letter(
     }
     produce(kafka.bootstrap, flow.topic, [(b"k", b"{broken")])
     dead = Flow(flow.engine, kafka.bootstrap, flow.source.parent, f"{flow.topic}-dead-")
-    await flow.start(
-        "sink",
-        value_converter=json_converter,
-        errors_tolerance="all",
-        errors_deadletterqueue_topic_name=dead.topic,
-        errors_deadletterqueue_topic_replication_factor="1",
-    )
+    tolerant = {
+        "errors_tolerance": "all",
+        "errors_deadletterqueue_topic_name": dead.topic,
+        "errors_deadletterqueue_topic_replication_factor": "1",
+    }
+    await flow.start("sink", value_converter=json_converter, **tolerant)
     await flow.wait_until_equal()
     await wait_until_async(
         lambda: dead.records() == [b"{broken"], timeout_s=CALL_TIMEOUT_S, describe=flow.failures
     )
     await flow.stop()
+    for last in (b"after the letter", b"after no letter"):
+        await flow.start(
+            "sink",
+            value_converter="StringConverter",
+            errors_deadletterqueue_replay="0:0-1",
+            **tolerant,
+        )
+        produce(kafka.bootstrap, flow.topic, [(b"k", last)])
+        await flow.wait_until_last(last)
+        await flow.stop()
+    assert flow.lines()[100:] == [b"{broken", b"after the letter", b"after no letter"]
     assert flow.failures() == []
 
 
