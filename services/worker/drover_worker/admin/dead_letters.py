@@ -67,15 +67,19 @@ class DeadLetters:
         if not response.ranges:
             response.notes.append("there is no letter that was not replayed already")
             return response
-        settings = {
-            REPLAY: ranges_text([_range(each) for each in response.ranges]),
-            REPLAY_WHERE: "\n".join(request.conditions),
-        }
+        settings = {REPLAY: ranges_text([_range(each) for each in response.ranges])}
+        if request.conditions:
+            settings[REPLAY_WHERE] = "\n".join(request.conditions)
+        else:
+            config.pop(REPLAY_WHERE, None)
         if request.dry_run:
             await self._preview({**config, **settings}, request.row_count, response)
             return response
         patch = pb.PatchConnectorConfigRequest(
-            name=name, set=settings, request_id=request.request_id
+            name=name,
+            set=settings,
+            remove=[] if request.conditions else [REPLAY_WHERE],
+            request_id=request.request_id,
         )
         await self._changes.patch(patch, call)
         if entry.target_state is not TargetState.STARTED:
