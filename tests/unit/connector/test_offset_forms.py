@@ -41,6 +41,8 @@ OWN: dict[str, list[Pair]] = {
         ({"server": "shop", "table": "public.orders"}, {"snapshot": "1:2:", "lsn": 7}),
         ({"server": "shop", "table": "public.orders"}, {}),
     ],
+    # the offset is the data source's own
+    "PythonDataSource": [({"datasource": "rates"}, {"of": ["any", "kind"]})],
 }
 FOREIGN: list[Pair] = [
     # Confluent's JDBC source, Debezium's connectors, MirrorMaker's heartbeats, and those of others
