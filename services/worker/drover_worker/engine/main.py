@@ -4,8 +4,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO, cast
 
@@ -73,27 +72,25 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
             log.error("the JVM ended under the engine", exit_code=exit_code)
             os._exit(ExitCode.SPARK_LOST)
 
-    plane = _open_plane(settings.storage)
-    engine.topics_ready(plane)
+    plane: DataPlane | None = None
+    with suppress(DroverError):  # the coordinator, which makes the store, may start meanwhile
+        plane = _open_plane(settings.storage)
+        engine.topics_ready(plane)
     temporary = Path(os.environ[DIRECTORY_VARIABLE])
     spark = start_spark(settings, temporary, stop=stop, on_lost=lost)
     if spark is None:
         return None
-    with _start_errors():
+    try:
+        if plane is None:
+            plane = _open_plane(settings.storage)
+            engine.topics_ready(plane)
         engine.spark_ready(spark.session, plane)
+    except DroverError as error:
+        raise EngineStartError(ExitCode.FAILED, error.message) from error
     return spark
 
 
 def _open_plane(storage: Storage) -> DataPlane:
-    with _start_errors():
-        if isinstance(storage, EmbeddedStorage):
-            return EmbeddedPlane.open(storage.directory)
-        return KafkaPlane(storage)
-
-
-@contextmanager
-def _start_errors() -> Iterator[None]:
-    try:
-        yield
-    except DroverError as error:
-        raise EngineStartError(ExitCode.FAILED, error.message) from error
+    if isinstance(storage, EmbeddedStorage):
+        return EmbeddedPlane.open(storage.directory)
+    return KafkaPlane(storage)
