@@ -62,7 +62,9 @@ class RunningSource:
             spread_keyless=self.spread_keyless,
         )
         outgoing = OutgoingBatch(*self._path.source_batch(batch), destination)
-        receipt = self._writer.write(outgoing, source_offsets(batch.offsets))
+        receipt = self._writer.publish(
+            [self._writer.stage(outgoing)], source_offsets(batch.offsets)
+        )
         self.report = self._path.report(read_count=receipt.record_count)
         return receipt
 

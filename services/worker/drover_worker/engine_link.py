@@ -82,6 +82,8 @@ class EngineLink:
         self._post = post
         self._commit: Callable[[int, TaskOffsets], None] | None = None
         self._forget_commits: Callable[[], None] | None = None
+        self._fetch: Callable[[int, str], None] | None = None
+        self._forget_fetches: Callable[[], None] | None = None
         self._on_started: Callable[[], None] | None = None
         self._on_progressed: Callable[[pb.TaskProgress], None] | None = None
         self._cluster_faults: Callable[[str], Awaitable[list[Violation]]] | None = None
@@ -101,6 +103,10 @@ class EngineLink:
     ) -> None:
         """Hand commits to ``commit``; when an engine ends, its commits are nobody's: ``forget``."""
         self._commit, self._forget_commits = commit, forget
+
+    def attach_fetches(self, fetch: Callable[[int, str], None], forget: Callable[[], None]) -> None:
+        """Hand the wish for a connector's offsets to ``fetch``; ``forget`` as for commits."""
+        self._fetch, self._forget_fetches = fetch, forget
 
     def attach_start(self, on_started: Callable[[], None]) -> None:
         """Call ``on_started`` for each engine that takes commands from then on."""
@@ -156,6 +162,8 @@ class EngineLink:
                     self._on_progressed(report.task_progress)
             case "commit_offsets" if self._commit is not None:
                 self._commit(report.call_id, decode_task_offsets(report.commit_offsets))
+            case "fetch_offsets" if self._fetch is not None:
+                self._fetch(report.call_id, report.fetch_offsets.connector)
             case "replacement_requested":
                 _log.warning("the engine asks to be replaced", reason=report.replacement_requested)
             case _:
@@ -175,6 +183,8 @@ class EngineLink:
         self.plugins.engine_ended()
         if self._forget_commits is not None:
             self._forget_commits()
+        if self._forget_fetches is not None:
+            self._forget_fetches()
         self._post(events.EngineLost(ended.message))
         if ended.lasting and not self._was_ready and not self.fatal.done():
             self.fatal.set_result(ended.message)
@@ -186,10 +196,18 @@ class EngineLink:
             call_id=call_id,
             commit_result=pb.CommitResult(outcome=outcome, message=result.message),
         )
+        await self._send_answer(command)
+
+    async def answer_fetch(self, call_id: int, offsets: Sequence[CommittedOffset]) -> None:
+        """Tell the engine what a connector has committed."""
+        fetched = pb.FetchedOffsets(offsets=[encode_offset(each) for each in offsets])
+        await self._send_answer(pb.EngineCommand(call_id=call_id, fetched_offsets=fetched))
+
+    async def _send_answer(self, command: pb.EngineCommand) -> None:
         try:
             await self._running().send(command)
         except UnavailableError:
-            _log.info("a commit's answer found no engine", task=str(result.task))
+            _log.info("an answer found no engine", call_id=command.call_id)
 
     # Loggers, as EngineLoggers
 

@@ -52,9 +52,22 @@ class OffsetCommitter:
         self._numbers = itertools.count(1)
 
     def commit(self, call_id: int, offsets: TaskOffsets) -> None:
-        """Queue a task's offsets; the engine has at most one such call for each task."""
-        self._waiting.append((call_id, replace(offsets, number=next(self._numbers))))
+        """Queue a task's offsets; the engine has at most one such call for each task.
+
+        One without offsets asks whether the claim counts; a task that asks again waits for the last
+        answer only. It is numbered, and so written down, when the task is about to write itself.
+        """
+        if not offsets.offsets:
+            self._forget_questions(offsets)
+        if offsets.offsets or offsets.own_producer:
+            offsets = replace(offsets, number=next(self._numbers))
+        self._waiting.append((call_id, offsets))
         self._wake.set()
+
+    def _forget_questions(self, asked: TaskOffsets) -> None:
+        kept = [each for each in self._waiting if each[1].offsets or each[1].task != asked.task]
+        if len(kept) < len(self._waiting):
+            self._waiting = deque(kept)
 
     def forget(self) -> None:
         """The engine ended: drop the queue; its tasks resume from the durable offsets."""

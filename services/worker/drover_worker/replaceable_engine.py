@@ -76,9 +76,9 @@ class ReplaceableEngine:
         self._old: _Place | None = None
         self._places: dict[StatusKey, _Place] = {}
         self._starting: set[StatusKey] = set()
-        #: Commits that the engines wait for: where, and under which number there.
-        self._commits: dict[int, tuple[_Place, int]] = {}
-        self._commit_numbers = itertools.count(1)
+        #: Commits and offsets that the engines wait for: where, and under which number there.
+        self._questions: dict[int, tuple[_Place, int]] = {}
+        self._question_numbers = itertools.count(1)
         self._news = asyncio.Event()
         self._replacement: asyncio.Task[int] | None = None
         self._closing = False
@@ -115,8 +115,8 @@ class ReplaceableEngine:
                 self._news.set()
 
     async def send(self, command: pb.EngineCommand) -> None:
-        """See Engine: the answer to a commit goes where it was asked for."""
-        place, number = self._commits.pop(command.call_id, (self._present, command.call_id))
+        """See Engine: an answer goes where it was asked for."""
+        place, number = self._questions.pop(command.call_id, (self._present, command.call_id))
         command.call_id = number
         await place.get().send(command)
 
@@ -224,9 +224,9 @@ class ReplaceableEngine:
         if kind == "ready":
             place.ready = True
             self._news.set()
-        if kind == "commit_offsets":
-            number = next(self._commit_numbers)
-            self._commits[number] = (place, report.call_id)
+        if kind in ("commit_offsets", "fetch_offsets"):
+            number = next(self._question_numbers)
+            self._questions[number] = (place, report.call_id)
             report.call_id = number
         if place is self._present:
             self._on_report(report)
@@ -245,7 +245,7 @@ class ReplaceableEngine:
     def _forget(self, place: _Place) -> None:
         for key in self._in(place):
             del self._places[key]
-        self._commits = {n: each for n, each in self._commits.items() if each[0] is not place}
+        self._questions = {n: each for n, each in self._questions.items() if each[0] is not place}
 
 
 def _key_of(command: pb.EngineCommand) -> StatusKey | None:

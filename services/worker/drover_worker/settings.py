@@ -11,6 +11,7 @@ from drover.config.providers import (
     ConfigProviderError,
     make_provider,
 )
+from drover.log.storage import KafkaTopics
 from drover.rpc.settings import (
     JsonObjects,
     JsonTexts,
@@ -70,6 +71,11 @@ class WorkerSettings(ServiceSettings):
             point does, with commas between; what lies below them counts. None by default.
         http_allowed_hosts: Which hosts connectors may call over HTTP, with commas between. By
             default any but link-local addresses and those of clouds' metadata.
+        exactly_once_source_support: On Kafka, ``enabled`` has sources write records and offsets in
+            one transaction; ``disabled`` and ``preparing`` at least once. By default enabled, but
+            disabled where DROVER_OFFSET_STORAGE_TOPIC names a topic: if Kafka Connect shares it,
+            that reads it as if there were no transactions unless its own
+            exactly.once.source.support is enabled.
         spark_master: As spark.master.
         spark_conf: More Spark settings, as a JSON object.
         converters: The converters of connectors that name none, with their settings, as a JSON
@@ -102,6 +108,7 @@ class WorkerSettings(ServiceSettings):
     file_roots: str | None = None
     http_allowed_hosts: str | None = None
     plugin_modules: str = ""
+    exactly_once_source_support: Literal["enabled", "preparing", "disabled"] | None = None
     spark_master: Annotated[str, Field(min_length=1)] = "local[*]"
     spark_conf: JsonTexts = Field(default_factory=dict)
     converters: JsonTexts = Field(default_factory=dict)
@@ -209,6 +216,7 @@ class WorkerSettings(ServiceSettings):
             storage=self.storage(),
             spark_master=self.spark_master,
             spark_conf=self.spark_conf,
+            not_exactly_once=self._not_exactly_once,
             file_roots=default_roots if self.file_roots is None else self.file_roots,
             http_allowed_hosts=self.http_allowed_hosts,
             plugin_modules=self.plugin_modules,
@@ -224,3 +232,22 @@ class WorkerSettings(ServiceSettings):
                 stop_ms=self.plugin_stop_timeout_ms,
             ),
         )
+
+    @property
+    def _not_exactly_once(self) -> str:
+        """Why sources write to Kafka at least once; empty where they do not."""
+        setting = "DROVER_EXACTLY_ONCE_SOURCE_SUPPORT"
+        support = self.exactly_once_source_support
+        if support is None and self.offset_storage_topic != KafkaTopics().offset:
+            return (
+                f"{setting} is disabled on this worker by default, as DROVER_OFFSET_STORAGE_TOPIC "
+                "names a topic that Kafka Connect may share"
+            )
+        if support not in (None, "enabled"):
+            return f"{setting} is {support} on this worker"
+        if not self.spark_master.startswith("local"):
+            return (
+                "batches wait on the engine's machine, and DROVER_SPARK_MASTER "
+                f"({self.spark_master}) has executors on others"
+            )
+        return ""

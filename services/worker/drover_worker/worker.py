@@ -34,6 +34,7 @@ from drover_worker.instruction_runner import InstructionRunner
 from drover_worker.loggers import Loggers
 from drover_worker.metrics import WorkerMetrics
 from drover_worker.offset_committer import OffsetCommitter
+from drover_worker.offset_fetcher import OffsetFetcher
 from drover_worker.replaceable_engine import ReplaceableEngine
 from drover_worker.server import WorkerServers
 from drover_worker.settings import WorkerSettings
@@ -163,6 +164,9 @@ class Worker:
         stack.callback(loop.close)
         committer = OffsetCommitter(coordinator, settings.group_id, link.answer_commit)
         link.attach_commits(committer.commit, committer.forget)
+        fetcher = OffsetFetcher(coordinator, settings.group_id, link.answer_fetch)
+        stack.push_async_callback(fetcher.close)
+        link.attach_fetches(fetcher.fetch, fetcher.forget)
         statuses = StatusWriter(status_store)
         runner = InstructionRunner(
             settings=settings,

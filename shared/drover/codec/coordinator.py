@@ -324,6 +324,7 @@ def encode_task_offsets(offsets: TaskOffsets) -> pb.TaskOffsets:
         offsets=[encode_offset(offset) for offset in offsets.offsets],
         number=offsets.number,
         consumer_group=offsets.consumer_group,
+        own_producer=offsets.own_producer,
     )
 
 
@@ -335,6 +336,7 @@ def decode_task_offsets(message: pb.TaskOffsets) -> TaskOffsets:
         tuple(decode_offset(offset) for offset in message.offsets),
         message.number,
         message.consumer_group,
+        message.own_producer,
     )
 
 

@@ -53,9 +53,9 @@ class Guarantees:
     kafka: Guarantee
 
 
-#: Of a source whose offsets say exactly where it goes on: in embedded storage they are committed
-#: with the records, on Kafka after them.
-REPLAYED = Guarantees(Guarantee.EXACTLY_ONCE, Guarantee.AT_LEAST_ONCE)
+#: Of a source whose offsets say exactly where it goes on: they are committed with the records. (On
+#: Kafka at least once where workers are told to do without transactions.)
+REPLAYED = Guarantees(Guarantee.EXACTLY_ONCE, Guarantee.EXACTLY_ONCE)
 #: Of a sink that finds out what it has written already.
 ONCE = Guarantees(Guarantee.EXACTLY_ONCE, Guarantee.EXACTLY_ONCE)
 #: Of a sink that writes again what it had not committed.

@@ -15,6 +15,13 @@ from drover.config.config_def import (
 from drover.config.validators import All, Check, InRange, Matches, NonEmpty, OneOf
 from drover.connector.connector import Connector
 from drover.connector.error_settings import ERROR_SETTINGS, error_faults
+from drover.connector.exactly_once_settings import (
+    EXACTLY_ONCE_SETTINGS,
+    EXACTLY_ONCE_SUPPORT,
+    TRANSACTION_BOUNDARY,
+    TRANSACTION_BOUNDARY_INTERVAL_MS,
+    exactly_once_faults,
+)
 from drover.connector.other_settings import OtherSettings, RawConfig, Translation
 from drover.connector.record_settings import record_config_def
 from drover.connector.replay_settings import REPLAY_SETTINGS, replay_faults
@@ -202,9 +209,9 @@ _OTHERS = OtherSettings(
         "consumer.override.*": _ON_KAFKA,
         "admin.override.*": _ON_KAFKA,
         "tasks.max.enforce": "",
-        "exactly.once.support": "the connector's guarantee says what holds",
-        "transaction.boundary": "",
-        "transaction.boundary.interval.ms": "",
+        EXACTLY_ONCE_SUPPORT: "it is for sources",
+        TRANSACTION_BOUNDARY: "it is for sources",
+        TRANSACTION_BOUNDARY_INTERVAL_MS: "it is for sources",
         "offsets.storage.topic": "",
     },
 )
@@ -238,7 +245,7 @@ def full_config_def(connector_class: type[Connector], raw: RawConfig | None = No
     if issubclass(connector_class, SinkConnector):
         kind = _SINK
     else:
-        kind = _SOURCE | topic_creation_config_def(raw or {})
+        kind = _SOURCE | EXACTLY_ONCE_SETTINGS | topic_creation_config_def(raw or {})
     common = (
         _COMMON | record_config_def(raw or {}) | ERROR_SETTINGS | REPLAY_SETTINGS | RESTART_SETTINGS
     )
@@ -264,6 +271,7 @@ def _faults_together(
         *error_faults(config),
         *replay_faults(config),
         *_which_topics(connector_class, config),
+        *exactly_once_faults(connector_class, config),
         *connector_class.validate(config),
     ]
     told = {each.field for each in faults}

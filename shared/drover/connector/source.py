@@ -57,9 +57,13 @@ class SourceTaskContext(TaskContext):
 
     ``committed`` are all offsets of the connector, those of its other tasks included, read after
     this task got its claim.
+
+    ``commits_with_records`` says that offsets are committed in the transaction that has the
+    records, so that no batch comes again; else a crash between the two repeats one.
     """
 
     committed: Sequence[CommittedOffset] = ()
+    commits_with_records: bool = True
 
     def offset(self, partition: Mapping[str, Any]) -> dict[str, Any] | None:
         """The committed offset of a source partition; None when there is none yet."""
@@ -91,8 +95,9 @@ class SourceBatch:
     they are staged in the same pass.
 
     ``offsets`` are (partition, offset) pairs of JSON objects, committed together with the records
-    or not at all; an offset of None forgets its partition. On Kafka they are committed once the
-    records are durable: after a crash in between the batch comes again.
+    or not at all; an offset of None forgets its partition. (On Kafka, where workers are told to do
+    without transactions, they are committed once the records are durable: after a crash in between
+    the batch comes again.)
     """
 
     frame: "DataFrame | ArrowRows | pa.Table"
@@ -132,6 +137,11 @@ class SourceTask(ABC):
     It needs a constructor without arguments. An exception makes the task FAILED with its trace.
     """
 
+    #: Whether poll may be called before the batch that it gave last is committed. Then the next
+    #: batch is made while that one is published, which is faster. Not for a task that tells its
+    #: system in poll what has arrived.
+    reads_ahead: ClassVar[bool] = False
+
     def start(self, context: SourceTaskContext) -> None:  # noqa: B027 (optional)
         """Take up where ``context.committed`` says."""
 
@@ -140,8 +150,9 @@ class SourceTask(ABC):
         """The next batch; None when there is nothing now, and poll is called again a while later.
 
         A batch's frame is run once, after poll returned. Poll is called again only when the batch
-        and its offsets are committed; when that fails, the task is started again from the last
-        committed offsets. So a task may advance its own position here. Must not wait for data.
+        and its offsets are committed (unless ``reads_ahead``); when that fails, the task is started
+        again from the last committed offsets. So a task may advance its own position here. Must not
+        wait for data.
         """
 
     def committed(  # noqa: B027 (optional)

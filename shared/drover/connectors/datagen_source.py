@@ -74,6 +74,8 @@ class RowReader:
 class DatagenSourceTask(SourceTask):
     """Makes the rows of some lanes, in the order of their numbers."""
 
+    reads_ahead = True
+
     def start(self, context: SourceTaskContext) -> None:
         """Take up each lane where its committed offset says."""
         self._context = context

@@ -52,6 +52,8 @@ _log = logging.getLogger(__name__)
 class FileStreamSourceTask(SourceTask):
     """Tails some files; a batch takes from each in turn."""
 
+    reads_ahead = True
+
     def start(self, context: SourceTaskContext) -> None:
         """Take up each file where its committed offset says."""
         self._context = context

@@ -88,6 +88,8 @@ class FilesSourceTask(SourceTask):
     no other.
     """
 
+    reads_ahead = True
+
     def start(self, context: SourceTaskContext) -> None:
         """Take up each file where its committed offset says."""
         self._context = context

@@ -38,6 +38,9 @@ class EmbeddedWriter:
     their offsets and checks the claim.
     """
 
+    commits_with_records = True
+    publishes_apart = False
+
     def __init__(
         self, store: EmbeddedStore, task: TaskId, claim: Term, abandoned: Callable[[], bool]
     ) -> None:
@@ -45,30 +48,42 @@ class EmbeddedWriter:
         self._task = task
         self._claim = claim
         self._abandoned = abandoned
-        #: The batch that is staged and could not be published.
-        self._unpublished: tuple[OutgoingBatch, Sequence[StagedBlob]] | None = None
 
-    def write(self, batch: OutgoingBatch, offsets: Sequence[CommittedOffset]) -> Receipt:
+    def open(self) -> bool:
+        """See TopicWriter: the claim is checked by whatever is written."""
+        return False
+
+    def opened(self, committed: Sequence[CommittedOffset]) -> None:
         """See TopicWriter."""
-        if self._unpublished is not None and self._unpublished[0] is batch:
-            blobs = self._unpublished[1]
-        else:
-            stager = _stager(self._store, self._task, self._claim, batch.destination)
-            blobs = staged_blobs(run_pass(batch, stager))
-            self._unpublished = (batch, blobs)
+
+    def stage(self, batch: OutgoingBatch) -> Sequence[StagedBlob]:
+        """See TopicWriter."""
+        stager = _stager(self._store, self._task, self._claim, batch.destination)
+        return staged_blobs(run_pass(batch, stager))
+
+    def publish(
+        self, staged: Sequence[Sequence[StagedBlob]], offsets: Sequence[CommittedOffset]
+    ) -> Receipt:
+        """See TopicWriter."""
+        blobs = [blob for batch in staged for blob in batch]
         if self._abandoned():
             raise AbandonedError(f"task {self._task} was abandoned while it staged a batch")
         try:
             published = self._store.publish(self._task, self._claim, blobs, offsets)
         except UnavailableError as error:
             raise NotPublishedError(error.reason, error.message) from error
-        self._unpublished = None
         names = dict.fromkeys(blob.topic for blob in blobs)
         return Receipt(
             record_count=published.record_count,
             topics=tuple(itertools.islice(names, BATCH_TOPICS_MAX)),
             size_bytes=sum(blob.size_bytes for blob in blobs),
         )
+
+    def discard(self, staged: Sequence[Sequence[StagedBlob]]) -> None:
+        """See TopicWriter: the next batch, or the next claim, removes it."""
+
+    def close(self) -> None:
+        """See TopicWriter."""
 
 
 def _stager(store: EmbeddedStore, task: TaskId, claim: Term, destination: Destination) -> Stager:
@@ -80,6 +95,10 @@ def _stager(store: EmbeddedStore, task: TaskId, claim: Term, destination: Destin
         creation=destination.creation,
         spread_keyless=destination.spread_keyless,
     )
+
+
+def _unchecked() -> None:
+    """Transactions check the claim themselves."""
 
 
 class EmbeddedPlane:
@@ -153,8 +172,16 @@ class EmbeddedPlane:
         del topic
         return {}
 
-    def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> EmbeddedWriter:
+    def writer(
+        self,
+        task: TaskId,
+        claim: Term,
+        *,
+        abandoned: Callable[[], bool],
+        check_claim: Callable[[], None] = _unchecked,
+    ) -> EmbeddedWriter:
         """See DataPlane."""
+        del check_claim
         return EmbeddedWriter(self.store, task, claim, abandoned)
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:

@@ -65,7 +65,13 @@ class Receipt:
 class NotPublishedError(UnavailableError):
     """STORAGE_UNAVAILABLE: a batch is staged, but readers do not see it yet.
 
-    Write the same batch again: its rows are not run a second time.
+    Publish the same batch again: its rows are not run a second time.
+    """
+
+
+class OutcomeUnknownError(UnavailableError):
+    """STORAGE_UNAVAILABLE: whether a batch was published is not known, and only the committed
+    offsets tell. Open the writer again, and start the task from them.
     """
 
 
@@ -76,16 +82,57 @@ class AbandonedError(Exception):
 class TopicWriter(Protocol):
     """Writes the batches of one source task, one after the other, under its claim."""
 
-    def write(self, batch: OutgoingBatch, offsets: Sequence[CommittedOffset]) -> Receipt:
-        """Run the rows on executors, through the pipeline, into their topics.
+    @property
+    def commits_with_records(self) -> bool:
+        """Whether records and offsets are one transaction."""
+
+    @property
+    def publishes_apart(self) -> bool:
+        """Whether a batch may be staged while the one before is published, on another thread, and
+        several be published as one.
+        """
+
+    def open(self) -> bool:
+        """Become the task's only writer; before the first batch, and before each that follows a
+        batch which failed or whose outcome is unknown.
+
+        Returns:
+            Whether the offsets that the task starts from have to be fetched behind this call.
 
         Raises:
-            NotPublishedError: See there.
+            UnavailableError: STORAGE_UNAVAILABLE.
+            FailedPreconditionError: STALE_CLAIM; STORAGE_MISCONFIGURED, the brokers forbid it;
+                STALE_WRITER_EPOCH, somebody else writes as this task, and goes on to.
+        """
+
+    def opened(self, committed: Sequence[CommittedOffset]) -> None:
+        """The offsets that the task starts from; it can write from now on."""
+
+    def stage(self, batch: OutgoingBatch) -> Any:
+        """Run the rows on executors, through the pipeline, up to where they can be published.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM.
+            Exception: Anything that the rows or Spark raise; the task has to start again from its
+                committed offsets.
+        """
+
+    def publish(self, staged: Sequence[Any], offsets: Sequence[CommittedOffset]) -> Receipt:
+        """Have staged batches, in this order, in their topics.
+
+        Raises:
+            NotPublishedError, OutcomeUnknownError: See there.
             AbandonedError: The task was abandoned.
-            FailedPreconditionError: STALE_CLAIM, nothing became visible.
-            Exception: Anything that the rows or Spark raise. On Kafka some records may have been
+            FailedPreconditionError: STALE_CLAIM, nothing became visible; else as ``open``.
+            Exception: Of Kafka or of Spark. Without transactions some records may have been
                 written; the task has to start again from its committed offsets.
         """
+
+    def discard(self, staged: Sequence[Any]) -> None:
+        """Give up what was staged and shall not be published."""
+
+    def close(self) -> None:
+        """Write no more; what is not published never will be. Idempotent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +200,20 @@ class DataPlane(Protocol):
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """What the place where topics are has set for this one; empty where it sets nothing."""
 
-    def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> TopicWriter:
+    def writer(
+        self,
+        task: TaskId,
+        claim: Term,
+        *,
+        abandoned: Callable[[], bool],
+        check_claim: Callable[[], None],
+    ) -> TopicWriter:
         """How ``task`` writes under ``claim``.
 
         ``abandoned`` is asked before records become visible: once it is true, none do.
+        ``check_claim`` has the coordinator write down that the task writes under its claim; it
+        raises FailedPreconditionError STALE_CLAIM if that does not count any more, and
+        UnavailableError STORAGE_UNAVAILABLE.
         """
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:

@@ -55,11 +55,16 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class TaskClaim:
-    """The claim of a task that counts."""
+    """The claim of a task that counts.
+
+    ``own_producer``: the task was run, under it or an earlier one, by an owner whose own producer
+    commits its offsets, and who has to be fenced beside the claim.
+    """
 
     term: Term
     owner: str
     task_config_generation: int
+    own_producer: bool = False
 
 
 def begins_set(request: ClaimRequest, standing_set: int | None) -> bool:
@@ -94,7 +99,7 @@ def moved_on(claim: TaskClaim, task_set: TaskSet) -> TaskClaim:
     as the one it was given is stale.
     """
     term = Term(task_set.generation, claim.term.sequence + 1)
-    return TaskClaim(term, NOBODY, task_set.number)
+    return TaskClaim(term, NOBODY, task_set.number, claim.own_producer)
 
 
 def next_claim(request: ClaimRequest, held: TaskClaim | None, granted: Term | None) -> TaskClaim:
@@ -121,7 +126,8 @@ def next_claim(request: ClaimRequest, held: TaskClaim | None, granted: Term | No
     else:
         sequence = held.term.sequence + 1
     term = Term(request.generation, sequence)
-    return TaskClaim(term, request.owner, request.task_config_generation)
+    own_producer = held is not None and held.own_producer
+    return TaskClaim(term, request.owner, request.task_config_generation, own_producer)
 
 
 def forgotten_sequence(term: Term) -> int:

@@ -14,6 +14,11 @@ class TaskId:
         return f"{self.connector}-{self.task}"
 
 
+def producer_id(group_id: str, task: TaskId) -> str:
+    """The transactional id of a task's own producer, as Kafka Connect makes it."""
+    return f"{group_id}-{task.connector}-{task.task}"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Term:
     """The order of ownership: a later generation wins, then the higher sequence."""

@@ -9,6 +9,8 @@ from drover.model.offsets import METADATA_MAX_BYTES, CommittedOffset
 
 #: A partition or an offset is a position, not a place for data.
 JSON_MAX_BYTES = 64 * 1024
+#: Where a record of the offsets topic has what a task notes beside an offset.
+METADATA_HEADER = "drover-metadata"
 #: What an offset takes in a message beside its texts, at most.
 _OVERHEAD_BYTES = 32
 
@@ -53,6 +55,12 @@ def compact_json(text: str) -> str:
         ValueError: ``text`` is not a JSON object.
     """
     return _dump(_object(text), sort_keys=False)
+
+
+def offset_record_key(connector: str, partition_json: str) -> bytes:
+    """The key that a source's partition has in the offsets topic, as Kafka Connect spells it."""
+    name = json.dumps(connector, ensure_ascii=False)
+    return f"[{name},{compact_json(partition_json)}]".encode()
 
 
 def size_bytes(offset: CommittedOffset) -> int:

@@ -30,7 +30,8 @@ class TaskOffsets:
 
     ``number`` counts the commits under a claim upwards, so that a copy of one that comes late sets
     nothing back; 0 is not counted. ``consumer_group`` keeps a sink's positions on Kafka; empty for
-    the one that is named after the connector.
+    the one that is named after the connector. ``own_producer``: the task commits source offsets
+    itself, in transactions of its own producer.
     """
 
     task: TaskId
@@ -38,6 +39,7 @@ class TaskOffsets:
     offsets: Sequence[CommittedOffset]
     number: int = 0
     consumer_group: str = ""
+    own_producer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

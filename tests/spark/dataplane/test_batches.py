@@ -31,7 +31,7 @@ def write(
     partition_count: int = 1,
 ) -> Receipt:
     writer = pipeline.plane.writer(TASK, pipeline.claim(TASK), abandoned=lambda: False)
-    return writer.write(outgoing(rows, steps, partition_count), ())
+    return writer.publish([writer.stage(outgoing(rows, steps, partition_count))], ())
 
 
 def outgoing(
@@ -93,7 +93,7 @@ def test_a_fenced_task_stages_nothing(pipeline: Pipeline) -> None:
     zombie = pipeline.plane.writer(TASK, pipeline.claim(TASK), abandoned=lambda: False)
     pipeline.claim(TASK)
     with pytest.raises(FailedPreconditionError, match="is stale") as caught:
-        zombie.write(outgoing(pipeline.spark.sql("SELECT 'v' AS value")), ())
+        zombie.stage(outgoing(pipeline.spark.sql("SELECT 'v' AS value")))
     assert caught.value.reason is Reason.STALE_CLAIM
 
 

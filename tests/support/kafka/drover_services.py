@@ -43,6 +43,7 @@ def kafka_environment(
         "DROVER_OFFSET_STORAGE_PARTITIONS": str(options.offset_partitions),
         "DROVER_STATUS_STORAGE_PARTITIONS": str(options.status_partitions),
         "DROVER_STORAGE_REPLICATION_FACTOR": "1",
+        "DROVER_EXACTLY_ONCE_SOURCE_SUPPORT": options.exactly_once_source,
         # one shard is soon read, and there are few groups
         "DROVER_GROUP_SHARDS": "1",
         "DROVER_INITIAL_REBALANCE_DELAY_MS": "200",

@@ -79,7 +79,15 @@ pages = st.builds(
     tuple_of(text),
 )
 offsets = st.builds(CommittedOffset, text, maybe_text, text)
-task_offsets = st.builds(TaskOffsets, tasks, st.builds(Term, int32, int64), tuple_of(offsets))
+task_offsets = st.builds(
+    TaskOffsets,
+    tasks,
+    st.builds(Term, int32, int64),
+    tuple_of(offsets),
+    int64,
+    text,
+    st.booleans(),
+)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,11 @@ GOLDEN: dict[bytes, tuple[bytes, ClaimsRecord | OwnerRecord]] = {
         b'"requests":{"r1":[2,8],"r2":[3,9]}}',
         ClaimRecord(TASK, TaskClaim(Term(3, 9), "m", 5), (("r1", Term(2, 8)), ("r2", Term(3, 9)))),
     ),
+    b'["claim","own",0]': (
+        b'{"generation":1,"sequence":2,"owner":"m","task_config_generation":3,"requests":{},'
+        b'"own_producer":true}',
+        ClaimRecord(TaskId("own", 0), TaskClaim(Term(1, 2), "m", 3, own_producer=True)),
+    ),
     '["claim","é",0]'.encode(): (
         b'{"generation":1,"sequence":2,"owner":"","task_config_generation":-1,"requests":{}}',
         ClaimRecord(TaskId("é", 0), TaskClaim(Term(1, 2), NOBODY, -1)),

@@ -2,12 +2,12 @@
 
 import pytest
 
+from drover.model.offset_json import offset_record_key
 from drover.model.offsets import CommittedOffset
 from drover_coordinator.core.offsets.source_offsets import (
     SourceOffsets,
     SourceRecord,
     UnreadableOffsetError,
-    make_key,
 )
 
 #: As Kafka Connect 4.3.1 writes it for its FileStreamSource.
@@ -34,7 +34,7 @@ def test_an_offset_of_kafka_connect_is_read_and_written_under_its_own_key(
 
 
 def test_a_new_key_is_spelled_as_kafka_connect_spells_it(offsets: SourceOffsets) -> None:
-    assert make_key("src", '{ "filename": "/path/in.txt" }') == CONNECT_KEY
+    assert offset_record_key("src", '{ "filename": "/path/in.txt" }') == CONNECT_KEY
     committed = CommittedOffset('{"b": 1, "a": "é\\u00e9\\/"}', '{"n": 1}')
     assert offsets.records('c "1"', committed) == [
         SourceRecord('["c \\"1\\"",{"b":1,"a":"éé/"}]'.encode(), b'{"n":1}', "")

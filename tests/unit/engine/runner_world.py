@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from drover.api.coordinator.v1 import coordinator_service_pb2
 from drover.api.engine.v1 import engine_pb2
-from drover.codec.coordinator import decode_task_offsets
+from drover.codec.coordinator import COMMIT_OUTCOMES, decode_task_offsets, encode_offset
 from drover.connector import (
     ConfigDef,
     SinkBatch,
@@ -232,6 +232,7 @@ class World:
         self.scheduler = Scheduler()
         self.woken_readers = 0
         self.spark_is_there = True
+        self.coordinator_is_there = True
         self.watched: list[tuple[dict[tuple[str, int], int], dict[str, int]]] = []
         self.tools = TaskTools(
             spark=cast("Any", Spark()),
@@ -240,10 +241,27 @@ class World:
             threads=PluginThreads(abandoned_max=8, on_exhausted=lambda _: None),
             watcher=cast("Any", self),
             limits=EngineLimits(),
-            send=self.reports.append,
+            send=self._take,
             spark_is_there=lambda: self.spark_is_there,
             commits={},
         )
+
+    def _take(self, report: engine_pb2.EngineReport) -> None:
+        """Whether a claim counts is answered at once, and offsets; what else is told is kept."""
+        if report.HasField("fetch_offsets"):
+            if self.coordinator_is_there:
+                found = self.store.fetch_offsets(report.fetch_offsets.connector)
+                fetched = engine_pb2.FetchedOffsets(offsets=[encode_offset(each) for each in found])
+                self.tools.commits.pop(report.call_id)(fetched)
+            return
+        if not report.HasField("commit_offsets") or report.commit_offsets.offsets:
+            self.reports.append(report)
+            return
+        (result,) = self.store.commit_offsets([decode_task_offsets(report.commit_offsets)])
+        answer = engine_pb2.CommitResult(
+            outcome=COMMIT_OUTCOMES.encode(result.outcome), message=result.message
+        )
+        self.tools.commits.pop(report.call_id)(answer)
 
     # the watcher's methods
 

@@ -7,26 +7,37 @@ from typing import Any, cast
 import pytest
 
 from drover.dataplane.embedded import EmbeddedPlane, EmbeddedWriter
-from drover.dataplane.plane import OutgoingBatch, Receipt
+from drover.dataplane.plane import Receipt
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
+from drover_worker.engine import commits
 from drover_worker.engine.sink_runner import SinkRunner
 from drover_worker.engine.task_runner import TaskSpec
-from tests.unit.engine.runner_world import Lines, World, WriterSink, unavailable
+from tests.unit.engine.runner_world import Lines, World, Writer, WriterSink, unavailable
 
 
 class FarWriter(EmbeddedWriter):
     """As Kafka's: the records are written, and their offsets are the caller's to commit."""
 
-    def write(self, batch: OutgoingBatch, offsets: Sequence[CommittedOffset]) -> Receipt:
-        return replace(super().write(batch, ()), uncommitted=offsets)
+    commits_with_records = False
+
+    def publish(self, staged: Sequence[Any], offsets: Sequence[CommittedOffset]) -> Receipt:
+        return replace(super().publish(staged, ()), uncommitted=offsets)
 
 
 class FarPlane(EmbeddedPlane):
     """As Kafka: records are visible when they are written, and claims and offsets are elsewhere."""
 
-    def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> FarWriter:
+    def writer(
+        self,
+        task: TaskId,
+        claim: Term,
+        *,
+        abandoned: Callable[[], bool],
+        check_claim: Callable[[], None] = lambda: None,
+    ) -> FarWriter:
+        del check_claim
         return FarWriter(self.store, task, claim, abandoned)
 
     def current_claim(self, task: TaskId) -> None:
@@ -53,6 +64,7 @@ def _positions(world: World) -> list[str]:
 
 def test_a_source_whose_offsets_are_elsewhere_waits_for_their_commit(far: World) -> None:
     source = far.source()
+    assert not Lines.made[0].context.commits_with_records
     assert source.run_once() is None
     assert (far.record_count, far.woken_readers) == (1, 1)
     assert _positions(far) == ['{"next":1}']
@@ -167,3 +179,31 @@ def test_a_sink_whose_config_does_not_say_how_many_share_is_told(world: World) -
     )
     with pytest.raises(ValueError, match=r"does not say how many tasks share the topics"):
         SinkRunner(spec, world.tools, paused=False)
+
+
+def test_a_sink_that_was_taken_over_writes_nothing(far: World) -> None:
+    source = far.source()
+    source.run_once()
+    far.answer_commit()
+    sink = far.sink()
+    far.take_over(WriterSink)
+    assert sink.run_once() is None
+    assert Writer.written == []
+    assert far.kinds[-1] == "task_fenced"
+
+
+def test_a_claim_that_was_acknowledged_a_moment_ago_is_not_asked_about(
+    far: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commits, "_CONFIRMED_FOR_S", 3_600.0)
+    source = far.source()
+    source.run_once()
+    far.answer_commit()
+    source.run_once()
+    far.answer_commit()
+    sink = far.sink(**{"batch.max.records": "1"})
+    sink.run_once()
+    far.answer_commit()
+    far.take_over(WriterSink)
+    sink.run_once()
+    assert len(Writer.written) == 2, "what it writes late cannot be committed"

@@ -89,3 +89,38 @@ def test_the_classes_that_records_go_through_are_told_with_their_versions() -> N
         "connector.class", "value.converter", "transforms.only.type", "predicates.p.type",
     ]  # fmt: skip
     assert components[1].startswith("value.converter drover.convert.json_converter.JsonConverter ")
+
+
+SOURCE = {"connector.class": "FileStreamSource", "name": "a", "topic": "t", "file": "/f"}
+
+
+def faults_of(config: dict[str, str], why: str = "") -> dict[str, str]:
+    answer = validate(PluginRegistry(), Resolution(config, config), not_exactly_once=why)
+    return {value.key.name: error for value in answer.values for error in value.errors}
+
+
+def test_exactly_once_is_refused_where_workers_are_told_to_do_without() -> None:
+    required = SOURCE | {"exactly.once.support": "required"}
+    assert faults_of(required) == {}
+    why = "it is disabled on this worker"
+    found = faults_of(required, why)
+    assert found == {"exactly.once.support": f"cannot be required: {why}"}
+    assert faults_of(SOURCE | {"exactly.once.support": "requested"}, why) == {}
+
+
+def test_a_boundary_that_the_connector_cannot_keep_is_refused() -> None:
+    interval = {"transaction.boundary": "interval"}
+    assert faults_of(SOURCE | interval) == {}
+    found = faults_of(SOURCE | {"transaction.boundary": "connector"})
+    assert list(found) == ["transaction.boundary"]
+    page = {"connector.class": "HttpSource", "name": "a", "topic": "t", "url": "http://h/"}
+    assert (
+        "only when the one before is committed"
+        in faults_of(page | interval)["transaction.boundary"]
+    )
+
+
+def test_a_sink_is_told_that_the_settings_are_for_sources() -> None:
+    assert warnings_of(SINK | {"exactly.once.support": "required"}) == {
+        "exactly.once.support": "has no effect here: it is for sources"
+    }

@@ -139,3 +139,20 @@ async def test_a_batch_is_bounded_in_bytes(
         committer.commit(index, offsets(index, big))
     await wait_until_async(lambda: len(engine.answers) == 3)
     assert [len(call) for call in coordinator.calls] == [1, 1, 1]
+
+
+async def test_a_task_that_asks_again_whether_its_claim_counts_waits_for_one_answer(
+    coordinator: Coordinator, engine: Engine, committer: OffsetCommitter
+) -> None:
+    coordinator.gate.clear()
+    committer.commit(1, offsets(0))
+    await wait_until_async(lambda: coordinator.calls)
+    claim = Term(1, 1)
+    for call_id in (2, 3):
+        committer.commit(call_id, TaskOffsets(TaskId("c", 1), claim, ()))
+    committer.commit(4, TaskOffsets(TaskId("c", 2), claim, (), own_producer=True))
+    coordinator.gate.set()
+    await wait_until_async(lambda: engine.answers.keys() == {1, 3, 4})
+    question, written = coordinator.calls[1]
+    assert (question.number, question.own_producer) == (0, False), "nothing is written down"
+    assert written.number > 0

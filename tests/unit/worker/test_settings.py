@@ -132,3 +132,30 @@ def test_a_worker_may_be_told_of_several_coordinators() -> None:
 def test_what_names_no_coordinators_is_refused(addresses: str) -> None:
     with pytest.raises(InvalidArgumentError, match="DROVER_COORDINATOR_ADDRESS"):
         load_settings(WorkerSettings, coordinator_address=addresses)
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({}, ""),
+        ({"DROVER_OFFSET_STORAGE_TOPIC": "connect-offsets"}, "by default"),
+        (
+            {
+                "DROVER_OFFSET_STORAGE_TOPIC": "connect-offsets",
+                "DROVER_EXACTLY_ONCE_SOURCE_SUPPORT": "enabled",
+            },
+            "",
+        ),
+        ({"DROVER_EXACTLY_ONCE_SOURCE_SUPPORT": "disabled"}, "is disabled on this worker"),
+        ({"DROVER_EXACTLY_ONCE_SOURCE_SUPPORT": "preparing"}, "is preparing on this worker"),
+        ({"DROVER_SPARK_MASTER": "spark://host:7077"}, "has executors on others"),
+    ],
+)
+def test_sources_are_exactly_once_unless_somebody_may_read_around_it(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], reason: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    told = load_settings(WorkerSettings).engine_settings().not_exactly_once
+    assert reason in told
+    assert bool(reason) == bool(told)

@@ -5,15 +5,18 @@ committed is known here without asking anybody.
 """
 
 import itertools
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from drover.api.coordinator.v1 import coordinator_service_pb2
 from drover.api.engine.v1 import engine_pb2
-from drover.codec.coordinator import encode_task_offsets
-from drover.errors import FailedPreconditionError, Reason
+from drover.codec.coordinator import decode_offset, encode_task_offsets
+from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.model.ids import TaskId, Term
 from drover.model.offset_json import canonical_json
 from drover.model.offsets import CommittedOffset, TaskOffsets
@@ -22,7 +25,10 @@ _OUTCOMES = coordinator_service_pb2.CommitOutcome
 #: Unlike those of any other engine of this machine, so that a late answer fits nobody else's.
 _commit_ids = itertools.count((os.getpid() << 32) + 1)
 
-Answer = Callable[[engine_pb2.CommitResult], None]
+#: What the herder answers to a call of the engine's own.
+Answer = Callable[[Any], None]
+#: A claim that the coordinator has acknowledged so lately is not asked about again.
+_CONFIRMED_FOR_S = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -33,6 +39,18 @@ class _Commit:
     offsets: Sequence[CommittedOffset]
     on_committed: Callable[[], None]
     result: engine_pb2.CommitResult | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A call that its caller waits for."""
+
+    answered: threading.Event = field(default_factory=threading.Event)
+    answer: Any = None
+
+    def take(self, answer: Any) -> None:
+        self.answer = answer
+        self.answered.set()
 
 
 class TaskCommits:
@@ -58,6 +76,8 @@ class TaskCommits:
         self._answers = answers
         self._wake = wake
         self._commit: _Commit | None = None
+        #: When the coordinator last said that the claim counts.
+        self._confirmed_s = -math.inf
         self._settled = threading.Event()
         self._settled.set()
 
@@ -95,10 +115,63 @@ class TaskCommits:
             raise FailedPreconditionError(Reason.STALE_CLAIM, commit.result.message)
         if outcome != _OUTCOMES.COMMIT_OUTCOME_COMMITTED:
             raise ValueError(f"the offsets of the batch were refused: {commit.result.message}")
+        self._confirmed_s = time.monotonic()
         for each in commit.offsets:
             self._committed[canonical_json(each.partition_json)] = each
         commit.on_committed()
         return True
+
+    def check_claim(self, limit_s: float) -> None:
+        """Ask whether the claim counts, unless the coordinator said so a moment ago; blocks.
+
+        A clock that stands still while the process is suspended would be of no use here; this one
+        goes on.
+
+        Raises:
+            FailedPreconditionError: STALE_CLAIM, somebody else has the task.
+            UnavailableError: STORAGE_UNAVAILABLE, there is no answer yet.
+        """
+        if time.monotonic() - self._confirmed_s >= _CONFIRMED_FOR_S:
+            self._check(TaskOffsets(self._task, self._claim, ()), limit_s)
+
+    def write_claim(self, limit_s: float) -> None:
+        """Have written down that the task commits under its claim by its own producer; blocks.
+
+        Raises:
+            DroverError: As ``check_claim``.
+        """
+        self._check(TaskOffsets(self._task, self._claim, (), own_producer=True), limit_s)
+
+    def fetch(self, limit_s: float) -> Sequence[CommittedOffset]:
+        """What the connector has committed by now; blocks.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE, there is no answer yet.
+        """
+        wanted = engine_pb2.FetchOffsets(connector=self._task.connector)
+        answer = self._call(engine_pb2.EngineReport(fetch_offsets=wanted), limit_s)
+        return tuple(decode_offset(each) for each in answer.offsets)
+
+    def _check(self, offsets: TaskOffsets, limit_s: float) -> None:
+        message = encode_task_offsets(offsets)
+        answer = self._call(engine_pb2.EngineReport(commit_offsets=message), limit_s)
+        if answer.outcome == _OUTCOMES.COMMIT_OUTCOME_STALE_CLAIM:
+            raise FailedPreconditionError(Reason.STALE_CLAIM, answer.message)
+        if answer.outcome != _OUTCOMES.COMMIT_OUTCOME_COMMITTED:
+            raise ValueError(f"the claim of the task cannot be checked: {answer.message}")
+        self._confirmed_s = time.monotonic()
+
+    def _call(self, report: engine_pb2.EngineReport, limit_s: float) -> Any:
+        waiting = _Waiting()
+        call_id = report.call_id = next(_commit_ids)
+        self._answers[call_id] = waiting.take
+        self._send(report)
+        if not waiting.answered.wait(limit_s):
+            self._answers.pop(call_id, None)
+            raise UnavailableError(
+                Reason.STORAGE_UNAVAILABLE, f"the coordinator gave no answer for {limit_s:.0f} s"
+            )
+        return waiting.answer
 
     def wait_settled(self, limit_s: float) -> bool:
         """Wait for the answer to the last commit; whether it came in time."""

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import structlog
 from pyspark.sql import SparkSession
@@ -19,6 +20,7 @@ from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover_worker.engine import answers
+from drover_worker.engine.commits import Answer
 from drover_worker.engine.configs import EngineConfigs
 from drover_worker.engine.connectors import ConnectorRegistry
 from drover_worker.engine.engine_figures import engine_figures
@@ -55,7 +57,11 @@ class Engine:
         send: Send,
         plugins: PluginRegistry,
         configs: EngineConfigs,
+        *,
+        not_exactly_once: str = "",
     ) -> None:
+        """``not_exactly_once`` is why sources deliver at least once here; empty if they do not."""
+        self._not_exactly_once = not_exactly_once
         self._limits = limits
         self._configs = configs
         send = configs.hiding(send)
@@ -70,7 +76,7 @@ class Engine:
         self._tools: TaskTools | None = None
         self._tools_ready = threading.Event()
         self._closed = threading.Event()
-        self._commits: dict[int, Callable[[engine_pb2.CommitResult], None]] = {}
+        self._commits: dict[int, Answer] = {}
         self._connectors = ConnectorRegistry(plugins, self._threads, limits, send, configs)
         self._tasks = TaskRegistry(
             plugins, self._threads, limits, send, self._wait_for_tools, configs
@@ -164,11 +170,16 @@ class Engine:
         elif kind in ("list_topics", "describe_topic", "read_topic"):
             self._look_at_topics(command)
         elif kind == "commit_result":
-            take = self._commits.pop(call_id, None)
-            if take is not None:
-                take(command.commit_result)
+            self._take_answer(call_id, command.commit_result)
+        elif kind == "fetched_offsets":
+            self._take_answer(call_id, command.fetched_offsets)
         else:
             self._send(answers.failed(call_id, "this engine does not know that command"))
+
+    def _take_answer(self, call_id: int, answer: Any) -> None:
+        take = self._commits.pop(call_id, None)
+        if take is not None:
+            take(answer)
 
     def _list_plugins(self, call_id: int) -> None:
         def finish(outcome: Outcome) -> None:
@@ -195,7 +206,11 @@ class Engine:
 
         self._threads.run(
             f"validate:{config.get('name', '')[:80]}",
-            lambda: validate(self._plugins, self._configs.resolve_connector(config)),
+            lambda: validate(
+                self._plugins,
+                self._configs.resolve_connector(config),
+                not_exactly_once=self._not_exactly_once,
+            ),
             limit_ms=self._limits.validate_ms,
             on_done=finish,
         )

@@ -15,7 +15,7 @@ from drover.dataplane.embedded import EmbeddedPlane
 from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.plane import DataPlane
 from drover.errors import DroverError
-from drover.log.storage import EmbeddedStorage, Storage
+from drover.log.storage import EmbeddedStorage
 from drover.rpc.logs import LogFormat, LogLevel, configure_logging
 from drover_worker.engine import answers
 from drover_worker.engine.configs import EngineConfigs, HidingStream
@@ -27,6 +27,10 @@ from drover_worker.engine.session import EngineStartError, SparkEngine, start_sp
 from drover_worker.engine.settings import DIRECTORY_VARIABLE, EngineSettings, ExitCode
 
 log = structlog.get_logger(__name__)
+
+
+#: Of an engine's own directory, which is swept when it ends.
+STAGING_DIRECTORY = "staged"
 
 
 def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) -> int:
@@ -42,7 +46,11 @@ def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) ->
         "engine", cast("LogLevel", settings.log_level), cast("LogFormat", settings.log_format)
     )
     link = HerderLink(sock)
-    engine = Engine(settings.limits, link.send, PluginRegistry(), configs)
+    on_kafka = not isinstance(settings.storage, EmbeddedStorage)
+    not_exactly_once = settings.not_exactly_once if on_kafka else ""
+    engine = Engine(
+        settings.limits, link.send, PluginRegistry(), configs, not_exactly_once=not_exactly_once
+    )
     link.send(engine_pb2.EngineReport(started=engine_pb2.EngineStarted()))
     threading.Thread(target=_serve, args=(link, engine), name="commands", daemon=True).start()
     try:
@@ -72,17 +80,17 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
             log.error("the JVM ended under the engine", exit_code=exit_code)
             os._exit(ExitCode.SPARK_LOST)
 
+    temporary = Path(os.environ[DIRECTORY_VARIABLE])
     plane: DataPlane | None = None
     with suppress(DroverError):  # the coordinator, which makes the store, may start meanwhile
-        plane = _open_plane(settings.storage)
+        plane = _open_plane(settings, temporary)
         engine.topics_ready(plane)
-    temporary = Path(os.environ[DIRECTORY_VARIABLE])
     spark = start_spark(settings, temporary, stop=stop, on_lost=lost)
     if spark is None:
         return None
     try:
         if plane is None:
-            plane = _open_plane(settings.storage)
+            plane = _open_plane(settings, temporary)
             engine.topics_ready(plane)
         engine.spark_ready(spark.session, plane)
     except DroverError as error:
@@ -90,7 +98,9 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
     return spark
 
 
-def _open_plane(storage: Storage) -> DataPlane:
+def _open_plane(settings: EngineSettings, temporary: Path) -> DataPlane:
+    storage = settings.storage
     if isinstance(storage, EmbeddedStorage):
         return EmbeddedPlane.open(storage.directory)
-    return KafkaPlane(storage)
+    staging = None if settings.not_exactly_once else temporary / STAGING_DIRECTORY
+    return KafkaPlane(storage, staging_directory=staging)

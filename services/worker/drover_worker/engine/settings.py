@@ -83,6 +83,8 @@ class EngineSettings:
         converters: The converters of connectors that name none, with their settings.
         config_providers: The settings of each config provider, by its name.
         python_executable: Runs the engine and Spark's Python workers.
+        not_exactly_once: Why sources write to Kafka at least once; empty where they write in
+            transactions.
         file_roots: The directories in which connectors may use files, with commas between; none
             when empty.
         plugin_modules: The modules that configs may name beside entry points, with commas between.
@@ -99,6 +101,7 @@ class EngineSettings:
     converters: Mapping[str, str] = field(default_factory=dict)
     config_providers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     python_executable: str = sys.executable
+    not_exactly_once: str = "the engine was not told to"
     file_roots: str = "/"
     plugin_modules: str = ""
     http_allowed_hosts: str | None = None

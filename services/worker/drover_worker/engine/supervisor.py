@@ -284,7 +284,7 @@ class EngineSupervisor:
 
     def _take_report(self, report: engine_pb2.EngineReport) -> None:
         kind = report.WhichOneof("report")
-        if kind == "commit_offsets" or report.call_id == 0:
+        if kind in ("commit_offsets", "fetch_offsets") or report.call_id == 0:
             if kind == "failure":
                 self._start_failure = report.failure.message
                 return

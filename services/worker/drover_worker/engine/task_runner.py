@@ -48,6 +48,8 @@ _RETRIABLE_FIRST_S = 0.3
 #: what the plugin does there.
 _LOSSES_MAX = 5
 _DAY_S = 86_400.0
+#: How long a task waits for an answer of the coordinator before it tries again.
+CLAIM_CHECK_S = 5.0
 #: Topics in one report of a task's progress, and those that wait for the next ones. Of more than
 #: that a topic is reported once records of it move again.
 _REPORT_TOPICS_MAX = 1_000
@@ -178,8 +180,16 @@ class TaskRunner(ABC):
         return self._stopping or self._over
 
     def prepare(self) -> None:
-        """Make the task object and start it; runs plugin code."""
-        self._make_instance(self.spec.committed)
+        """Make the task object and start it, or leave that to the first run; runs plugin code."""
+        try:
+            committed = self._position(self.spec.committed)
+        except (UnavailableError, FailedPreconditionError) as error:
+            if fault_of(error) is None:
+                raise
+            log.warning("a task's start waits", task=self.name, error=error.message)
+            self._restart_wanted = True
+            return
+        self._make_instance(committed)
 
     def cause_of_failed_start(self, error: BaseException) -> FailureCause:
         """Whose fault it is that ``prepare`` raised ``error``."""
@@ -197,6 +207,7 @@ class TaskRunner(ABC):
             self._over = True
         if not in_use:
             self._discard_instance()
+            self._release()
 
     def set_paused(self, paused: bool) -> None:
         """Do no batch after the one in flight, or go on."""
@@ -248,6 +259,7 @@ class TaskRunner(ABC):
         instance = self._take_instance()
         if instance is not None:
             instance.stop()
+        self._release()
 
     def progress(self) -> engine_pb2.TaskProgress.Entry | None:
         """How far it is, when that changed since the last time."""
@@ -286,6 +298,19 @@ class TaskRunner(ABC):
     @abstractmethod
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         """Start a new task object where ``committed`` says."""
+
+    def _position(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
+        """Where to start; ``committed`` is what was known before. Blocks, within bounds.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE.
+            FailedPreconditionError: STALE_CLAIM, somebody else has the task; or what an operator
+                has to mend.
+        """
+        return committed
+
+    def _release(self) -> None:  # noqa: B027 (optional)
+        """Give back what the task holds, once it does no more."""
 
     def _wait_settled(self, limit_s: float) -> bool:
         """Wait for what a batch leaves open after its run; whether that came in time."""
@@ -372,7 +397,9 @@ class TaskRunner(ABC):
             if instance is not None:
                 instance.stop()
             fetched = self._tools.plane.fetch_offsets(self.spec.task.connector)
-            self._make_instance(self._commits.committed if fetched is None else fetched)
+        committed = self._position(self._commits.committed if fetched is None else fetched)
+        with self._time_limit("restart", self._tools.limits.start_ms):
+            self._make_instance(committed)
         self._restart_wanted = False
 
     def _after_error(self, error: BaseException) -> float | None:
@@ -447,7 +474,10 @@ class TaskRunner(ABC):
             return True
 
     def _check_claim(self) -> None:
-        if not self._holds_claim():
+        current = self._tools.plane.current_claim(self.spec.task)
+        if current is None:  # only the coordinator knows
+            self._commits.check_claim(CLAIM_CHECK_S)
+        elif current != self.spec.claim:
             raise FailedPreconditionError(
                 Reason.STALE_CLAIM, f"task {self.name} was claimed by another owner"
             )
@@ -482,6 +512,7 @@ class TaskRunner(ABC):
         self._tools.send(report)
         self._tools.scheduler.remove(self)
         self._discard_instance()
+        self._release()
 
     def _discard_instance(self) -> None:
         """Stop the task object on a thread of its own; nobody waits for it."""

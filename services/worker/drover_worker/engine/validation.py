@@ -12,6 +12,7 @@ from drover.config.config_def import KeyPlace, places
 from drover.config.resolution import Resolution
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
 from drover.connector.connector import Connector
+from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
 from drover.connector.record_settings import CONVERTER_SETTINGS
 from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate_config
 from drover.convert.registry import CONVERTERS
@@ -60,15 +61,26 @@ def encode_plugins(
     return answer
 
 
-def validate(registry: PluginRegistry, resolution: Resolution) -> engine_pb2.ConfigValidation:
+def validate(
+    registry: PluginRegistry, resolution: Resolution, *, not_exactly_once: str = ""
+) -> engine_pb2.ConfigValidation:
     """Every setting of a config with all of its faults, its values as they were written.
 
-    Runs plugin code.
+    Runs plugin code. ``not_exactly_once`` is why sources deliver at least once here, if they do.
 
     Raises:
         PluginNotFoundError: connector.class names a class that is not installed.
     """
-    return _as_written(_validated(registry, resolution.config), resolution)
+    answer = _validated(registry, resolution.config)
+    if not_exactly_once:
+        _refuse_required(answer, not_exactly_once)
+    return _as_written(answer, resolution)
+
+
+def _refuse_required(answer: engine_pb2.ConfigValidation, why: str) -> None:
+    for value in answer.values:
+        if value.key.name == EXACTLY_ONCE_SUPPORT and value.value == REQUIRED:
+            value.errors.append(f"cannot be {REQUIRED}: {why}")
 
 
 def _as_written(

@@ -166,7 +166,7 @@ class JdbcSource(SourceConnector):
     ``timestamp`` set ``timestamp.delay.interval.ms`` above the longest transaction.
 
     Each table is a source partition ``{"table": name}``; a query is ``{"query": text}``. Every row
-    is read at least once, into embedded topics exactly once.
+    is read exactly once.
     """
 
     version = "0.1.0"

@@ -26,8 +26,7 @@ class PostgresCdcSource(SourceConnector):
     Debezium's PostgreSQL connector.
 
     One task reads one replication slot. The slot is acknowledged behind what is committed, so that
-    the server keeps what is not: every change is delivered at least once, into embedded topics
-    exactly once.
+    the server keeps what is not: every change is delivered exactly once.
 
     The position is the partition ``{"server": topic.prefix}``; each table that was read whole is
     one more, ``{"server": …, "table": "schema.name"}``. A table whose partition is removed is read

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
@@ -15,6 +16,7 @@ from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.kafka.reading import KafkaRangeReader
 from drover.dataplane.kafka.sampling import RecordSizes
 from drover.dataplane.kafka.topics import partition_counts
+from drover.dataplane.kafka.transactional import ExactlyOnceWriter
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import (
     AbandonedError,
@@ -23,6 +25,7 @@ from drover.dataplane.plane import (
     OutgoingBatch,
     PartitionKey,
     Receipt,
+    TopicWriter,
     require_reached,
 )
 from drover.dataplane.spark_jobs import run_pass, warm_up
@@ -52,23 +55,48 @@ class KafkaWriter:
     having more tasks.
     """
 
+    commits_with_records = False
+    publishes_apart = False
+
     def __init__(self, storage: KafkaStorage, task: TaskId, abandoned: Callable[[], bool]) -> None:
         self._storage = storage
         self._task = task
         self._abandoned = abandoned
 
-    def write(self, batch: OutgoingBatch, offsets: Sequence[CommittedOffset]) -> Receipt:
+    def open(self) -> bool:
+        """See TopicWriter."""
+        return False
+
+    def opened(self, committed: Sequence[CommittedOffset]) -> None:
+        """See TopicWriter."""
+
+    def stage(self, batch: OutgoingBatch) -> OutgoingBatch:
+        """See TopicWriter: it runs when it is published."""
+        return batch
+
+    def publish(
+        self, staged: Sequence[OutgoingBatch], offsets: Sequence[CommittedOffset]
+    ) -> Receipt:
         """See TopicWriter."""
         if self._abandoned():
             raise AbandonedError(f"task {self._task} was abandoned before it wrote a batch")
-        producer = _producer(self._storage, batch.destination)
-        rows = run_pass(batch, producer, at_once=True)
+        rows = [
+            row
+            for batch in staged
+            for row in run_pass(batch, _producer(self._storage, batch.destination), at_once=True)
+        ]
         return Receipt(
             record_count=sum(row["record_count"] for row in rows),
             topics=tuple(dict.fromkeys(topic for row in rows for topic in row["topics"])),
             uncommitted=offsets,
             size_bytes=sum(row["size_bytes"] for row in rows),
         )
+
+    def discard(self, staged: Sequence[OutgoingBatch]) -> None:
+        """See TopicWriter."""
+
+    def close(self) -> None:
+        """See TopicWriter."""
 
 
 def _producer(storage: KafkaStorage, destination: Destination) -> RecordProducer:
@@ -83,13 +111,20 @@ def _producer(storage: KafkaStorage, destination: Destination) -> RecordProducer
 class KafkaPlane:
     """See DataPlane. Claims and offsets are the coordinator's."""
 
-    def __init__(self, storage: KafkaStorage) -> None:
+    def __init__(self, storage: KafkaStorage, *, staging_directory: Path | None = None) -> None:
         """Connect to nothing yet.
+
+        Args:
+            storage: Where the topics are.
+            staging_directory: Of this machine, shared with the executors: sources write in
+                transactions, and batches wait in it until they are published. None for sources that
+                write at least once.
 
         Raises:
             InvalidArgumentError: INVALID_CONFIG, the client settings cannot be.
         """
         self._storage = storage
+        self._staging_directory = staging_directory
         self._client = shared_client(storage)
         self._sizes = RecordSizes(storage)
         self._lock = threading.Lock()
@@ -193,10 +228,25 @@ class KafkaPlane:
                 error, doing=f"the settings of the topic {topic} cannot be read", topic=topic
             ) from error
 
-    def writer(self, task: TaskId, claim: Term, *, abandoned: Callable[[], bool]) -> KafkaWriter:
-        """See DataPlane: the coordinator checks the claim with each commit."""
+    def writer(
+        self,
+        task: TaskId,
+        claim: Term,
+        *,
+        abandoned: Callable[[], bool],
+        check_claim: Callable[[], None],
+    ) -> TopicWriter:
+        """See DataPlane."""
         del claim
-        return KafkaWriter(self._storage, task, abandoned)
+        if self._staging_directory is None:
+            return KafkaWriter(self._storage, task, abandoned)
+        return ExactlyOnceWriter(
+            self._storage,
+            self._staging_directory,
+            task,
+            abandoned=abandoned,
+            check_claim=check_claim,
+        )
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:
         """See DataPlane: they are visible when executors have written them."""

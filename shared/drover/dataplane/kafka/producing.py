@@ -5,7 +5,7 @@ next attempt. The producer is idempotent, so that its own retries neither double
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Any
@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from drover.dataplane import payload, routing
 from drover.dataplane.kafka.clients import Pool, shared_client
 from drover.dataplane.kafka.topics import ensure_topic
-from drover.dataplane.plane import BATCH_TOPICS_MAX
+from drover.dataplane.plane import BATCH_TOPICS_MAX, Destination
 from drover.dataplane.topic_creation import SINGLE_PARTITION, TopicCreation
 from drover.errors import DroverError, Reason, UnavailableError
 from drover.log.storage import KafkaStorage
@@ -28,7 +28,7 @@ _FLUSH_MARGIN_S = 15.0
 _ROOM_POLL_S = 0.1
 _SERVE_EVERY = 10_000
 #: The key decides, in the client.
-_BY_KEY = -1
+_BY_KEY = pa.scalar(-1, pa.int32())
 
 _PRODUCED_SCHEMA = pa.schema(
     [
@@ -104,99 +104,138 @@ class RecordProducer:
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Produce everything; yields one row: how many records and bytes, of which topics."""
+        destination = Destination(
+            topic=self.topic, creation=self.creation, spread_keyless=self.spread_keyless
+        )
+        router = Router(self.storage, destination)
+        record_count = size_bytes = 0
         with _senders.borrow(self.storage) as sender:
-            run = _Run(self, sender)
+            assert sender.producer is not None
+            sending = Sending(self.storage, sender.producer, sender.failures)
             for batch in batches:
-                run.add(batch)
-            run.finish()
+                for topic, records, places in router.routed(batch):
+                    sending.send(topic, records, places)
+                    record_count += records.num_rows
+                    size_bytes += records.nbytes
+            sending.finish()
         yield pa.RecordBatch.from_pydict(
             {
-                "record_count": [run.record_count],
-                "size_bytes": [run.size_bytes],
-                "topics": [run.topics()],
+                "record_count": [record_count],
+                "size_bytes": [size_bytes],
+                "topics": [router.topics],
             },
             schema=_PRODUCED_SCHEMA,
         )
 
 
-class _Run:
-    """One batch of a source."""
+class Router:
+    """Where the records of one batch go; topics that are missing are made."""
 
-    def __init__(self, plan: RecordProducer, sender: _Sender) -> None:
-        assert sender.producer is not None
-        self.record_count = 0
-        self.size_bytes = 0
-        self._plan = plan
-        self._client = shared_client(plan.storage)
-        self._producer = sender.producer
-        self._failures = sender.failures
+    def __init__(self, storage: KafkaStorage, destination: Destination) -> None:
+        self._storage = storage
+        self._topic = destination.topic
+        self._creation = destination.creation
+        self._spread_keyless = destination.spread_keyless
+        self._client = shared_client(storage)
         self._partition_counts: dict[str, int] = {}
         self._now_ms = time.time_ns() // 1_000_000
 
-    def add(self, batch: Any) -> None:
+    @property
+    def topics(self) -> list[str]:
+        """The topics of the records so far, BATCH_TOPICS_MAX at most."""
+        return list(islice(self._partition_counts, BATCH_TOPICS_MAX))
+
+    def routed(self, batch: Any) -> Iterator[tuple[str, Any, Any]]:
+        """Topics, their records in ``payload.PAYLOAD_SCHEMA``, and the partition of each record as
+        int32; BY_KEY leaves that to the client.
+
+        Raises:
+            FrameError: The columns are not those of records.
+            DroverError: A topic cannot be made.
+        """
         if batch.num_rows == 0:
             return
         records = payload.normalise(batch, self._now_ms)
-        for topic, rows in routing.rows_by_topic(batch, self._plan.topic):
+        for topic, rows in routing.rows_by_topic(batch, self._topic):
             chosen = records if rows is None else records.take(rows)
             explicit = routing.explicit_partitions(batch, rows)
-            places = self._places(topic, chosen.column("key"), explicit)
-            self._produce(topic, chosen, places)
-            self.record_count += chosen.num_rows
-            self.size_bytes += chosen.nbytes
+            yield topic, chosen, self._places(topic, chosen.column("key"), explicit)
 
-    def topics(self) -> list[str]:
-        """The topics of the records, BATCH_TOPICS_MAX at most."""
-        return list(islice(self._partition_counts, BATCH_TOPICS_MAX))
+    def _places(self, topic: str, keys: Any, explicit: Any | None) -> Any:
+        count = self._partition_count(topic)
+        rows = len(keys)
+        if explicit is None and keys.null_count == rows and not self._spread_keyless:
+            return pa.repeat(pa.scalar(0, pa.int32()), rows)
+        if explicit is None and keys.null_count == 0:
+            return pa.repeat(_BY_KEY, rows)
+        keyless = pa.scalar(0, pa.int32())
+        if self._spread_keyless:
+            keyless = routing.spread_places(rows, count)
+        places = pc.if_else(keys.is_valid(), _BY_KEY, keyless)
+        if explicit is not None:
+            for number in explicit.unique().drop_null().to_pylist():
+                routing.check_partition(number, topic, count)
+            places = pc.coalesce(explicit, places)
+        return places
 
-    def finish(self) -> None:
-        left = self._producer.flush(DELIVERY_TIMEOUT_MS / 1000 + _FLUSH_MARGIN_S)
+    def _partition_count(self, topic: str) -> int:
+        count = self._partition_counts.get(topic)
+        if count is None:
+            if topic in self._storage.topics.names:
+                raise payload.FrameError(
+                    f"the topic {topic} is one that Drover keeps itself in: connectors may not "
+                    "write to it"
+                )
+            count = ensure_topic(self._client, topic, self._creation.rule(topic))
+            self._partition_counts[topic] = count
+        return count
+
+
+class Sending:
+    """Hands records to a producer, and looks what it could not deliver.
+
+    ``failures`` is what the producer's ``on_delivery`` collects.
+    """
+
+    def __init__(
+        self, storage: KafkaStorage, producer: Producer, failures: list[KafkaError]
+    ) -> None:
+        self._client = shared_client(storage)
+        self._producer = producer
+        self._failures = failures
+        self._topics: dict[str, None] = {}
+
+    def finish(self, timeout_s: float = DELIVERY_TIMEOUT_MS / 1000 + _FLUSH_MARGIN_S) -> None:
+        """Wait until everything is acknowledged.
+
+        Raises:
+            DroverError: It was not.
+        """
+        left = self._producer.flush(timeout_s)
         self._check_failures()
         if left:
             raise UnavailableError(
                 Reason.STORAGE_UNAVAILABLE, f"{left} records are still not acknowledged"
             )
 
-    def _places(self, topic: str, keys: Any, explicit: Any | None) -> Iterable[int]:
-        """The partition of each row; ``_BY_KEY`` leaves it to the client."""
-        count = self._partition_count(topic)
-        rows = len(keys)
-        if explicit is None and keys.null_count == rows and not self._plan.spread_keyless:
-            return repeat(0, rows)
-        if explicit is None and keys.null_count == 0:
-            return repeat(_BY_KEY, rows)
-        keyless = routing.spread_places(rows, count) if self._plan.spread_keyless else 0
-        places = pc.if_else(keys.is_valid(), pa.scalar(_BY_KEY, pa.int32()), keyless)
-        if explicit is not None:
-            for number in explicit.unique().drop_null().to_pylist():
-                routing.check_partition(number, topic, count)
-            places = pc.coalesce(explicit, places)
-        found: Sequence[int] = places.to_pylist()
-        return found
+    def send(self, topic: str, records: Any, places: Any) -> None:
+        """Records in ``payload.PAYLOAD_SCHEMA``, and where they go.
 
-    def _partition_count(self, topic: str) -> int:
-        count = self._partition_counts.get(topic)
-        if count is None:
-            if topic in self._plan.storage.topics.names:
-                raise payload.FrameError(
-                    f"the topic {topic} is one that Drover keeps itself in: connectors may not "
-                    "write to it"
-                )
-            count = ensure_topic(self._client, topic, self._plan.creation.rule(topic))
+        Raises:
+            DroverError: Some could not be delivered, of these or of those before.
+        """
+        if topic not in self._topics:
             # left to itself the client looks for the leaders of a new topic once a second
             try:
                 self._producer.list_topics(topic, timeout=self._client.timeout_s)
             except KafkaException as error:
                 raise self._translated(error, topic) from error
-            self._partition_counts[topic] = count
-        return count
-
-    def _produce(self, topic: str, records: Any, places: Iterable[int]) -> None:
+            self._topics[topic] = None
         produce = self._producer.produce
         rows = zip(
             records.column("value").to_pylist(),
             records.column("key").to_pylist(),
-            places,
+            places.to_pylist(),
             records.column("timestamp_ms").to_pylist(),
             _headers(records.column("headers")),
             strict=True,
@@ -224,7 +263,7 @@ class _Run:
             raise self._translated(self._failures[0], "")
 
     def _translated(self, error: KafkaException | KafkaError, topic: str) -> DroverError:
-        names = topic or ", ".join(sorted(self._partition_counts))
+        names = topic or ", ".join(sorted(self._topics))
         return self._client.translated(
             error, doing=f"records for the topic {names} cannot be written", topic=names
         )

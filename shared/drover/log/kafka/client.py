@@ -245,6 +245,18 @@ class KafkaClient:
         """
         return await self._offsets(topic, partitions, OffsetSpec.latest())
 
+    async def last_offsets(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
+        """The end of each partition, behind transactions that are open: once these are decided, the
+        last stable offset is there.
+
+        Raises:
+            UnavailableError: STORAGE_UNAVAILABLE.
+            FailedPreconditionError: STORAGE_MISCONFIGURED, no such topic, not authorised.
+        """
+        return await self._offsets(
+            topic, partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED
+        )
+
     async def first_offsets(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
         """Where each partition begins: above 0 when its oldest records were deleted.
 
@@ -269,7 +281,11 @@ class KafkaClient:
         return result
 
     async def _offsets(
-        self, topic: str, partitions: Collection[int], spec: OffsetSpec
+        self,
+        topic: str,
+        partitions: Collection[int],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[int, int]:
         give_up_s = time.monotonic() + self.timeout_s
         wanted = [(topic, partition) for partition in partitions]
@@ -277,7 +293,7 @@ class KafkaClient:
         while True:
             try:
                 found = await self.run(
-                    lambda: self.offsets_now(wanted, spec), doing=doing, topic=topic
+                    lambda: self.offsets_now(wanted, spec, isolation), doing=doing, topic=topic
                 )
                 if len(found) == len(wanted):
                     return {partition: offset for (_, partition), offset in found.items()}
@@ -299,7 +315,10 @@ class KafkaClient:
         return {partition: offset for (_, partition), offset in found.items()}
 
     def offsets_now(
-        self, partitions: Collection[tuple[str, int]], spec: OffsetSpec
+        self,
+        partitions: Collection[tuple[str, int]],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> dict[tuple[str, int], int]:
         """Offsets of committed records by topic and partition, for threads; one request for each
         broker that leads some. Partitions that do not exist are left out.
@@ -307,7 +326,7 @@ class KafkaClient:
         Raises KafkaException and TimeoutError.
         """
         try:
-            return self._offsets_once(partitions, spec)
+            return self._offsets_once(partitions, spec, isolation)
         except KafkaException as error:
             if error.args[0].code() in errors.SILENCE:
                 raise
@@ -315,14 +334,17 @@ class KafkaClient:
             # whoever asks with their epoch. A look at the topics has it learn the new ones.
             topics = self.topics_now({topic for topic, _ in partitions})
             present = [each for each in partitions if each[0] in topics]
-            return self._offsets_once(present, spec) if present else {}
+            return self._offsets_once(present, spec, isolation) if present else {}
 
     def _offsets_once(
-        self, partitions: Collection[tuple[str, int]], spec: OffsetSpec
+        self,
+        partitions: Collection[tuple[str, int]],
+        spec: OffsetSpec,
+        isolation: IsolationLevel,
     ) -> dict[tuple[str, int], int]:
         asked = self._admin.list_offsets(
             {TopicPartition(*each): spec for each in partitions},
-            isolation_level=IsolationLevel.READ_COMMITTED,
+            isolation_level=isolation,
             request_timeout=self.timeout_s,
         )
         found = {}

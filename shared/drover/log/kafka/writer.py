@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,19 +13,26 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from drover.errors import (
     DroverError,
     FailedPreconditionError,
-    InternalError,
     InvalidArgumentError,
     Reason,
     UnavailableError,
 )
 from drover.log.kafka import errors
+from drover.log.kafka.calls import (
+    ABORT_S,
+    as_raised,
+    bounded,
+    connect,
+    insist,
+    left_s,
+    poll,
+    why_given_up,
+)
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.jobs import Answer, Job, JobThread
 from drover.log.kafka.reader import TRANSACTION_TIMEOUT_S
 from drover.log.kafka.records import GroupPosition, Place, Produced
 
-ABORT_S = 1.0
-LATE_S = 2.0
 COMMIT_AT_LEAST_S = 2.0
 COMMIT_TRIES = 3
 MAX_KEPT_GROUPS = 1_000
@@ -137,9 +142,9 @@ class TransactionalWriter:
                     "socket.timeout.ms": int(1_000 * TRANSACTION_TIMEOUT_S),
                 }
             )
-            _connect(producer, self._client.timeout_s)
+            connect(producer, self._client.timeout_s)
             # the first one ever has the brokers make a topic of their own
-            _insist(producer.init_transactions, 2 * self._client.timeout_s)
+            insist(producer.init_transactions, 2 * self._client.timeout_s)
         except KafkaException as error:
             return self._client.translated(error, doing=doing)
         except DroverError as error:
@@ -174,8 +179,8 @@ class TransactionalWriter:
                 topic = job.records[0].topic if job.records else ""
                 job.produce(producer)
             topic = ""
-            with _as_raised():
-                producer.flush(_left_s(deadline_s))
+            with as_raised():
+                producer.flush(left_s(deadline_s))
             for job in jobs:
                 if job.error is not None:
                     topic = job.failed_topic
@@ -195,9 +200,9 @@ class TransactionalWriter:
                 place = TopicPartition(each.topic, each.partition, each.offset, each.metadata)
                 by_group.setdefault(each.group_id, []).append(place)
         for group_id, places in by_group.items():
-            left_s = max(ABORT_S, _left_s(deadline_s))
+            limit_s = max(ABORT_S, left_s(deadline_s))
             group = self._group(group_id)
-            _bounded(partial(producer.send_offsets_to_transaction, places, group, left_s), left_s)
+            bounded(partial(producer.send_offsets_to_transaction, places, group, limit_s), limit_s)
 
     def _group(self, group_id: str) -> Any:
         """What names a group to the producer: only a consumer can make it."""
@@ -213,7 +218,7 @@ class TransactionalWriter:
 
     def _end_transaction(self, producer: Producer, deadline_s: float) -> Answer:
         try:
-            _insist(producer.commit_transaction, max(COMMIT_AT_LEAST_S, _left_s(deadline_s)))
+            insist(producer.commit_transaction, max(COMMIT_AT_LEAST_S, left_s(deadline_s)))
         except KafkaException as error:
             if error.args[0].txn_requires_abort():
                 return self._give_up(producer, error, "", deadline_s)
@@ -230,7 +235,7 @@ class TransactionalWriter:
         """End the transaction without its records; a writer that is fenced is none any more."""
         what = error.args[0]
         if what.code() in (KafkaError._PURGE_QUEUE, KafkaError._FATAL):
-            what = _why_given_up(producer)
+            what = why_given_up(producer)
         self._has_gap = what.code() == KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
         meant = self._translated(KafkaException(what), topic)
         if what.fatal() or meant.reason is Reason.STALE_WRITER_EPOCH:
@@ -245,16 +250,16 @@ class TransactionalWriter:
         return meant
 
     def _abort(self, producer: Producer, deadline_s: float) -> None:
-        with _as_raised():
-            if producer.flush(_left_s(deadline_s)):
+        with as_raised():
+            if producer.flush(left_s(deadline_s)):
                 producer.purge(in_flight=False)
                 if producer.flush(ABORT_S):
                     raise KafkaException(KafkaError(KafkaError._TIMED_OUT, retriable=True))
         purged = [job for job in self._open if job.was_purged]
-        if purged and _why_given_up(producer).code() in _NO_NUMBER_TWICE:
+        if purged and why_given_up(producer).code() in _NO_NUMBER_TWICE:
             for job in purged:
                 job.was_purged = False
-        _insist(producer.abort_transaction, max(ABORT_S, _left_s(deadline_s)))
+        insist(producer.abort_transaction, max(ABORT_S, left_s(deadline_s)))
         self._must_abort = False
         if any(job.was_purged for job in self._open):
             self._drop()
@@ -265,12 +270,12 @@ class TransactionalWriter:
         self._must_abort = False
         self._open = ()
         if producer is not None:
-            with contextlib.suppress(KafkaException, RuntimeError), _as_raised():
+            with contextlib.suppress(KafkaException, RuntimeError), as_raised():
                 producer.purge()
                 producer.poll(0)
 
     def _idle(self) -> None:
-        _poll(self._producer)
+        poll(self._producer)
 
     def _translated(self, error: KafkaException, topic: str) -> DroverError:
         doing = f"nothing was written by {self.transactional_id}"
@@ -370,7 +375,7 @@ class PlainWriter:
         if self._producer is None:
             timeout_ms = int(1_000 * self._client.timeout_s)
             producer = self._client.producer({"message.timeout.ms": timeout_ms})
-            _connect(producer, self._client.timeout_s)
+            connect(producer, self._client.timeout_s)
             self._producer = producer
         return self._producer
 
@@ -378,7 +383,7 @@ class PlainWriter:
         self._producer = None
 
     def _idle(self) -> None:
-        _poll(self._producer)
+        poll(self._producer)
 
     def _translated(self, error: KafkaException, topic: str) -> DroverError:
         return self._client.translated(
@@ -391,92 +396,3 @@ def _is_ones_own(error: DroverError) -> bool:
     if isinstance(error, InvalidArgumentError):
         return True
     return error.reason in (Reason.STORAGE_MISCONFIGURED, Reason.NON_EMPTY_GROUP)
-
-
-@contextlib.contextmanager
-def _as_raised() -> Iterator[None]:
-    """What the binding raises out of librdkafka's callbacks, as it was meant.
-
-    It raises a fatal error, such as that another writer has begun, while delivery reports are being
-    called, and the next report makes a SystemError of it, or forgets it: then it is _FATAL.
-    """
-    try:
-        yield
-    except SystemError as error:
-        if isinstance(error.__cause__, KafkaException):
-            raise error.__cause__ from None
-        raise KafkaException(KafkaError(KafkaError._FATAL, fatal=True)) from error
-
-
-def _poll(producer: Producer | None) -> None:
-    """Have callbacks called; what is fatal is met again by the next write."""
-    if producer is not None:
-        with contextlib.suppress(KafkaException), _as_raised():
-            producer.poll(0)
-
-
-def _connect(producer: Producer, timeout_s: float) -> None:
-    """Wait for a connection: an idempotent producer without one begins half a second later.
-
-    Raises:
-        KafkaException: There is none.
-    """
-    try:
-        producer.cluster_id(timeout_s)
-    except KafkaException as error:
-        raise KafkaException(KafkaError(error.args[0].code())) from error
-
-
-def _left_s(deadline_s: float) -> float:
-    return max(0.0, deadline_s - time.monotonic())
-
-
-def _why_given_up(producer: Producer) -> KafkaError:
-    """Why a transaction cannot be committed that lacks records; raises InternalError if it can."""
-    try:
-        with _as_raised():
-            producer.commit_transaction(ABORT_S)
-    except KafkaException as error:
-        what = error.args[0]
-        assert isinstance(what, KafkaError)
-        return what
-    raise InternalError("a transaction was committed that lacks records")
-
-
-def _bounded(call: Callable[[], object], timeout_s: float) -> None:
-    """Call it on a thread of its own, for it may never end, though it was told until when it may
-    last: librdkafka forgets its requests to a coordinator that it lets go.
-
-    Raises:
-        KafkaException: Its own, or a fatal _TIMED_OUT; then the producer cannot be used any more.
-    """
-    ended: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            call()
-        except (KafkaException, SystemError) as error:
-            ended.set_exception(error)
-        else:
-            ended.set_result(None)
-
-    threading.Thread(target=run, name="kafka call", daemon=True).start()
-    try:
-        with _as_raised():
-            ended.result(timeout_s + LATE_S)
-    except TimeoutError:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT, fatal=True)) from None
-
-
-def _insist(call: Any, timeout_s: float) -> None:
-    """Repeat a transactional call as long as Kafka says that it may be; raises KafkaException."""
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        left_s = deadline_s - time.monotonic()
-        try:
-            with _as_raised():
-                call(max(left_s, 0.001))
-            return
-        except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() >= deadline_s:
-                raise

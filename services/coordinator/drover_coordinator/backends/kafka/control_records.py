@@ -121,6 +121,8 @@ def encode_claims_record(record: ClaimsRecord | OwnerRecord) -> tuple[bytes, byt
                 "task_config_generation": claim.task_config_generation,
                 "requests": {id_: [term.generation, term.sequence] for id_, term in requests},
             }
+            if claim.own_producer:
+                fields["own_producer"] = True
             return _key("claim", task.connector, task.task), dump(fields)
 
 
@@ -145,6 +147,7 @@ def decode_claims_record(key: bytes, value: bytes | None) -> ClaimsRecord | Owne
                 _decode_term(fields),
                 _text(fields, "owner"),
                 _number(fields, "task_config_generation"),
+                own_producer=fields.get("own_producer") is True,
             )
             return ClaimRecord(TaskId(connector, number), claim, _decode_requests(fields))
     return None

@@ -12,11 +12,11 @@ from drover.log.kafka.progress import Progress
 from drover.log.kafka.reader import TopicReader
 from drover.log.kafka.records import EARLIEST, KafkaRecord, Place, Produced
 from drover.log.log import closed_error
+from drover.model.offset_json import METADATA_HEADER
 from drover.model.offsets import CommittedOffset
 from drover_coordinator.core.offsets.source_offsets import SourceOffsets, UnreadableOffsetError
 from drover_coordinator.shared_writes import SharedWrites
 
-METADATA_HEADER = "drover-metadata"
 REFRESHES_WAITING_MAX = 1_000
 WARNINGS_MAX = 1_000
 
@@ -49,8 +49,19 @@ class OffsetTopic:
             name="reading source offsets",
         )
 
+    async def load(self) -> None:
+        """Return once the records are read that no open transaction hides.
+
+        Raises:
+            DroverError: As ``refresh``.
+        """
+        await self._read_to(await self._client.stable_offsets(self._topic, self._partitions))
+
     async def refresh(self) -> None:
         """Return once all records committed before the call are read.
+
+        One may come behind another that is of a transaction which is still open: tasks write here
+        as well. So it waits for the end of every transaction that is open now.
 
         Raises:
             UnavailableError: STORAGE_UNAVAILABLE, no record arrived within the client's timeout.
@@ -92,13 +103,15 @@ class OffsetTopic:
     async def _refresh_together(self, waiting: Sequence[None]) -> Sequence[None]:
         if self._closed:
             raise closed_error()
-        stable = await self._client.stable_offsets(self._topic, self._partitions)
+        await self._read_to(await self._client.last_offsets(self._topic, self._partitions))
+        return waiting
+
+    async def _read_to(self, ends: Mapping[int, int]) -> None:
         if self._following is None or self._following.done():
             self._follow()
         await self._reach(
-            {each: max(stable[each], self._written.get(each, 0)) for each in self._partitions}
+            {each: max(ends[each], self._written.get(each, 0)) for each in self._partitions}
         )
-        return waiting
 
     async def _reach(self, ends: Mapping[int, int]) -> None:
         """Wait for ``ends`` as long as records keep arriving."""

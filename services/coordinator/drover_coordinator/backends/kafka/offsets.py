@@ -6,6 +6,7 @@ so that a decision about claims still holds when it is written.
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +19,12 @@ from drover.errors import (
     UnavailableError,
     Violation,
 )
+from drover.log.kafka.fencing import fence_producer
 from drover.log.kafka.records import GroupPosition, Produced
 from drover.model import pages
 from drover.model.claims import ClaimRequest
 from drover.model.group import shard_of
-from drover.model.ids import Term
+from drover.model.ids import TaskId, Term, producer_id
 from drover.model.offset_json import size_bytes, validate
 from drover.model.offsets import (
     CommitOutcome,
@@ -48,6 +50,8 @@ from drover_coordinator.core.claims.task_claims import Draft, refused_or_granted
 from drover_coordinator.offset_store import OffsetQueue, canonical_token
 from drover_coordinator.sharding.shards import Fencing
 
+FENCED_AT_ONCE = 8
+
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
@@ -56,6 +60,8 @@ class _Loaded:
     log: ClaimsLog
     topic: OffsetTopic
     lost: Callable[[], object]
+    #: Tasks whose own producers were fenced, and after which fall of their claims.
+    fenced: dict[TaskId, Term] = field(default_factory=dict)
 
     async def close(self) -> None:
         await self.log.close()
@@ -134,7 +140,7 @@ class KafkaOffsets:
         )
         try:
             await loaded.log.take(fencing.owner, fencing.epoch)
-            await loaded.topic.refresh()
+            await loaded.topic.load()
         except BaseException:
             await loaded.close()
             raise
@@ -194,10 +200,52 @@ class KafkaOffsets:
     ) -> Sequence[Term | FailedPreconditionError]:
         async with self._write_lock:
             loaded = self._required()
+            refused = await self._enter_sets(loaded, requests)
             draft = loaded.log.claims.draft()
-            answers = refused_or_granted(draft, requests)
+            granted = [each for each in requests if each.task.connector not in refused]
+            answers = iter(refused_or_granted(draft, granted))
             await self._write(loaded, _Transaction(draft))
-            return answers
+            return [refused.get(each.task.connector) or next(answers) for each in requests]
+
+    async def _enter_sets(
+        self, loaded: _Loaded, requests: Sequence[ClaimRequest]
+    ) -> dict[str, FailedPreconditionError]:
+        """Fence the tasks of earlier sets of task configs, if they have producers of their own,
+        before any task of the new set is granted a claim: what one of them did another one may do
+        now. Their claims have to have fallen before, or they would begin again.
+
+        Returns:
+            Connectors whose tasks cannot be fenced, and why.
+        """
+        connectors = sorted({each.task.connector for each in requests})
+        if not loaded.log.claims.have_own_producers(connectors):
+            return {}
+        draft = loaded.log.claims.draft()
+        for request in requests:
+            with contextlib.suppress(FailedPreconditionError):  # it will be refused
+                draft.enter_set(request)
+        await self._write(loaded, _Transaction(draft))
+        refused = {}
+        for connector in connectors:
+            try:
+                await self._fence(loaded, connector)
+            except FailedPreconditionError as error:
+                refused[connector] = error
+        return refused
+
+    async def _fence(self, loaded: _Loaded, connector: str) -> None:
+        """Fence the producers of tasks whose claims have fallen; of each fall once."""
+        fallen = loaded.log.claims.fallen_producers(connector)
+        unfenced = {task: term for task, term in fallen.items() if loaded.fenced.get(task) != term}
+        group_id = self._client.storage.group_id
+        ordered = sorted(unfenced)
+        for start in range(0, len(ordered), FENCED_AT_ONCE):
+            tasks = ordered[start : start + FENCED_AT_ONCE]
+            ids = [producer_id(group_id, task) for task in tasks]
+            await asyncio.gather(
+                *(asyncio.to_thread(fence_producer, self._client, each) for each in ids)
+            )
+            loaded.fenced.update({task: unfenced[task] for task in tasks})
 
     async def _write_commits(self, tasks: Sequence[TaskOffsets]) -> Sequence[CommitResult]:
         async with self._write_lock:
@@ -226,6 +274,10 @@ class KafkaOffsets:
         transaction = _Transaction(loaded.log.claims.draft())
         what = f"the offsets of connector {change.connector} cannot be changed"
         transaction.draft.fence(change.connector, change.task_set, what)
+        if loaded.log.claims.have_own_producers([change.connector]):
+            await self._write(loaded, transaction)
+            await self._fence(loaded, change.connector)
+            transaction = _Transaction(loaded.log.claims.draft())
         group_id = change.consumer_group or group_of(change.connector)
         if change.offsets is None:
             await loaded.topic.refresh()
@@ -290,6 +342,8 @@ class KafkaOffsets:
         faults = parsed.faults or check.faults(parsed.group_id, parsed.positions)
         if faults:
             return CommitResult(task, CommitOutcome.INVALID, "; ".join(faults))
+        if commit.own_producer:
+            draft.note_own_producer(task)
         if not draft.comes_late(task, commit.claim, commit.number):
             for offset in parsed.sources:
                 for record in loaded.topic.produced(task.connector, offset):

@@ -4,8 +4,8 @@ The rules are in ``drover.model.claims``. Only ``replay`` changes state: a draft
 top of it and yields the records to append.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from drover.errors import FailedPreconditionError
 from drover.model import claims as rules
@@ -72,6 +72,22 @@ class TaskClaims:
         """All tasks of a connector that were ever claimed."""
         return self._tasks.get(connector, ())
 
+    def have_own_producers(self, connectors: Iterable[str]) -> bool:
+        """Whether any task of these connectors has, or had, a producer of its own."""
+        tasks = (task for connector in connectors for task in self.tasks_of(connector))
+        return any(self._claims[task].claim.own_producer for task in tasks)
+
+    def fallen_producers(self, connector: str) -> dict[TaskId, Term]:
+        """Tasks whose claim fell with those of the connector and was not granted again, but whose
+        own producer may still write; and what became of the claim.
+        """
+        claims = {task: self._claims[task].claim for task in self.tasks_of(connector)}
+        return {
+            task: claim.term
+            for task, claim in claims.items()
+            if claim.own_producer and claim.owner == rules.NOBODY
+        }
+
 
 class Draft:
     """Decisions that are not durable yet, each on top of those before."""
@@ -97,7 +113,7 @@ class Draft:
                 task configs was claimed, or the request was granted before and has been superseded
                 since.
         """
-        self._enter_set(request)
+        self.enter_set(request)
         record = self._claim(request.task)
         held = record.claim if record is not None else None
         requests = dict(record.requests) if record is not None else {}
@@ -130,6 +146,12 @@ class Draft:
         record = self._claim(task)
         return rules.stale_message(task, claim, record.claim if record is not None else None)
 
+    def note_own_producer(self, task: TaskId) -> None:
+        """The task, whose claim was found to count, commits its offsets by its own producer."""
+        record = self._required(task)
+        if not record.claim.own_producer:
+            self._put(replace(record, claim=replace(record.claim, own_producer=True)))
+
     def comes_late(self, task: TaskId, claim: Term, number: int) -> bool:
         """Whether the current claim has a commit of this or a later number already; records the
         number if not.
@@ -141,8 +163,12 @@ class Draft:
             self._commits[task] = CommitRecord(task, claim, number)
         return False
 
-    def _enter_set(self, request: ClaimRequest) -> None:
-        """Make the claim's set of task configs the current one, or refuse an older one."""
+    def enter_set(self, request: ClaimRequest) -> None:
+        """Make the claim's set of task configs the current one: claims of another one fall.
+
+        Raises:
+            FailedPreconditionError: STALE_TERM, it is an older one. Nothing changed.
+        """
         connector = request.task.connector
         standing_set = self._standing_set(connector)
         if rules.begins_set(request, standing_set):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from drover.model.offset_json import canonical_json, compact_json
+from drover.model.offset_json import canonical_json, compact_json, offset_record_key
 from drover.model.offsets import CommittedOffset
 
 
@@ -78,7 +78,7 @@ class SourceOffsets:
         metadata = "" if value is None else offset.metadata
         return [
             SourceRecord(key, value, metadata)
-            for key in keys or [make_key(connector, offset.partition_json)]
+            for key in keys or [offset_record_key(connector, offset.partition_json)]
         ]
 
     def _remove(self, connector: str, canonical: str, key: bytes) -> None:
@@ -89,12 +89,6 @@ class SourceOffsets:
             partitions.pop(canonical, None)
         if not partitions:
             self._spellings.pop(connector, None)
-
-
-def make_key(connector: str, partition_json: str) -> bytes:
-    """The key of a partition that has none yet, as Kafka Connect spells it."""
-    name = json.dumps(connector, ensure_ascii=False)
-    return f"[{name},{compact_json(partition_json)}]".encode()
 
 
 def _parse_key(key: bytes) -> tuple[str, str, str]:

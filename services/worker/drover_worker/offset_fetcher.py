@@ -1,0 +1,82 @@
+"""Fetches committed offsets for tasks that write them themselves, with retries."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import structlog
+
+from drover.backoff import Backoff
+from drover.errors import DroverError
+from drover.model.offsets import CommittedOffset
+
+_BACKOFF_FIRST_S = 0.1
+_BACKOFF_MAX_S = 2.0
+#: For one connector; the oldest have asked again since.
+_WAITING_MAX = 1_000
+
+_log = structlog.get_logger("drover.worker")
+
+#: Sends offsets to the engine, by its call id.
+Answer = Callable[[int, Sequence[CommittedOffset]], Awaitable[None]]
+
+
+class FetchOffsets(Protocol):
+    """The part of the coordinator's client that the fetcher uses."""
+
+    async def fetch_offsets(
+        self, *, group_id: str, connector: str, without_positions: bool
+    ) -> Sequence[CommittedOffset]:
+        """A connector's committed offsets."""
+
+
+class OffsetFetcher:
+    """Fetches a connector's offsets once at a time; whoever asks meanwhile waits for the next."""
+
+    def __init__(self, coordinator: FetchOffsets, group_id: str, answer: Answer) -> None:
+        self._coordinator = coordinator
+        self._group_id = group_id
+        self._answer = answer
+        #: By connector, those that wait for a fetch which begins after they asked.
+        self._waiting: dict[str, list[int]] = {}
+        self._fetching: dict[str, asyncio.Task[None]] = {}
+
+    def fetch(self, call_id: int, connector: str) -> None:
+        """Answer ``call_id`` with what the connector has committed by now, once that is known."""
+        waiting = self._waiting.setdefault(connector, [])
+        waiting.append(call_id)
+        del waiting[:-_WAITING_MAX]
+        if connector not in self._fetching:
+            task = asyncio.create_task(self._run(connector), name=f"offsets of {connector}")
+            self._fetching[connector] = task
+
+    def forget(self) -> None:
+        """The engine ended: nobody waits any more."""
+        self._waiting.clear()
+
+    async def close(self) -> None:
+        """Fetch nothing more."""
+        self.forget()
+        tasks = list(self._fetching.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, connector: str) -> None:
+        backoff = Backoff(_BACKOFF_FIRST_S, _BACKOFF_MAX_S)
+        try:
+            while self._waiting.get(connector):
+                waiting = self._waiting.pop(connector)
+                try:
+                    offsets = await self._coordinator.fetch_offsets(
+                        group_id=self._group_id, connector=connector, without_positions=True
+                    )
+                except DroverError as error:
+                    _log.warning("offsets wait", connector=connector, why=error.message)
+                    self._waiting.setdefault(connector, [])[:0] = waiting
+                    await asyncio.sleep(backoff.next_pause_s())
+                    continue
+                for call_id in waiting:
+                    await self._answer(call_id, offsets)
+        finally:
+            self._fetching.pop(connector, None)

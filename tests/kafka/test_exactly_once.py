@@ -1,0 +1,359 @@
+"""Batches of a source task in transactions of its own producer, on a real broker without Spark."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+
+from drover.dataplane.kafka.protocol import FENCES_MAX
+from drover.dataplane.kafka.staging import FileStager, StagedFiles, staged_files
+from drover.dataplane.kafka.transactional import ExactlyOnceWriter, TaskProducer
+from drover.dataplane.plane import AbandonedError, Destination, OutcomeUnknownError
+from drover.errors import (
+    DroverError,
+    FailedPreconditionError,
+    InvalidArgumentError,
+    Reason,
+    UnavailableError,
+)
+from drover.log.storage import KafkaStorage, KafkaTopics
+from drover.model.ids import TaskId
+from drover.model.offsets import CommittedOffset
+from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.choice import Kafka
+from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, create_topic, read_all
+from tests.support.kafka.fixtures import USERS
+
+TASK = TaskId("lines", 0)
+PARTITION = '{"filename":"/in.txt"}'
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+class MortalProducer(TaskProducer):
+    """It dies after a step, as a process that is killed; ``before`` is called before each."""
+
+    dies_after = ""
+    before: Callable[[str], None] = staticmethod(lambda _step: None)
+
+    def __init__(self, storage: KafkaStorage, task: TaskId) -> None:
+        super().__init__(storage, task)
+        for step in ("init", "produce", "add_offsets", "commit"):
+            setattr(self, step, self._mortal(step, getattr(self, step)))
+
+    def _mortal(self, step: str, do: Callable[..., None]) -> Callable[..., None]:
+        def done(*arguments: Any) -> None:
+            self.before(step)
+            do(*arguments)
+            if self.dies_after == step:
+                raise Killed(step)
+
+        return done
+
+
+@dataclass
+class Owner:
+    """An engine that runs the task: it has a claim, until somebody else claims."""
+
+    world: "World"
+    number: int
+    writer: ExactlyOnceWriter = field(init=False)
+    producer: MortalProducer = field(init=False)
+    next: int = 0
+
+    def __post_init__(self) -> None:
+        self.producer = MortalProducer(self.world.storage, TASK)
+        self.writer = ExactlyOnceWriter(
+            self.world.storage,
+            self.world.directory,
+            TASK,
+            abandoned=lambda: self.world.abandoned,
+            check_claim=self._check_claim,
+            producer=self.producer,
+        )
+
+    def _check_claim(self) -> None:
+        if self.world.owner != self.number:
+            raise FailedPreconditionError(Reason.STALE_CLAIM, f"{self.world.owner} has the task")
+
+    def start(self) -> None:
+        """Begin where the offsets say."""
+        assert self.writer.open()
+        committed = self.world.committed()
+        self.writer.opened(committed)
+        self.next = int(committed[0].offset_json or "0") if committed else 0
+
+    def publish_next(self) -> None:
+        """A batch of two lines, again if its outcome is not known."""
+        staged = self.world.staged(b"line %d" % self.next, b"line %d" % (self.next + 1))
+        self.writer.publish([staged], [offset(self.next + 2)])
+        self.next += 2
+
+
+def offset(position: int) -> CommittedOffset:
+    return CommittedOffset('{ "filename": "/in.txt" }', f'{{"position": {position}}}')
+
+
+@dataclass
+class World:
+    """Topics, and the coordinator's word on who has the task."""
+
+    storage: KafkaStorage
+    topic: str
+    directory: Path
+    owner: int = 0
+    abandoned: bool = False
+    owners: list[Owner] = field(default_factory=list)
+
+    def take_over(self) -> Owner:
+        """A later owner, whose claim is durable from now on."""
+        self.owner += 1
+        self.owners.append(Owner(self, self.owner))
+        return self.owners[-1]
+
+    def staged(self, *values: bytes | None, **columns: Any) -> StagedFiles:
+        batch = pa.RecordBatch.from_pydict({"value": list(values), **columns})
+        stager = FileStager(self.storage, self.directory, Destination(topic=self.topic))
+        return staged_files([row for each in stager(iter([batch])) for row in each.to_pylist()])
+
+    def values(self, *, committed_only: bool = True) -> list[bytes | None]:
+        found = read_all(self.storage.bootstrap_servers, self.topic, committed_only=committed_only)
+        return [each.value for each in found]
+
+    def offset_records(self) -> list[tuple[bytes | None, bytes | None]]:
+        found = read_all(self.storage.bootstrap_servers, self.storage.topics.offset)
+        return [(each.key, each.value) for each in found]
+
+    def committed(self) -> Sequence[CommittedOffset]:
+        """As the coordinator would fetch it."""
+        records = self.offset_records()
+        if not records:
+            return ()
+        position = str(records[-1][1]).partition(":")[2].strip("}' ")
+        return (CommittedOffset(PARTITION, position),)
+
+
+@pytest.fixture
+def world(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
+    world = make_world(kafka.bootstrap, topic_prefix, tmp_path)
+    yield world
+    for each in world.owners:
+        each.writer.close()
+
+
+def make_world(bootstrap: str, prefix: str, directory: Path, **client: str) -> World:
+    """Topics of a test's own."""
+    topics = KafkaTopics(offset=f"{prefix}offsets")
+    storage = KafkaStorage(
+        bootstrap_servers=bootstrap,
+        group_id=prefix.strip("-."),
+        topics=topics,
+        client_config=client,
+    )
+    create_topic(bootstrap, topics.offset, config={"cleanup.policy": "compact"})
+    create_topic(bootstrap, f"{prefix}lines")
+    return World(storage, f"{prefix}lines", directory)
+
+
+def test_a_batch_and_its_offsets_are_one_transaction(world: World) -> None:
+    owner = world.take_over()
+    owner.start()
+    owner.publish_next()
+    owner.publish_next()
+    assert world.values() == [b"line 0", b"line 1", b"line 2", b"line 3"]
+    key = b'["lines",{"filename":"/in.txt"}]'
+    assert world.offset_records() == [(key, b'{"position":2}'), (key, b'{"position":4}')]
+    assert not list(world.directory.iterdir()), "what is published is not kept"
+
+
+def test_records_keep_what_they_have(world: World) -> None:
+    owner = world.take_over()
+    owner.start()
+    headers = [{"key": "h", "value": b"\xff"}, {"key": "h", "value": None}]
+    staged = world.staged(b"v", None, key=[b"k", None], headers=[headers, None])
+    owner.writer.publish([staged], [])
+    first, second = read_all(world.storage.bootstrap_servers, world.topic)
+    assert (first.key, first.value) == (b"k", b"v")
+    assert first.headers == (("h", b"\xff"), ("h", None))
+    assert (second.key, second.value, second.headers) == (None, None, ())
+    assert world.offset_records() == []
+
+
+@pytest.mark.parametrize("step", ["init", "produce", "add_offsets", "commit"])
+def test_whoever_comes_after_an_owner_that_was_killed_goes_on_where_it_was(
+    world: World, step: str
+) -> None:
+    first = world.take_over()
+    first.start()
+    first.publish_next()
+    first.producer.dies_after = step
+    with pytest.raises(Killed):
+        first.start() if step == "init" else first.publish_next()
+    second = world.take_over()
+    second.start()
+    assert second.next == (4 if step == "commit" else 2)
+    while second.next < 6:
+        second.publish_next()
+    assert world.values() == [b"line %d" % number for number in range(6)]
+
+
+@pytest.mark.parametrize("step", ["produce", "add_offsets", "commit"])
+def test_an_owner_that_was_suspended_writes_nothing_when_it_wakes(world: World, step: str) -> None:
+    first = world.take_over()
+    first.start()
+
+    def suspended(next_step: str) -> None:
+        if next_step == step and world.owner == first.number:
+            second = world.take_over()
+            second.start()
+            second.publish_next()
+
+    first.producer.before = suspended
+    with pytest.raises(FailedPreconditionError) as caught:
+        first.publish_next()
+    assert caught.value.reason is Reason.STALE_CLAIM
+    assert world.values() == [b"line 0", b"line 1"]
+
+
+@pytest.mark.parametrize("step", ["produce", "add_offsets"])
+def test_an_owner_that_a_zombie_fenced_publishes_the_same_files_again(
+    world: World, step: str
+) -> None:
+    zombie, owner = world.take_over(), world.take_over()
+    owner.start()
+
+    def late(next_step: str) -> None:
+        if next_step == step and zombie.next == 0:
+            zombie.next = 1
+            with pytest.raises(FailedPreconditionError, match="2 has the task"):
+                zombie.start()
+
+    owner.producer.before = late
+    owner.publish_next()
+    assert zombie.next == 1
+    assert world.values() == [b"line 0", b"line 1"]
+
+
+def test_where_a_commit_was_fenced_only_the_offsets_tell(world: World) -> None:
+    zombie, owner = world.take_over(), world.take_over()
+    owner.start()
+
+    def late(next_step: str) -> None:
+        if next_step == "commit" and zombie.next == 0:
+            zombie.next = 1
+            with pytest.raises(FailedPreconditionError):
+                zombie.start()
+
+    owner.producer.before = late
+    with pytest.raises(OutcomeUnknownError):
+        owner.publish_next()
+    owner.start()
+    assert owner.next == 0
+    owner.publish_next()
+    assert world.values() == [b"line 0", b"line 1"]
+
+
+def test_a_producer_that_is_fenced_again_and_again_gives_up_and_says_why(world: World) -> None:
+    owner = world.take_over()
+    owner.start()
+    others: list[Producer] = []
+
+    def taken(next_step: str) -> None:
+        if next_step == "produce":
+            settings = {
+                "bootstrap.servers": world.storage.bootstrap_servers,
+                "transactional.id": owner.producer.id,
+                **QUIET,
+            }
+            others.append(Producer(settings))
+            others[-1].init_transactions(CALL_TIMEOUT_S)
+
+    owner.producer.before = taken
+    with pytest.raises(FailedPreconditionError, match="another producer takes") as caught:
+        owner.publish_next()
+    assert caught.value.reason is Reason.STALE_WRITER_EPOCH
+    assert owner.producer.id in caught.value.message
+    assert len(others) == FENCES_MAX + 1
+    assert world.values() == []
+
+
+def test_a_task_that_was_abandoned_leaves_nothing(world: World) -> None:
+    owner = world.take_over()
+    owner.start()
+    world.abandoned = True
+    with pytest.raises(AbandonedError):
+        owner.publish_next()
+    owner.writer.close()
+    assert world.values() == []
+
+
+def test_a_record_that_is_too_large_is_told_and_the_next_owner_goes_on(world: World) -> None:
+    owner = world.take_over()
+    owner.start()
+    with pytest.raises(InvalidArgumentError, match=r"message\.max\.bytes") as caught:
+        owner.writer.publish([world.staged(b"small", b"x" * 2_000_000)], [offset(2)])
+    assert caught.value.reason is Reason.TOO_LARGE
+    owner.writer.close()
+    owner.start()
+    owner.publish_next()
+    assert world.values() == [b"line 0", b"line 1"]
+
+
+def test_a_timeout_above_the_brokers_is_told(
+    kafka: Kafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    world = make_world(
+        kafka.bootstrap, topic_prefix, tmp_path, **{"transaction.timeout.ms": "3600000"}
+    )
+    with pytest.raises(DroverError, match="Transaction timeout is larger") as caught:
+        world.take_over().start()
+    assert caught.value.reason is Reason.STORAGE_MISCONFIGURED
+
+
+def test_brokers_that_forbid_it_are_told_with_what_it_needs(
+    mortal_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+) -> None:
+    world = make_world(mortal_broker.bootstrap, topic_prefix, tmp_path)
+    storage = KafkaStorage(
+        bootstrap_servers=mortal_broker.sasl_bootstrap,
+        group_id=world.storage.group_id,
+        topics=world.storage.topics,
+        client_config=USERS.client_settings("eve"),
+    )
+    world.storage = storage
+    with pytest.raises(DroverError, match="of the transactional id") as caught:
+        world.take_over().start()
+    assert caught.value.reason is Reason.STORAGE_MISCONFIGURED
+    assert f"{world.storage.group_id}-lines-0" in caught.value.message
+
+
+def test_brokers_that_are_away_leave_the_batch_staged(
+    kafka: Kafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    world = make_world(kafka.bootstrap, topic_prefix, tmp_path)
+    away = KafkaStorage(bootstrap_servers="127.0.0.1:1", group_id="away")
+    owner = Owner(world, 0)
+    writer = ExactlyOnceWriter(
+        away, tmp_path, TASK, abandoned=lambda: False, check_claim=lambda: None
+    )
+    staged = world.staged(b"v")
+    with pytest.raises(UnavailableError):
+        writer.publish([staged], [])
+    assert all(path.exists() for path in staged.paths)
+    assert owner.next == 0
+
+
+def test_a_full_disk_is_told_with_what_to_do(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("drover.dataplane.kafka.staging._write", full)
+    with pytest.raises(OSError, match="no room to stage a batch in"):
+        world.staged(b"v")
+    assert not list(world.directory.iterdir())

@@ -1,0 +1,188 @@
+"""Every course of two owners of a task that publishes into Kafka, and of what is sent late.
+
+The world is a broker that knows one transactional id, a coordinator that knows claims, and owners
+that do their steps in any order, suspended at any of them for as long as it takes.
+"""
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+
+import pytest
+
+from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
+
+_RECORDS_MAX = 2
+_STEPS_MAX = 14
+
+
+class NoSecondCheck(TaskProtocol):
+    """Planted: who has begun publishes without a look at the claim."""
+
+    def ended(self, how: Ended) -> None:
+        super().ended(how)
+        if self.step is Step.CHECK_CLAIM:
+            super().ended(Ended.DONE)
+
+
+class FencedIsVerdict(TaskProtocol):
+    """Planted: who is fenced believes that somebody else has the task."""
+
+    def ended(self, how: Ended) -> None:
+        super().ended(how)
+        if how is Ended.FENCED:
+            self.step = Step.GIVE_UP
+
+
+class CommitAgain(TaskProtocol):
+    """Planted: a commit without an answer is taken for none."""
+
+    def ended(self, how: Ended) -> None:
+        was_commit = self.step is Step.COMMIT
+        super().ended(how)
+        if was_commit and how is not Ended.DONE:
+            self._has_batch = self._knows_offsets = True
+
+
+@dataclass
+class Owner:
+    """One that was granted the task, and what its producer is about to do."""
+
+    number: int
+    protocol: TaskProtocol
+    epoch: int = -1
+    #: The record that it publishes next.
+    next: int = -1
+    open: list[int] = field(default_factory=list)
+    stale: bool = False
+
+
+@dataclass
+class World:
+    """``offsets_apart`` is planted: offsets are committed behind the transaction, not in it."""
+
+    owners: list[Owner]
+    offsets_apart: bool = False
+    epoch: int = -1
+    claim: int = -1
+    published: list[int] = field(default_factory=list)
+    committed: int = 0
+    answers_lost: int = 0
+    takeovers: int = 0
+
+    def moves(self) -> Iterator[tuple[str, int]]:
+        """What can happen next."""
+        if self.takeovers < len(self.owners):
+            yield "claim", self.takeovers
+        for each in self.owners[: self.takeovers]:
+            if each.stale or each.protocol.step is Step.GIVE_UP:
+                continue
+            if each.protocol.step is Step.READY and each.next >= _RECORDS_MAX:
+                continue
+            yield "step", each.number
+            if each.protocol.step is Step.COMMIT and not self.answers_lost:
+                yield "lose the answer of", each.number
+
+    def do(self, move: str, number: int) -> None:
+        owner = self.owners[number]
+        if move == "claim":
+            self.claim = number
+            self.takeovers += 1
+        elif move == "step":
+            self._step(owner)
+        else:
+            self.answers_lost += 1
+            if owner.epoch == self.epoch:
+                self._commit(owner)
+            owner.protocol.ended(Ended.FAILED)
+
+    def _step(self, owner: Owner) -> None:
+        protocol = owner.protocol
+        step = protocol.step
+        if step is Step.READY:
+            protocol.begin_batch()
+        elif step is Step.INIT:
+            self.epoch += 1
+            owner.epoch, owner.open = self.epoch, []
+            protocol.ended(Ended.DONE)
+        elif step is Step.CHECK_CLAIM:
+            owner.stale = self.claim != owner.number
+            protocol.ended(Ended.FAILED if owner.stale else Ended.DONE)
+        elif step is Step.FETCH:
+            owner.next = self.committed
+            protocol.ended(Ended.DONE)
+        elif owner.epoch != self.epoch:
+            protocol.ended(Ended.FENCED)
+        elif step is Step.COMMIT:
+            self._commit(owner)
+            owner.next += 1
+            protocol.ended(Ended.DONE)
+        else:
+            if step is Step.PRODUCE:
+                owner.open = [owner.next]
+            protocol.ended(Ended.DONE)
+
+    def _commit(self, owner: Owner) -> None:
+        self.published += owner.open
+        if not (self.offsets_apart and self.answers_lost):  # a crash between the two
+            self.committed = owner.open[-1] + 1
+        owner.open = []
+
+    def fault(self) -> str | None:
+        """What must never be."""
+        if self.published != list(range(len(self.published))):
+            return f"published {self.published}"
+        rightful = self.owners[self.claim] if self.claim >= 0 else None
+        if rightful is not None and (rightful.stale or rightful.protocol.step is Step.GIVE_UP):
+            return "the owner whose claim counts has given up"
+        return None
+
+
+def explored(kind: type[TaskProtocol], *, offsets_apart: bool = False) -> str | None:
+    """The first fault of any course, and how it came about; None when there is none."""
+    start = World([Owner(number, kind()) for number in range(2)], offsets_apart=offsets_apart)
+    seen: set[str] = set()
+    stack: list[tuple[World, tuple[str, ...]]] = [(start, ())]
+    while stack:
+        world, course = stack.pop()
+        fault = world.fault()
+        if fault is not None:
+            return f"{fault} after {', '.join(course)}"
+        state = _state(world)
+        if state in seen or len(course) >= 2 * _STEPS_MAX:
+            continue
+        seen.add(state)
+        for move, number in world.moves():
+            following = deepcopy(world)
+            step = following.owners[number].protocol.step
+            following.do(move, number)
+            stack.append((following, (*course, f"{move} {number} ({step})")))
+    return None
+
+
+def _state(world: World) -> str:
+    owners = [
+        (
+            vars(each.protocol),
+            each.epoch == world.epoch,
+            each.next,
+            each.open,
+            each.stale,
+        )
+        for each in world.owners
+    ]
+    rest = (world.claim, world.published, world.committed, world.answers_lost, world.takeovers)
+    return repr((owners, rest))
+
+
+def test_each_record_is_published_once_whoever_is_suspended_where() -> None:
+    assert explored(TaskProtocol) is None
+
+
+@pytest.mark.parametrize("planted", [NoSecondCheck, FencedIsVerdict, CommitAgain])
+def test_a_planted_defect_is_found(planted: type[TaskProtocol]) -> None:
+    assert explored(planted) is not None
+
+
+def test_offsets_outside_of_the_transaction_are_found() -> None:
+    assert explored(TaskProtocol, offsets_apart=True) is not None
