@@ -12,7 +12,7 @@ from tests.support.waiting import wait_until_async
 pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(600)]
 
 LINES = ['{"n":1}', "no json", '{"n":2}']
-DEAD = "mended-dead"
+DEAD = "letters-dead"
 TIMEOUT_S = 240
 
 
@@ -21,7 +21,7 @@ async def test_a_sink_that_could_not_read_is_mended_and_reads_once(
     unharmed: SharedCluster, tmp_path: Path
 ) -> None:
     source, target = tmp_path / "in.txt", tmp_path / "out.txt"
-    definition = tmp_path / "mended.json"
+    definition = tmp_path / "letters.json"
 
     async def drover(*arguments: str) -> Finished:
         address = unharmed.cluster.workers[0]
@@ -35,7 +35,7 @@ async def test_a_sink_that_could_not_read_is_mended_and_reads_once(
     def define(converter: str) -> None:
         config = {
             "connector.class": "FileStreamSink",
-            "topics": "mended",
+            "topics": "letters",
             "file": str(target),
             "value.converter": converter,
             "errors.tolerance": "all",
@@ -44,22 +44,22 @@ async def test_a_sink_that_could_not_read_is_mended_and_reads_once(
         }
         if converter == "JsonConverter":
             config["value.converter.schemas.enable"] = "false"
-        definition.write_text(json.dumps({"name": "mended", "config": config}))
+        definition.write_text(json.dumps({"name": "letters", "config": config}))
 
     source.write_text("".join(f"{each}\n" for each in LINES))
     await unharmed.client.create_connector(
-        "mended-source",
-        {"connector.class": "FileStreamSource", "file": str(source), "topic": "mended"},
+        "letters-source",
+        {"connector.class": "FileStreamSource", "file": str(source), "topic": "letters"},
     )
     define("JsonConverter")
     await drover("connector", "create", "-f", str(definition))
     await wait_until_async(lambda: len(lines()) == 2, timeout_s=TIMEOUT_S)
 
-    found = await drover("topic", "tail", "mended", "--where", "n>1", "-o", "json")
+    found = await drover("topic", "tail", "letters", "--where", "n>1", "-o", "json")
     assert [json.loads(each)["value"] for each in found.out.splitlines()] == [{"n": 2}]
-    (letter,) = (await drover("dlq", "list", "mended", "-o", "json")).out.splitlines()
+    (letter,) = (await drover("dlq", "list", "letters", "-o", "json")).out.splitlines()
     told = json.loads(letter)
-    assert (told["value"], told["cause"]["topic"], told["passed"]) == ("no json", "mended", False)
+    assert (told["value"], told["cause"]["topic"], told["passed"]) == ("no json", "letters", False)
 
     define("StringConverter")
     plan = json.loads((await drover("connector", "plan", str(definition), "-o", "json")).out)
@@ -68,11 +68,11 @@ async def test_a_sink_that_could_not_read_is_mended_and_reads_once(
     ]  # fmt: skip
     assert plan["schemas"]["output_then"]["values"] == ["string"]
     await drover("connector", "apply", "-f", str(definition), "--plan", plan["plan"])
-    dry = json.loads((await drover("dlq", "replay", "mended", "--dry-run", "-o", "json")).out)
+    dry = json.loads((await drover("dlq", "replay", "letters", "--dry-run", "-o", "json")).out)
     assert [each["value"] for each in dry["preview"]] == ['"no json"']
-    await drover("dlq", "replay", "mended", "--wait", str(TIMEOUT_S))
+    await drover("dlq", "replay", "letters", "--wait", str(TIMEOUT_S))
     assert lines() == ["{n=1}", "{n=2}", "no json"]
-    again = await drover("dlq", "replay", "mended")
+    again = await drover("dlq", "replay", "letters")
     assert "there is no letter that was not replayed already" in again.out
-    for name in ("mended", "mended-source"):
+    for name in ("letters", "letters-source"):
         await unharmed.client.delete_connector(name)
