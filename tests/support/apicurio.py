@@ -13,6 +13,7 @@ from typing import Any
 from drover.cli.java_check import JavaUnusableError, find_java
 from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
+from tests.support.java_command import java_command
 from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in
 from tests.support.repository import REPOSITORY
 
@@ -87,11 +88,7 @@ def find_command(environ: Mapping[str, str] = os.environ) -> list[str]:
     wanted = Wanted("Apicurio's jars", "unpack", _POM, "apicurio-registry-app-*-runner.jar")
     jars = fetched_once(wanted, version, environ, cache=CACHE)
     return [
-        str(java),
-        "-Xmx256m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+ExitOnOutOfMemoryError",
+        *java_command(java, heap_mib=256),
         *("-jar", str(jars / f"apicurio-registry-app-{version}-runner.jar")),
     ]
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from drover.cli.java_check import JavaUnusableError, find_java
 from tests.support.addresses import HOST, free_ports
 from tests.support.child_process import ChildProcess
+from tests.support.java_command import java_command
 from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in
 from tests.support.repository import REPOSITORY
 
@@ -75,11 +76,7 @@ def find_command(environ: Mapping[str, str] = os.environ) -> list[str]:
     spark = Path(pyspark.origin).with_name("jars")
     hadoop = [str(found) for each in _OF_SPARK for found in spark.glob(each)]
     return [
-        str(java),
-        "-Xmx256m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-XX:+ExitOnOutOfMemoryError",
+        *java_command(java, heap_mib=256),
         "-Djava.awt.headless=true",
         *("-cp", ":".join([f"{jars}/*", *hadoop])),
         _MAIN,

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from drover.cli.access import Access
 from drover.cli.state import ClusterError
 from drover.security.certificates import TlsFiles
+from drover.security.files import replace_file
 
 _Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
 
@@ -76,14 +77,10 @@ def write_contexts(contexts: Contexts) -> None:
         ClusterError: It cannot be written.
     """
     path = contexts_file()
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    text = yaml.safe_dump(contexts.model_dump(exclude_defaults=True), sort_keys=False)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary.unlink(missing_ok=True)
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            yaml.safe_dump(contexts.model_dump(exclude_defaults=True), file, sort_keys=False)
-        temporary.replace(path)
+        replace_file(path, text.encode(), mode=0o600)
     except OSError as error:
         raise ClusterError(f"{path} cannot be written: {error.strerror}") from None
 

@@ -1,6 +1,5 @@
 """Settings from the environment: ``DROVER_<FIELD>``, checked before anything starts."""
 
-import ipaddress
 import json
 from typing import Annotated, Any, Self, TypeVar
 
@@ -24,6 +23,7 @@ from drover.rpc.logs import LogFormat, LogLevel
 from drover.rpc.security import Security
 from drover.security.certificates import TlsFiles, renewed_certificate
 from drover.security.grants import renewed_grants
+from drover.security.hosts import is_loopback_host
 from drover.security.tokens import TokenRules, TokenVerifier, key_source
 
 ENV_PREFIX = "DROVER_"
@@ -50,10 +50,7 @@ def split_address(address: str) -> tuple[str, int]:
 def is_loopback(address: str) -> bool:
     """Whether only processes on this machine reach a host:port."""
     host, _ = split_address(address)
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return is_loopback_host(host)
 
 
 def _listen_address(value: str) -> str:

@@ -4,7 +4,6 @@ Its key lies beside the certificates, in the clear: whoever reads it can be anyb
 """
 
 import ipaddress
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from drover.errors import AlreadyExistsError, InvalidArgumentError, Reason
 from drover.security.certificates import TlsFiles
+from drover.security.files import replace_file
 
 CA_FILE = "ca.pem"
 CA_KEY_FILE = "ca-key.pem"
@@ -130,8 +130,8 @@ def init_certificates(
     authority = Authority.read(directory) if renew else Authority.make()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not renew:
-        _write(directory / CA_KEY_FILE, authority.key_pem(), 0o600)
-        _write(directory / CA_FILE, _pem(authority.certificate), 0o644)
+        replace_file(directory / CA_KEY_FILE, authority.key_pem(), mode=0o600)
+        replace_file(directory / CA_FILE, _pem(authority.certificate), mode=0o644)
     begins = datetime.now(UTC) - _BACKDATED
     for name in ROLES:
         cert, key = authority.issue(
@@ -140,10 +140,10 @@ def init_certificates(
             begins=begins,
             ends=begins + _BACKDATED + timedelta(days=days),
         )
-        _write(directory / f"{name}-key.pem", key, 0o600)
-        _write(directory / f"{name}.pem", cert, 0o644)
+        replace_file(directory / f"{name}-key.pem", key, mode=0o600)
+        replace_file(directory / f"{name}.pem", cert, mode=0o644)
     if not renew:
-        _write(directory / ACCESS_FILE, _access_file().encode(), 0o600)
+        replace_file(directory / ACCESS_FILE, _access_file().encode(), mode=0o600)
 
 
 def files_of(directory: Path, name: str) -> TlsFiles:
@@ -215,16 +215,6 @@ def _key_pem(key: _Key) -> bytes:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """In one step, so that a service that reads it again never sees half of it."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-    temporary.replace(path)
 
 
 def _unusable(directory: Path) -> InvalidArgumentError:

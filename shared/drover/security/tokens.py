@@ -1,7 +1,6 @@
 """JSON Web Tokens: signed by a key of a JWKS, for this cluster, and not expired."""
 
 import asyncio
-import ipaddress
 import json
 import time
 import urllib.request
@@ -13,6 +12,7 @@ import jwt
 import structlog
 
 from drover.errors import InvalidArgumentError, Reason
+from drover.security.hosts import is_loopback_host
 from drover.security.renewed import Renewed
 
 #: Signatures by a key pair: what verifies a token cannot make one.
@@ -117,7 +117,9 @@ def key_source(place: str) -> KeySource:
     if "://" not in place:
         return KeyFile(place)
     parts = urlsplit(place)
-    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+    if parts.scheme == "https" or (
+        parts.scheme == "http" and is_loopback_host(parts.hostname or "")
+    ):
         return KeyUrl(place)
     raise _unusable(f"{place} must be https: who changes the keys on the way makes tokens")
 
@@ -198,13 +200,6 @@ def _get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer:
         data: bytes = answer.read(KEYS_MAX_BYTES)
     return data.decode()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _unusable(text: str) -> InvalidArgumentError:

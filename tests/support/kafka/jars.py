@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from drover.cli.java_check import JavaUnusableError, find_java
+from tests.support.java_command import java_command
 from tests.support.kafka.missing import KafkaMissingError
 from tests.support.maven import JarsMissingError, Wanted, fetched_once, version_in
 from tests.support.repository import REPOSITORY
@@ -24,13 +25,9 @@ class KafkaJars:
     java: Path
 
     def command(self, main_class: str, *arguments: str, heap_mib: int) -> list[str]:
-        """How to run a program of Kafka; tuned to start soon, not to be fast for long."""
+        """How to run a program of Kafka."""
         return [
-            str(self.java),
-            f"-Xmx{heap_mib}m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
-            "-XX:+ExitOnOutOfMemoryError",
+            *java_command(self.java, heap_mib=heap_mib),
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={PROJECT / 'log4j2.xml'}",
             *("-cp", f"{self.directory}/*"),

@@ -53,8 +53,7 @@ class ClusterInfo:
         info = self._own_info()
         if membership.leads:
             await self._add_workers(info)
-            return _shown(info, call)
-        if not call.hop_count and membership.settled and not membership.leads:
+        elif not call.hop_count and membership.settled:
             try:
                 leaders = await self._forwarder.forward(
                     GET_INFO,
