@@ -1,12 +1,10 @@
 """A log while its broker is killed, silent, or not there yet."""
 
 import asyncio
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-import psutil
 import pytest
 from confluent_kafka import Producer
 
@@ -118,8 +116,7 @@ async def test_an_append_to_a_broker_that_is_silent_was_not_written(
     async with opened(mortal_broker, topic_prefix) as (log, client):
         epoch = await log.claim("w", Term(1, 1))
         await log.append([A], epoch)
-        process = psutil.Process(mortal_broker.process.pid)
-        process.send_signal(signal.SIGSTOP)
+        mortal_broker.freeze()
         try:
             with (
                 impatient(client),
@@ -128,7 +125,7 @@ async def test_an_append_to_a_broker_that_is_silent_was_not_written(
                 await log.append([B], epoch)
             assert "outcome" not in raised.error.metadata
         finally:
-            process.send_signal(signal.SIGCONT)
+            mortal_broker.thaw()
         # it may not have heard of the transaction either, which costs the claim
         caller = Caller(log, "after", Term(2, 1))
         await caller.goes_on()
@@ -140,13 +137,12 @@ async def test_an_append_to_a_broker_that_is_silent_was_not_written(
 async def test_an_append_whose_outcome_is_unknown_drops_the_claim(
     mortal_broker: KafkaBroker, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    process = psutil.Process(mortal_broker.process.pid)
     end_transaction = kafka_writer.TransactionalWriter._end_transaction
 
     def while_it_is_silent(
         writer: kafka_writer.TransactionalWriter, producer: Producer, _timeout_s: float
     ) -> Answer:
-        process.send_signal(signal.SIGSTOP)
+        mortal_broker.freeze()
         return end_transaction(writer, producer, IMPATIENT_S)
 
     async with opened(mortal_broker, topic_prefix) as (log, _):
@@ -160,7 +156,7 @@ async def test_an_append_whose_outcome_is_unknown_drops_the_claim(
                 await log.append([B], epoch)
         finally:
             monkeypatch.undo()
-            process.send_signal(signal.SIGCONT)
+            mortal_broker.thaw()
         assert raised.error.metadata["outcome"] == "unknown"
         with raises_reason(Reason.STALE_WRITER_EPOCH, "could not be ended"):
             await log.append([A], epoch)
@@ -168,6 +164,37 @@ async def test_an_append_whose_outcome_is_unknown_drops_the_claim(
         await log.append([LogRecord(b"after", b"v")], epoch)
         keys = [one.record.key for one in await read_all(log)]
         assert [key for key in keys if key != b"b"] == [b"a", b"after"]
+
+
+async def test_an_append_that_is_committed_and_cannot_be_read_back_does_not_claim_the_contrary(
+    mortal_broker: KafkaBroker, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end_transaction = kafka_writer.TransactionalWriter._end_transaction
+
+    def before_it_is_silent(
+        writer: kafka_writer.TransactionalWriter, producer: Producer, timeout_s: float
+    ) -> Answer:
+        answer = end_transaction(writer, producer, timeout_s)
+        mortal_broker.freeze()
+        return answer
+
+    async with opened(mortal_broker, topic_prefix) as (log, client):
+        epoch = await log.claim("w", Term(1, 1))
+        monkeypatch.setattr(
+            kafka_writer.TransactionalWriter, "_end_transaction", before_it_is_silent
+        )
+        try:
+            with (
+                impatient(client),
+                raises_reason(Reason.STORAGE_UNAVAILABLE, "was written") as raised,
+            ):
+                await log.append([A], epoch)
+        finally:
+            monkeypatch.undo()
+            mortal_broker.thaw()
+        assert raised.error.metadata["outcome"] == "unknown"
+        await until_it_works(log.end_offset)
+        assert [one.record.key for one in await read_all(log)] == [b"a"]
 
 
 async def test_a_dead_writers_open_transaction_holds_readers_up_for_its_timeout_only(

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.support.freezing import suspend
 from tests.support.waiting import wait_until
 
 START_TIMEOUT_S = 120
@@ -87,7 +88,7 @@ class ChildProcess:
 
     def freeze(self) -> None:
         """Its connections stay and nothing answers: SIGSTOP."""
-        self._running().send_signal(signal.SIGSTOP)
+        suspend(self._running().pid)
 
     def thaw(self) -> None:
         """It goes on where it was: SIGCONT."""

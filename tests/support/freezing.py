@@ -11,6 +11,8 @@ import psutil
 from drover.log.lock_holders import write_lock_holders
 from tests.support.waiting import wait_until, wait_until_async
 
+_STILL = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+
 
 async def freeze(
     pids: Callable[[], Sequence[int]], data_directory: Path, *, in_a_write: bool = False
@@ -34,6 +36,12 @@ async def freeze(
     return await wait_until_async(frozen, describe="the moment to freeze")
 
 
+def suspend(pid: int) -> None:
+    """SIGSTOP, and wait until it does nothing any more: its threads stop one after the other."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: _stands_still(pid), describe=f"{pid} stands still")
+
+
 def thaw(pids: Iterable[int]) -> None:
     """They go on where they were: SIGCONT."""
     _signal(pids, signal.SIGCONT)
@@ -41,9 +49,10 @@ def thaw(pids: Iterable[int]) -> None:
 
 def _stands_still(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+        threads = [psutil.Process(thread.id) for thread in psutil.Process(pid).threads()]
+        return all(thread.status() in _STILL for thread in threads)
     except psutil.NoSuchProcess:
-        return True
+        return not psutil.pid_exists(pid)
 
 
 def _signal(pids: Iterable[int], number: signal.Signals) -> None:

@@ -61,7 +61,8 @@ class Log(Protocol):
 
         Raises:
             FailedPreconditionError: STALE_WRITER_EPOCH, a later claim exists.
-            UnavailableError: STORAGE_UNAVAILABLE, nothing was written (disk full, read-only).
+            UnavailableError: STORAGE_UNAVAILABLE, nothing was written (disk full, read-only) unless
+                the metadata's ``outcome`` is ``unknown``: read to the end to know.
         """
 
     def read(self, start_offset: int = 0) -> AsyncIterator[Sequence[StoredRecord]]:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from drover.cli.suspended_writers import SuspendedWriters
+from tests.support.freezing import suspend
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists locks")
@@ -58,12 +59,6 @@ def start_writer(database: Path) -> Iterator[StartWriter]:
         yield start
 
 
-def suspend(process: "subprocess.Popen[str]") -> None:
-    process.send_signal(signal.SIGSTOP)
-    found = psutil.Process(process.pid)
-    wait_until(lambda: found.status() == psutil.STATUS_STOPPED)
-
-
 def looks(database: Path, names: dict[int, str], events: Events) -> SuspendedWriters:
     def hear(name: str, text: str) -> None:
         events.append((name, text))
@@ -84,7 +79,7 @@ def test_one_below_a_supervised_process_is_killed_at_the_second_look(
     events: Events = []
     writers = looks(database, {os.getpid(): "worker-1"}, events)
     writer = start_writer()
-    suspend(writer)
+    suspend(writer.pid)
     writers.look()
     assert writer.poll() is None
     assert events == []
@@ -101,7 +96,7 @@ def test_one_that_goes_on_is_left_alone(database: Path, start_writer: StartWrite
     events: Events = []
     writers = looks(database, {os.getpid(): "worker-1"}, events)
     writer = start_writer()
-    suspend(writer)
+    suspend(writer.pid)
     writers.look()
     writer.send_signal(signal.SIGCONT)
     wait_until(lambda: psutil.Process(writer.pid).status() != psutil.STATUS_STOPPED)
@@ -119,7 +114,7 @@ def test_one_that_is_not_supervised_is_left_alone(
     events: Events = []
     writer = start_writer()
     writers = looks(database, {}, events)
-    suspend(writer)
+    suspend(writer.pid)
     for _ in range(3):
         writers.look()
     assert writer.poll() is None

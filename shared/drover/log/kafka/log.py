@@ -165,7 +165,15 @@ class KafkaLog:
                 places = await self._write_privileged(produced, epoch)
             for partition, offset in places:
                 self._written[partition] = max(self._written.get(partition, 0), offset + 1)
-            return await self._end_of(places)
+            try:
+                return await self._end_of(places)
+            except UnavailableError as error:
+                raise UnavailableError(
+                    error.reason,
+                    f"it was written to the topic {self._topic}, and cannot be read back yet:"
+                    f" {error.message}",
+                    metadata={**error.metadata, "outcome": "unknown"},
+                ) from error
 
     async def read(self, start_offset: int = 0) -> AsyncIterator[Sequence[StoredRecord]]:
         """Every record from ``start_offset`` to the present end.
