@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -18,10 +17,9 @@ from drover.errors import (
     DroverError,
     FailedPreconditionError,
     InternalError,
-    Reason,
-    ResourceExhaustedError,
 )
 from drover.log import sqlite_file as file
+from drover.log.batching_queue import BatchingQueue, WaitingJob, answer
 from drover.log.claims import check_epoch, next_claim
 from drover.log.end_mark import EndMark
 from drover.log.log import KEPT_RECORD_COUNT, LogRecord, StoredRecord, closed_error
@@ -29,8 +27,6 @@ from drover.model.ids import Term
 
 READ_BATCH_RECORDS = 500
 READ_BATCH_BYTES = 1 << 20
-GROUP_MAX_JOBS = 512
-MAX_WAITING_JOBS = 10_000
 DELETE_BATCH_RECORDS = 1_000
 READER_THREADS = 2
 
@@ -61,12 +57,10 @@ _Result = int | DroverError
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _Job(WaitingJob[int]):
     """One atomic change, made by the writer thread inside a transaction."""
 
     change: Callable[[sqlite3.Connection], int]
-    loop: asyncio.AbstractEventLoop
-    done: "asyncio.Future[int]"
 
 
 class _Writer:
@@ -80,9 +74,7 @@ class _Writer:
         self._connection = connection
         self._path = path
         self._mark = EndMark(path)
-        self._jobs: deque[_Job] = deque()
-        self._ready = threading.Condition()
-        self._stopping = False
+        self._jobs: BatchingQueue[_Job] = BatchingQueue(str(path))
         self._thread = threading.Thread(
             target=self._run, name=f"log writer {path.name}", daemon=True
         )
@@ -94,43 +86,25 @@ class _Writer:
         ``change`` refuses by raising a FailedPreconditionError before it writes anything.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(change, loop, loop.create_future())
-        with self._ready:
-            if self._stopping:
-                raise closed_error()
-            if len(self._jobs) >= MAX_WAITING_JOBS:
-                raise ResourceExhaustedError(
-                    Reason.QUEUE_FULL,
-                    f"{MAX_WAITING_JOBS} appends wait for {self._path}; slow down and try again",
-                )
-            self._jobs.append(job)
-            self._ready.notify()
+        job = _Job(loop, loop.create_future(), change)
+        self._jobs.put(job)
         return await job.done
 
     def stop(self) -> None:
         """Take no more jobs, finish those that are queued, close the connection; idempotent."""
-        with self._ready:
-            self._stopping = True
-            self._ready.notify()
+        self._jobs.stop()
         self._thread.join()
 
     def _run(self) -> None:
-        while jobs := self._next_group():
+        while jobs := self._jobs.next_group():
             results = self._commit(jobs)
             if isinstance(results, DroverError):
                 alone = [self._commit([job]) for job in jobs] if len(jobs) > 1 else [results]
                 results = [one if isinstance(one, DroverError) else one[0] for one in alone]
-            _deliver(jobs, results)
+            answer(zip(jobs, results, strict=True))
         self._connection.close()
         wal = self._path.with_name(self._path.name + "-wal")
         self._mark.close(remove=not wal.exists())
-
-    def _next_group(self) -> list[_Job]:
-        """Wait for jobs; none means stop."""
-        with self._ready:
-            while not self._jobs and not self._stopping:
-                self._ready.wait()
-            return [self._jobs.popleft() for _ in range(min(len(self._jobs), GROUP_MAX_JOBS))]
 
     def _commit(self, jobs: Sequence[_Job]) -> "list[_Result] | DroverError":
         """All of ``jobs`` in one transaction: a result each, or why there is none."""
@@ -158,26 +132,6 @@ class _Writer:
         if isinstance(error, sqlite3.Error | OSError):
             return file.translated(error, self._path)
         return InternalError(f"the records cannot be stored: {error}")
-
-
-def _deliver(jobs: Sequence[_Job], results: "Sequence[_Result]") -> None:
-    """Answer the callers, with one wake-up per event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[int], _Result]]] = {}
-    for job, result in zip(jobs, results, strict=True):
-        by_loop.setdefault(job.loop, []).append((job.done, result))
-    for loop, answers in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, answers)
-
-
-def _settle(answers: "Sequence[tuple[asyncio.Future[int], _Result]]") -> None:
-    for done, result in answers:
-        if done.done():
-            continue  # the caller has gone
-        if isinstance(result, DroverError):
-            done.set_exception(result)
-        else:
-            done.set_result(result)
 
 
 class _Query:

@@ -13,6 +13,7 @@ import pytest
 
 from drover.clock import SystemClock
 from drover.errors import DataLossError, Reason, UnavailableError
+from drover.log import batching_queue
 from drover.log import sqlite as sqlite_log
 from drover.log.log import LogRecord
 from drover.log.sqlite import SqliteLog
@@ -310,15 +311,15 @@ async def test_concurrent_appends_share_commits(
 async def test_appends_that_wait_are_bounded(
     log: SqliteLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_log, "MAX_WAITING_JOBS", 5)
-    log._writer._ready.acquire()  # the writer cannot take what is queued
+    monkeypatch.setattr(batching_queue, "MAX_WAITING_JOBS", 5)
+    log._writer._jobs._ready.acquire()  # the writer cannot take what is queued
     try:
         appends = [asyncio.ensure_future(log.append([record(n)])) for n in range(8)]
         await wait_until_async(
             lambda: sum(append.done() for append in appends) == 3, describe="three are refused"
         )
     finally:
-        log._writer._ready.release()
+        log._writer._jobs._ready.release()
     outcomes = await asyncio.gather(*appends, return_exceptions=True)
     assert outcomes[:5] == [1, 2, 3, 4, 5]
     assert [getattr(outcome, "reason", None) for outcome in outcomes[5:]] == [Reason.QUEUE_FULL] * 3

@@ -1,9 +1,7 @@
 """Writes that wait for the thread that does them, several at a time."""
 
 import asyncio
-import contextlib
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,22 +9,19 @@ from functools import partial
 import structlog
 from confluent_kafka import KafkaError, Message, Producer
 
-from drover.errors import DroverError, InternalError, Reason, ResourceExhaustedError
+from drover.errors import DroverError, InternalError
+from drover.log.batching_queue import BatchingQueue, WaitingJob, answer
 from drover.log.kafka.client_shutdown import wait_until_ended
 from drover.log.kafka.records import GroupPosition, Place, Produced
-from drover.log.log import closed_error
 
 _logger = structlog.get_logger(__name__)
 
-GROUP_MAX_JOBS = 512
-GROUP_MAX_BYTES = 8 << 20
-MAX_WAITING_JOBS = 10_000
 IDLE_S = 1.0
 _QUEUE_FULL_POLL_S = 0.05
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class Job(WaitingJob[list[Place]]):
     """A write, or without anything to write the wish to begin.
 
     Attributes:
@@ -34,8 +29,6 @@ class Job:
         was_purged: Whether librdkafka has thrown some away, though it may have sent them.
     """
 
-    loop: asyncio.AbstractEventLoop
-    done: "asyncio.Future[list[Place]]"
     records: Sequence[Produced] = ()
     positions: Sequence[GroupPosition] = ()
     begins: bool = False
@@ -50,6 +43,11 @@ class Job:
     def size_bytes(self) -> int:
         """Of keys and values."""
         return sum(len(each.key) + len(each.value or b"") for each in self.records)
+
+    @property
+    def alone(self) -> bool:
+        """One that begins is."""
+        return self.begins
 
     def produce(self, producer: Producer) -> None:
         """Hand the records to ``producer``; the rest is told as they are delivered.
@@ -120,9 +118,7 @@ class JobThread:
         self._do = do
         self._idle = idle
         self._end = end
-        self._jobs: deque[Job] = deque()
-        self._ready = threading.Condition()
-        self._stopping = False
+        self._jobs: BatchingQueue[Job] = BatchingQueue("Kafka")
         self._finished = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -142,23 +138,12 @@ class JobThread:
         """
         loop = asyncio.get_running_loop()
         job = Job(loop, loop.create_future(), records, positions, begins)
-        with self._ready:
-            if self._stopping:
-                raise closed_error()
-            if len(self._jobs) >= MAX_WAITING_JOBS:
-                raise ResourceExhaustedError(
-                    Reason.QUEUE_FULL,
-                    f"{MAX_WAITING_JOBS} writes wait for Kafka; slow down and try again",
-                )
-            self._jobs.append(job)
-            self._ready.notify()
+        self._jobs.put(job)
         return job.done
 
     def stop(self) -> None:
         """Take no more jobs and finish those that are queued; waits for that, idempotent."""
-        with self._ready:
-            self._stopping = True
-            self._ready.notify()
+        self._jobs.stop()
         wait_until_ended(self._thread, self._finished)
 
     def _run(self) -> None:
@@ -170,7 +155,7 @@ class JobThread:
 
     def _work(self) -> None:
         while True:
-            group = self._next_group()
+            group = self._jobs.next_group(IDLE_S)
             if group is None:
                 return
             if not group:
@@ -183,44 +168,7 @@ class JobThread:
                 answers = [InternalError("a writer to Kafka has a defect; its log has it")] * len(
                     group
                 )
-            _deliver(group, answers)
-
-    def _next_group(self) -> list[Job] | None:
-        """Wait for jobs; none when it is time to be idle, None when it is time to stop."""
-        with self._ready:
-            if not self._jobs and not self._stopping:
-                self._ready.wait(IDLE_S)
-            if not self._jobs:
-                return None if self._stopping else []
-            group = [self._jobs.popleft()]
-            size_bytes = group[0].size_bytes
-            while (
-                not group[0].begins
-                and self._jobs
-                and not self._jobs[0].begins
-                and len(group) < GROUP_MAX_JOBS
-                and size_bytes < GROUP_MAX_BYTES
-            ):
-                group.append(self._jobs.popleft())
-                size_bytes += group[-1].size_bytes
-            return group
-
-
-def _deliver(jobs: Sequence[Job], answers: Sequence[Answer]) -> None:
-    """Answer the callers, with one wake-up per event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[Job, Answer]]] = {}
-    for job, answer in zip(jobs, answers, strict=True):
-        by_loop.setdefault(job.loop, []).append((job, answer))
-    for loop, settled in by_loop.items():
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, settled)
-
-
-def _settle(settled: Sequence[tuple[Job, Answer]]) -> None:
-    for job, answer in settled:
-        if job.done.done():
-            continue  # the caller has gone
-        if answer is None:
-            job.done.set_result(job.places)
-        else:
-            job.done.set_exception(answer)
+            answer(
+                (job, job.places if refusal is None else refusal)
+                for job, refusal in zip(group, answers, strict=True)
+            )
