@@ -89,8 +89,8 @@ SEEDS ?= 200
 FIRST_SEED ?= 0
 STORY ?=
 PLANT ?=
-simulate: setup ## simulate cluster lifetimes; SEED=n replays one (STORY=item tells more), SEEDS=n FIRST_SEED=n runs many
-	@$(BIN)/python -m tests.simulation --plant '$(PLANT)' $(if $(SEED),--seed $(SEED) \
+simulate: setup ## simulate cluster lifetimes; SEED=n replays one (STORY=item tells more), SEEDS=n FIRST_SEED=n runs many; KAFKA=1 on brokers
+	@$(BIN)/python -m tests.simulation --plant '$(PLANT)' $(if $(KAFKA),--kafka) $(if $(SEED),--seed $(SEED) \
 	  --story '$(STORY)',--seeds $(SEEDS) --first-seed $(FIRST_SEED))
 
 clean: ## remove the virtual environment, the stubs and all caches

@@ -5,7 +5,7 @@ import sys
 import time
 
 from tests.simulation.many import run_seed, run_seeds
-from tests.simulation.planted import BUGS
+from tests.simulation.planted import BUGS, ON_KAFKA
 
 TELL_EVERY = 100
 
@@ -18,17 +18,19 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them")
     parser.add_argument("--plant", default="", choices=["", *BUGS], help="with this planted bug")
+    parser.add_argument("--kafka", action="store_true", help="sources publish on brokers")
     parser.add_argument("--keep-going", action="store_true", help="run the seeds after a failure")
     arguments = parser.parse_args()
+    on_kafka = arguments.kafka or arguments.plant in ON_KAFKA
     if arguments.seed is not None:
-        return _replay(arguments.seed, arguments.plant, arguments.story)
+        return _replay(arguments.seed, arguments.plant, arguments.story, on_kafka=on_kafka)
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
-    return _run(seeds, arguments.plant, keep_going=arguments.keep_going)
+    return _run(seeds, arguments.plant, on_kafka=on_kafka, keep_going=arguments.keep_going)
 
 
-def _replay(seed: int, plant: str, story: str) -> int:
+def _replay(seed: int, plant: str, story: str, *, on_kafka: bool) -> int:
     items = None if not story else [] if story == "all" else story.split(",")
-    outcome = run_seed(seed, plant, items)
+    outcome = run_seed(seed, plant, items, on_kafka=on_kafka)
     if outcome.story:
         print(outcome.story)  # noqa: T201
     if outcome.summary is None:
@@ -37,10 +39,10 @@ def _replay(seed: int, plant: str, story: str) -> int:
     return 0
 
 
-def _run(seeds: range, plant: str, *, keep_going: bool) -> int:
+def _run(seeds: range, plant: str, *, on_kafka: bool, keep_going: bool) -> int:
     started_s = time.monotonic()
     failed: list[int] = []
-    for done, outcome in enumerate(run_seeds(seeds, plant=plant), 1):
+    for done, outcome in enumerate(run_seeds(seeds, plant=plant, on_kafka=on_kafka), 1):
         if outcome.summary is None:
             failed.append(outcome.seed)
             print(outcome.story, file=sys.stderr)  # noqa: T201

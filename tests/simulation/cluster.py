@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from drover.model.group import GroupDescription
+from tests.simulation.brokers import Brokers
 from tests.simulation.consumer import Consumer
 from tests.simulation.coordinator import Coordinator
 from tests.simulation.data_store import DataStore
@@ -21,14 +22,16 @@ WORKERS_MAX = 5
 
 
 class Cluster:
-    """Everything that runs in one seed."""
+    """Everything that runs in one seed; with ``on_kafka`` its sources publish on brokers."""
 
-    def __init__(self, world: World, mix: Mix) -> None:
+    def __init__(self, world: World, mix: Mix, *, on_kafka: bool = False) -> None:
         self.world = world
         self.mix = mix
         self.network = Network(world, mix)
         self.rules = Rules(world)
         self.data = DataStore(self.network, self.rules)
+        if on_kafka:
+            self.data.brokers = Brokers(self.network, self.rules, self.data)
         rules, network = self.rules, self.network
         self.coordinators: list[Coordinator] = []
         names = [f"coordinator{index}" for index in range(mix.coordinator_count)]

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from drover.errors import DroverError
-from drover.model.claims import ClaimRequest
+from drover.model.claims import ClaimRequest, TaskSet
 from drover.model.group import GroupDescription, WatchedGroup
 from drover.model.ids import TaskId
 from drover.model.offsets import TaskOffsets
@@ -35,7 +36,7 @@ from drover_coordinator.core.ownership.machine import OwnershipSettings
 from drover_coordinator.record_codec import decode_record, encode_record
 from tests.simulation.data_store import DataStore
 from tests.simulation.disk import Disk
-from tests.simulation.network import Network, ServerCall, Stream
+from tests.simulation.network import Heard, Network, ServerCall, Stream
 from tests.simulation.process import Process
 from tests.simulation.rules import Rules
 from tests.simulation.service import SimulatedRuntime
@@ -46,7 +47,7 @@ from tests.simulation.shard_manager import (
     ShardFence,
     SimulatedShardManager,
 )
-from tests.simulation.world import BrokenRuleError
+from tests.simulation.world import Action, BrokenRuleError
 from tests.support.lease_table import MemoryLeaseTable
 
 #: A parked join is answered this long before its caller's deadline.
@@ -152,6 +153,8 @@ class Coordinator(Process):
     def started(self) -> None:
         """Read the logs, then serve."""
         self._watches = {}
+        #: The set of task configs whose predecessors' producers were fenced, by connector.
+        self._fenced: dict[str, TaskSet] = {}
         self.shard_manager = SimulatedShardManager(
             self._network,
             self,
@@ -273,22 +276,43 @@ class Coordinator(Process):
             if isinstance(result, DroverError):
                 call.answer(result)
                 return
-            self._data.run(
-                self,
-                lambda: self._data.grant(
-                    ClaimRequest(
-                        request.task,
-                        request.generation,
-                        request.member_id,
-                        request.request_id,
-                        request.task_config_generation,
-                    )
-                ),
-                call.answer,
+            claim = ClaimRequest(
+                request.task,
+                request.generation,
+                request.member_id,
+                request.request_id,
+                request.task_config_generation,
             )
+            self._fence_former(claim, grant=partial(self._grant, call, claim), heard=call.answer)
 
         event = CheckMember(call.call_id, request.group_id, request.member_id, request.generation)
         runtime.submit(event, call.call_id, checked)
+
+    def _grant(self, call: ServerCall, claim: ClaimRequest) -> None:
+        self._data.run(self, lambda: self._data.grant(claim), call.answer)
+
+    def _fence_former(self, claim: ClaimRequest, *, grant: Action, heard: Heard) -> None:
+        """On Kafka, fence the producers of an earlier set of tasks, whose claims fall first."""
+        brokers, connector = self._data.brokers, claim.task.connector
+        if brokers is None or self._fenced.get(connector) == claim.task_set:
+            grant()
+            return
+        left: list[TaskId] = []
+
+        def fence_next(result: object) -> None:
+            if isinstance(result, DroverError):
+                heard(result)
+            elif left:
+                brokers.request(self, partial(brokers.fence, left.pop()), fence_next)
+            else:
+                self._fenced[connector] = claim.task_set
+                grant()
+
+        def entered(result: object) -> None:
+            left.extend(brokers.tasks_of(connector))
+            fence_next(result)
+
+        self._data.run(self, lambda: self._data.enter_set(claim), entered)
 
     # --- watches -----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from drover.errors import DroverError
 from drover.model.claims import ClaimRequest
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
+from tests.simulation.brokers import Brokers
 from tests.simulation.disk import DISK_FULL
 from tests.simulation.network import Network
 from tests.simulation.process import Process
@@ -37,6 +38,8 @@ class DataStore:
         self._connection.executescript(SCHEMA)
         #: when the last transaction of each process will be over
         self._free_ms: dict[str, int] = {}
+        #: Where topics and source offsets are on Kafka.
+        self.brokers: Brokers | None = None
 
     def run(self, process: Process, work: Callable[[], T], heard: Callable[[object], None]) -> None:
         """Carry out a transaction of ``process``; a crash comes before, after, or between."""
@@ -62,6 +65,10 @@ class DataStore:
 
         process.deliver(delay_ms, carry_out)
 
+    def enter_set(self, request: ClaimRequest) -> None:
+        """Make the claims of an earlier set of task configs stale."""
+        claims._enter_set(self._connection, request, self._network.world.now_ms)
+
     def grant(self, request: ClaimRequest) -> Term:
         """As ``EmbeddedStore.claim_task``."""
         term = claims.grant(self._connection, request, self._network.world.now_ms)
@@ -83,6 +90,10 @@ class DataStore:
                 self._rules.commit_accepted(commit, before)
             results.append(CommitResult(commit.task, CommitOutcome.COMMITTED))
         return results
+
+    def write(self, connector: str, committed: Sequence[CommittedOffset]) -> None:
+        """Offsets that come with the records of a transaction."""
+        offsets.write(self._connection, connector, committed, 0)
 
     def fetch(self, connector: str) -> list[CommittedOffset]:
         """As ``EmbeddedStore.fetch_offsets``."""

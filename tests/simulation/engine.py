@@ -1,8 +1,9 @@
 """The simulated engine: a process of its own, in which connectors and tasks of plugins run.
 
 A task reads its committed position, works, commits the next one under its claim, again and again:
-into ``data.db`` itself (a source) or through its herder and the coordinator (a sink). What cannot
-be stopped in time is given up by the herder and goes on for a while: only its claim stops it.
+into ``data.db`` itself (a source) or through its herder and the coordinator (a sink); on brokers a
+source publishes by a producer of its own (``publishing_task.py``). What cannot be stopped in time
+is given up by the herder and goes on for a while: only its claim stops it.
 """
 
 from collections import deque
@@ -15,6 +16,7 @@ from drover.model.config import ConfigMap
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome, CommitResult, CommittedOffset, TaskOffsets
 from drover_worker.core import events, instructions
+from tests.simulation.coordinator import FetchOffsets
 from tests.simulation.data_store import DataStore, committed_offset, position_of
 from tests.simulation.network import Heard, Network
 from tests.simulation.process import Process
@@ -53,7 +55,7 @@ class SimulatedTask:
         self.config = start.task_config
         self.paused = start.paused
         self.ended = False
-        self._is_source = start.connector_config["connector.class"] == "Source"
+        self._is_source = is_source(start)
         self._positions = self._read(start.offsets)
         self._later()
 
@@ -64,18 +66,18 @@ class SimulatedTask:
     def work(self) -> None:
         """One batch, and its commit."""
         engine = self._engine
-        world, mix = engine.world, engine.network.mix
+        world = engine.world
         if self.ended:
             return
         if self.paused or not self._positions:
             self._later()
-        elif world.chance(mix.plugin_failure / 4):
-            world.tell((self.task, self.task.connector), "{} fails by itself", self.task)
-            self.ended = True
-            engine.report(events.TaskFailed(self.task, self.run_id, "the plugin failed"))
+        elif self._fails():
+            self._fail()
         else:
             batch = {p: (n, n + world.between(1, 3)) for p, n in self._positions.items()}
-            commit = TaskOffsets(self.task, self.claim, [_offset(p, *batch[p]) for p in batch])
+            commit = TaskOffsets(
+                self.task, self.claim, [offset_between(p, *batch[p]) for p in batch]
+            )
             if self._is_source:
                 engine.data.run(
                     engine,
@@ -84,6 +86,15 @@ class SimulatedTask:
                 )
             else:
                 engine.commit(commit, partial(self._committed, commit))
+
+    def _fails(self) -> bool:
+        return self._engine.world.chance(self._engine.network.mix.plugin_failure / 4)
+
+    def _fail(self) -> None:
+        engine = self._engine
+        engine.world.tell((self.task, self.task.connector), "{} fails by itself", self.task)
+        self.ended = True
+        engine.report(events.TaskFailed(self.task, self.run_id, "the plugin failed"))
 
     def _source_committed(self, commit: TaskOffsets, result: object) -> None:
         if isinstance(result, DroverError):
@@ -114,7 +125,8 @@ class SimulatedTask:
         return {partition: committed.get(partition, 0) for partition in mine}
 
 
-def _offset(partition: int, start: int, end: int) -> CommittedOffset:
+def offset_between(partition: int, start: int, end: int) -> CommittedOffset:
+    """The position at the end of a batch; its metadata says from where the batch went on."""
     offset = committed_offset(partition, end)
     return CommittedOffset(offset.partition_json, offset.offset_json, metadata=str(start))
 
@@ -179,6 +191,17 @@ class Engine(Process):
 
         worker.deliver(1, partial(worker.committer.commit, commit, answered))
 
+    def fetch(self, connector: str, heard: Heard) -> None:
+        """Read a connector's committed offsets."""
+        worker = self._worker
+        incarnation = self.incarnation
+
+        def answered(result: object) -> None:
+            self.world.after(1, partial(self.wake, incarnation, partial(heard, result)))
+
+        wanted = FetchOffsets(worker.group_id, connector)
+        worker.deliver(1, partial(worker.call_group, wanted, answered))
+
     # --- commands ----------------------------------------------------------------------------
 
     def command(self, command: Command, heard: Heard) -> None:
@@ -240,7 +263,7 @@ class Engine(Process):
             case instructions.StartTask(task, run_id):
                 if self._fails():
                     return events.TaskFailed(task, run_id, "the plugin failed")
-                self.tasks[task] = SimulatedTask(self, command)
+                self.tasks[task] = self._new_task(command)
                 return events.TaskStarted(task, run_id)
             case instructions.SetTaskPaused(task, run_id, paused):
                 running = self.tasks.get(task)
@@ -254,8 +277,21 @@ class Engine(Process):
                     self.after(hangs_ms, running.end)
                 return events.TaskStopped(task, run_id)
 
+    def _new_task(self, start: instructions.StartTask) -> SimulatedTask:
+        brokers = self.data.brokers
+        if brokers is None or not is_source(start):
+            return SimulatedTask(self, start)
+        from tests.simulation.publishing_task import PublishingTask
+
+        return PublishingTask(self, start, brokers)
+
     def _fails(self) -> bool:
         return self.world.chance(self.network.mix.plugin_failure)
+
+
+def is_source(start: instructions.StartTask) -> bool:
+    """Whether the task reads by itself, and not from topics."""
+    return start.connector_config["connector.class"] == "Source"
 
 
 def task_configs(config: ConfigMap, tasks_max: int) -> list[dict[str, str]]:

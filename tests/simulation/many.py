@@ -24,11 +24,15 @@ class Outcome:
     story: str = ""
 
 
-def run_seed(seed: int, plant: str = "", story_of: Sequence[str] | None = None) -> Outcome:
+def run_seed(
+    seed: int, plant: str = "", story_of: Sequence[str] | None = None, *, on_kafka: bool = False
+) -> Outcome:
     """Run one seed, with a planted bug perhaps; ``story_of`` adds the story of these items."""
     replay = f"make simulate SEED={seed}" + (f" PLANT={plant}" if plant else "")
+    if on_kafka:
+        replay += " KAFKA=1"
     with planted(plant):
-        simulation = Simulation(seed, replay=replay)
+        simulation = Simulation(seed, on_kafka=on_kafka, replay=replay)
         try:
             summary = simulation.run()
         except SimulationError as error:
@@ -39,19 +43,24 @@ def run_seed(seed: int, plant: str = "", story_of: Sequence[str] | None = None) 
 
 
 def run_seeds(
-    seeds: Sequence[int], *, plant: str = "", processes: int | None = None
+    seeds: Sequence[int],
+    *,
+    plant: str = "",
+    on_kafka: bool = False,
+    processes: int | None = None,
 ) -> Iterator[Outcome]:
     """Run seeds; outcomes come in the order of the seeds. Close it to stop early."""
     count = min(processes or os.cpu_count() or 1, len(seeds))
     if count == 1:
-        yield from map(partial(run_seed, plant=plant), seeds)
+        yield from map(partial(run_seed, plant=plant, on_kafka=on_kafka), seeds)
         return
     pieces = [seeds[at : at + SEEDS_AT_A_TIME] for at in range(0, len(seeds), SEEDS_AT_A_TIME)]
     context = get_context("spawn")
     with context.Pool(count, maxtasksperchild=PIECES_PER_PROCESS) as pool:
-        for outcomes in pool.imap(partial(_run_piece, plant=plant), pieces):
+        run = partial(_run_piece, plant=plant, on_kafka=on_kafka)
+        for outcomes in pool.imap(run, pieces):
             yield from outcomes
 
 
-def _run_piece(seeds: Sequence[int], *, plant: str) -> list[Outcome]:
-    return [run_seed(seed, plant) for seed in seeds]
+def _run_piece(seeds: Sequence[int], *, plant: str, on_kafka: bool) -> list[Outcome]:
+    return [run_seed(seed, plant, on_kafka=on_kafka) for seed in seeds]

@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 from drover.dataplane import claims
+from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
 from drover.errors import DroverError
 from drover.machine import Complete
 from drover.model.claims import ClaimRequest
@@ -17,6 +18,8 @@ from drover_coordinator.core.groups import fencing
 from drover_coordinator.core.groups.group import Group
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.rebalance.protocol import Assignment
+from tests.simulation.network import Heard
+from tests.simulation.publishing_task import PublishingTask
 from tests.simulation.service import SimulatedRuntime
 
 
@@ -26,6 +29,7 @@ class Bug:
 
     Attributes:
         rule: The rule that it skips.
+        on_kafka: Whether it is about sources on brokers.
         target: The dotted name of what is replaced.
         replacement: By what.
     """
@@ -33,10 +37,12 @@ class Bug:
     rule: str
     target: str
     replacement: object
+    on_kafka: bool = False
 
 
 _grant = claims.grant
 _decide = SimulatedRuntime._decide
+_ended = TaskProtocol.ended
 
 
 def _grant_with_the_same_sequence(
@@ -73,6 +79,42 @@ def _settle_at_once(membership: Membership, assignment: Assignment) -> None:
 
 def _all_take_work(loads: Sequence[Any], draining: object) -> Sequence[Any]:
     return loads
+
+
+def _ended_without_a_check(protocol: TaskProtocol, how: Ended) -> None:
+    _ended(protocol, how)
+    if protocol.step is Step.CHECK_CLAIM:
+        _ended(protocol, Ended.DONE)
+
+
+def _ended_for_good(protocol: TaskProtocol, how: Ended) -> None:
+    _ended(protocol, how)
+    if how is Ended.FENCED:
+        protocol.step = Step.GIVE_UP
+
+
+def _ended_to_commit_again(protocol: TaskProtocol, how: Ended) -> None:
+    was_commit = protocol.step is Step.COMMIT
+    _ended(protocol, how)
+    if was_commit and how is not Ended.DONE:
+        protocol._has_batch = protocol._knows_offsets = True
+
+
+def _commit_offsets_behind(task: PublishingTask, heard: Heard) -> None:
+    """Has the records committed, and then the offsets."""
+    brokers, offsets = task._brokers, task._commit_of_batch().offsets
+
+    def committed(result: object) -> None:
+        if isinstance(result, Exception):
+            heard(result)
+        else:
+            task._ask(lambda: task._engine.data.write(task.task.connector, offsets), heard)
+
+    def commit_records() -> None:
+        brokers.add_offsets(task.task, task._epoch, ())
+        brokers.commit(task.task, task._epoch)
+
+    task._ask(commit_records, committed)
 
 
 BUGS: Mapping[str, Bug] = {
@@ -126,7 +168,38 @@ BUGS: Mapping[str, Bug] = {
         "drover_config_store.core.machine.ConfigMachine.needed_offsets",
         lambda machine: (),
     ),
+    "no-second-check": Bug(
+        "whoever has begun as a task's producer asks whether its claim counts",
+        "drover.dataplane.kafka.protocol.TaskProtocol.ended",
+        _ended_without_a_check,
+        on_kafka=True,
+    ),
+    "fenced-is-verdict": Bug(
+        "whoever is fenced and has the claim begins again",
+        "drover.dataplane.kafka.protocol.TaskProtocol.ended",
+        _ended_for_good,
+        on_kafka=True,
+    ),
+    "commit-again": Bug(
+        "a commit without an answer may have been carried out: only the offsets tell",
+        "drover.dataplane.kafka.protocol.TaskProtocol.ended",
+        _ended_to_commit_again,
+        on_kafka=True,
+    ),
+    "offsets-apart": Bug(
+        "a source's records and offsets are one transaction",
+        "tests.simulation.publishing_task.PublishingTask._commit",
+        _commit_offsets_behind,
+        on_kafka=True,
+    ),
+    "old-sets-unfenced": Bug(
+        "a new set of task configs fences the producers of the old one before any claim of it",
+        "tests.simulation.brokers.Brokers.fence",
+        lambda *arguments: None,
+        on_kafka=True,
+    ),
 }
+ON_KAFKA = frozenset(name for name, bug in BUGS.items() if bug.on_kafka)
 
 
 @contextmanager

@@ -49,6 +49,8 @@ class Rules:
         self._highest: dict[TaskId, Term] = {}
         self._sets: dict[str, int] = {}
         self._acknowledged: dict[tuple[str, int], int] = {}
+        #: The highest claim under which a task's producer has begun.
+        self._begun: dict[TaskId, Term] = {}
         self.claim_count = 0
         self.commit_count = 0
 
@@ -275,6 +277,43 @@ class Rules:
                     f" {acknowledged} was acknowledged",
                     name,
                 )
+
+    # --- records on brokers ------------------------------------------------------------------
+
+    def producer_begun(self, task: TaskId, claim: Term | None) -> None:
+        """The brokers have fenced whoever was the task's producer; None for nobody's claim."""
+        if claim is not None:
+            self._begun[task] = max(claim, self._begun.get(task, claim))
+
+    def records_published(
+        self, task: TaskId, claim: Term, partition: int, start: int, published: int
+    ) -> None:
+        """A transaction is committed: a partition's records from ``start``.
+
+        It was ``published`` so far before.
+        """
+        self._world.tell((task,), "{} publishes {} from {}", task, partition, start)
+        if claim < self._begun[task]:
+            raise BrokenRuleError(
+                "nobody publishes under a claim of before, once the next owner has begun",
+                f"{task} publishes under {claim} while {self._begun[task]} has begun",
+                task,
+                task.connector,
+            )
+        if start != published:
+            raise BrokenRuleError(
+                "every record is published once, with its offset",
+                f"{task} publishes partition {partition} from {start}, which is at {published}",
+                task,
+                task.connector,
+            )
+
+    def gave_up(self, task: TaskId, claim: Term, counts: Term | None) -> None:
+        """A task that was fenced is over, while the claim ``counts``."""
+        if claim == counts:
+            raise BrokenRuleError(
+                "who has the task goes on", f"{task} gives up under {claim}", task, task.connector
+            )
 
     # --- configs -----------------------------------------------------------------------------
 

@@ -58,15 +58,16 @@ class Simulation:
 
     Args:
         seed: The same seed gives the same run, in any process.
+        on_kafka: Sources publish on brokers, each by a producer of its own.
         replay: How to run it again, for the message of a failure.
     """
 
-    def __init__(self, seed: int, *, replay: str = "") -> None:
+    def __init__(self, seed: int, *, on_kafka: bool = False, replay: str = "") -> None:
         self.seed = seed
         self.world = World(seed)
         self._replay = replay or f"make simulate SEED={seed}"
         self._mix = draw_mix(self.world.random)
-        self.cluster = Cluster(self.world, self._mix)
+        self.cluster = Cluster(self.world, self._mix, on_kafka=on_kafka)
         self._breaker = Breaker(self.cluster)
         self._look_due_ms = 0
         self._mend_due_ms = 0

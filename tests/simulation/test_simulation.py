@@ -26,6 +26,20 @@ def test_clusters_keep_their_rules_under_faults_and_heal_after_them(seeds: Seque
     assert not failures, "\n\n".join(failures[:3])
 
 
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize(
+    "seeds",
+    [
+        pytest.param(range(20), id="20"),
+        pytest.param(range(20, 1_000), id="980 more", marks=pytest.mark.faults("herder")),
+    ],
+)
+def test_sources_on_brokers_publish_each_record_once(seeds: Sequence[int]) -> None:
+    outcomes = run_seeds(seeds, on_kafka=True)
+    failures = [each.story for each in outcomes if each.summary is None]
+    assert not failures, "\n\n".join(failures[:3])
+
+
 @pytest.mark.parametrize("seed", FOUND)
 def test_a_seed_that_found_a_defect_holds(seed: int) -> None:
     outcome = run_seed(seed)
