@@ -1,5 +1,5 @@
-# One of the three services that need neither Java nor Spark:
-#   docker build -f deploy/service.Dockerfile --build-arg SERVICE=coordinator .
+# The coordinator, the config store, the status store and the command, which need neither Java nor Spark:
+#   docker build --file deploy/service.Dockerfile --tag drover-service .
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 ARG PIP_INDEX_URL
@@ -10,20 +10,27 @@ COPY protos protos
 COPY shared shared
 COPY services services
 RUN python protos/generate.py \
- && for each in shared services/*; do python -m build --wheel --outdir /wheels "$each" || exit 1; done \
- && cp constraints.txt /wheels
+ && for each in shared services/*; do python -m build --wheel --outdir /wheels "$each" || exit 1; done
 # up to here alike in service.Dockerfile and worker.Dockerfile, so that all images are of the same wheels
 
-FROM ${PYTHON_IMAGE}
+# what the wheels need is a layer of its own: it changes less often than they do
+FROM ${PYTHON_IMAGE} AS needed
 ARG PIP_INDEX_URL
-ARG SERVICE
-RUN test -n "$SERVICE" || { echo "give --build-arg SERVICE=coordinator|config_store|status_store"; exit 1; }
+WORKDIR /src
+RUN python -m venv --without-pip /opt/drover
+COPY constraints.txt deploy/needed.py shared/pyproject.toml ./
+RUN python needed.py pyproject.toml > needed.txt \
+ && pip --python /opt/drover/bin/python install --no-cache-dir --constraint constraints.txt --requirement needed.txt
+
+FROM ${PYTHON_IMAGE}
+RUN useradd --uid 1000 --create-home drover \
+ && install -d -o drover /var/drover /certs /clients && install -d -o drover -m 0700 /authority
+COPY --from=needed /opt/drover /opt/drover
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --constraint /wheels/constraints.txt \
-    /wheels/drover_connect-*.whl /wheels/drover_${SERVICE}-*.whl \
- && useradd --uid 1000 --create-home drover && install -d -o drover /var/drover /files
+RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-deps /wheels/drover_connect-*.whl \
+    /wheels/drover_coordinator-*.whl /wheels/drover_config_store-*.whl /wheels/drover_status_store-*.whl
 WORKDIR /app
 USER drover
-VOLUME /var/drover
-ENV PYTHONUNBUFFERED=1 DROVER_SERVICE=${SERVICE}
-CMD ["sh", "-c", "exec python -m drover_$DROVER_SERVICE"]
+ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1
+# the name of what to run: drover_coordinator, drover_config_store or drover_status_store
+CMD ["sh", "-c", "exec python -m \"${DROVER_SERVICE:?is to name the module of a service}\""]

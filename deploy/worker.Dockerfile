@@ -1,5 +1,5 @@
-# A worker: the herder and its Spark engine.
-#   docker build -f deploy/worker.Dockerfile .
+# A worker: the herder and its Spark engine, with Java and Spark's jars.
+#   docker build --file deploy/worker.Dockerfile --tag drover-worker .
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 FROM ${PYTHON_IMAGE} AS build
 ARG PIP_INDEX_URL
@@ -10,23 +10,30 @@ COPY protos protos
 COPY shared shared
 COPY services services
 RUN python protos/generate.py \
- && for each in shared services/*; do python -m build --wheel --outdir /wheels "$each" || exit 1; done \
- && cp constraints.txt /wheels
+ && for each in shared services/*; do python -m build --wheel --outdir /wheels "$each" || exit 1; done
 # up to here alike in service.Dockerfile and worker.Dockerfile, so that all images are of the same wheels
 
-FROM ${PYTHON_IMAGE}
+# what the wheels need is a layer of its own: it changes less often than they do
+FROM ${PYTHON_IMAGE} AS needed
 ARG PIP_INDEX_URL
+WORKDIR /src
+RUN python -m venv --without-pip /opt/drover
+COPY constraints.txt deploy/needed.py shared/pyproject.toml ./
+RUN python needed.py pyproject.toml spark jdbc postgres lakehouse objects http avro sql > needed.txt \
+ && pip --python /opt/drover/bin/python install --no-cache-dir --constraint constraints.txt --requirement needed.txt
+
+FROM ${PYTHON_IMAGE}
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends openjdk-17-jre-headless procps \
  && rm -rf /var/lib/apt/lists/*
+RUN useradd --uid 1000 --create-home drover && install -d -o drover /var/drover /certs /files
+COPY --from=needed /opt/drover /opt/drover
 COPY --from=build /wheels /wheels
-RUN pip install --no-cache-dir --constraint /wheels/constraints.txt \
-    "$(echo /wheels/drover_connect-*.whl)[jdbc,postgres,lakehouse,objects,http,avro,sql]" /wheels/drover_worker-*.whl \
- && python -m drover.cli.java_check \
- && useradd --uid 1000 --create-home drover && install -d -o drover /var/drover /files
+RUN pip --python /opt/drover/bin/python install --no-cache-dir --no-index --no-deps /wheels/drover_connect-*.whl \
+    /wheels/drover_worker-*.whl \
+ && /opt/drover/bin/python -m drover.cli.java_check
 WORKDIR /app
 USER drover
-VOLUME /var/drover
 # below which directories connectors may read and write files
-ENV PYTHONUNBUFFERED=1 DROVER_FILE_ROOTS=/files
+ENV PATH=/opt/drover/bin:$PATH PYTHONUNBUFFERED=1 DROVER_FILE_ROOTS=/files
 CMD ["python", "-m", "drover_worker"]

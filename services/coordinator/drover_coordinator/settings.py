@@ -5,10 +5,10 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from drover.rpc.settings import (
+    AdvertisedAddress,
     ListenAddress,
     PositiveMs,
     ServiceSettings,
-    TargetAddress,
     TargetAddresses,
     split_addresses,
 )
@@ -44,7 +44,7 @@ class CoordinatorSettings(ServiceSettings):
     """
 
     coordinator_listen: ListenAddress = "127.0.0.1:7401"
-    coordinator_advertised: TargetAddress | None = None
+    coordinator_advertised: AdvertisedAddress | None = None
     coordinators: TargetAddresses = ""
     coordinator_lease_ms: Annotated[int, Field(ge=300, le=60_000)] = 3_000
     group_shards: Annotated[int, Field(ge=1, le=256)] = 4

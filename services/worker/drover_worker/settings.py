@@ -13,13 +13,13 @@ from drover.config.providers import (
 )
 from drover.log.storage import KafkaTopics
 from drover.rpc.settings import (
+    AdvertisedAddress,
     JsonObjects,
     JsonTexts,
     ListenAddress,
     PositiveMs,
     RequiredAddresses,
     ServiceSettings,
-    TargetAddress,
     is_loopback,
     split_address,
 )
@@ -35,12 +35,11 @@ class WorkerSettings(ServiceSettings):
     Attributes:
         worker_listen: Where clients' calls are served.
         worker_advertised: Where clients reach it; also its worker id. By default the address that
-            it listens on.
+            it listens on. ``{hostname}`` in it stands for the machine's own name.
         worker_internal_listen: Where the other workers' calls are served; without TLS by whoever
             calls: keep it off networks that are not trusted. By default a free port of the loopback
             interface.
-        worker_internal_advertised: Where the other workers reach that. By default the address that
-            it listens on.
+        worker_internal_advertised: Where the other workers reach that; likewise.
         coordinator_address: The group coordinator; several that share the groups with commas
             between.
         config_store_address: The config store; on Kafka there may be several of the same log, with
@@ -87,9 +86,9 @@ class WorkerSettings(ServiceSettings):
     """
 
     worker_listen: ListenAddress = "127.0.0.1:7411"
-    worker_advertised: TargetAddress | None = None
+    worker_advertised: AdvertisedAddress | None = None
     worker_internal_listen: ListenAddress = "127.0.0.1:0"
-    worker_internal_advertised: TargetAddress | None = None
+    worker_internal_advertised: AdvertisedAddress | None = None
     coordinator_address: RequiredAddresses = "127.0.0.1:7401"
     config_store_address: RequiredAddresses = "127.0.0.1:7402"
     status_store_address: RequiredAddresses = "127.0.0.1:7403"

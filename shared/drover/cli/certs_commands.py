@@ -5,8 +5,13 @@ from typing import Annotated
 
 import typer
 
-from drover.cli.console import CliError, say
-from drover.security.development_ca import ACCESS_FILE, ROLES, init_certificates
+from drover.cli.console import EXIT_USAGE, CliError, say
+from drover.security.development_ca import (
+    ACCESS_FILE,
+    ROLES,
+    init_certificates,
+    keep_certificates,
+)
 
 commands = typer.Typer(no_args_is_help=True, help="Certificates for a trial.")
 
@@ -25,9 +30,22 @@ def init(
     renew: Annotated[
         bool, typer.Option(help="Issue those in the directory anew, by the same authority.")
     ] = False,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            help="Leave certificates that are there alone, unless one is missing, has less than a "
+            "month left or is not for these hosts; for a command that runs at each start.",
+        ),
+    ] = False,
 ) -> None:
     """Make an authority, certificates of it for services and people, and an access file."""
+    if keep and renew:
+        raise CliError("give --keep or --renew, not both", exit_code=EXIT_USAGE)
     try:
+        if keep:
+            reason = keep_certificates(directory, hosts=host or (), days=days)
+            say(f"issued certificates in {directory}: {reason}" if reason else f"kept {directory}")
+            return
         init_certificates(directory, hosts=host or (), days=days, renew=renew)
     except OSError as error:
         place = error.filename or directory

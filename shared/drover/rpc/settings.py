@@ -1,6 +1,7 @@
 """Settings from the environment: ``DROVER_<FIELD>``, checked before anything starts."""
 
 import json
+import socket
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -27,6 +28,8 @@ from drover.security.hosts import is_loopback_host
 from drover.security.tokens import TokenRules, TokenVerifier, key_source
 
 ENV_PREFIX = "DROVER_"
+#: Stands for this machine's or container's own name in an advertised address.
+HOSTNAME = "{hostname}"
 
 _NOT_JSON = "not_json"
 
@@ -60,6 +63,10 @@ def _listen_address(value: str) -> str:
 
 def _optional_listen_address(value: str) -> str:
     return _listen_address(value) if value else ""
+
+
+def _advertised_address(value: str) -> str:
+    return _target_address(value.replace(HOSTNAME, socket.gethostname()))
 
 
 def _target_address(value: str) -> str:
@@ -106,6 +113,8 @@ def _not_0(value: int) -> int:
 ListenAddress = Annotated[str, AfterValidator(_listen_address)]
 #: Where a client connects to.
 TargetAddress = Annotated[str, AfterValidator(_target_address)]
+#: Where others connect to the service itself; ``HOSTNAME`` in it stands for the machine's own name.
+AdvertisedAddress = Annotated[str, AfterValidator(_advertised_address)]
 #: Several of them, with commas between; see ``split_addresses``.
 TargetAddresses = Annotated[str, AfterValidator(_target_addresses)]
 RequiredAddresses = Annotated[TargetAddresses, Field(min_length=1)]

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from drover.errors import AlreadyExistsError, InvalidArgumentError, Reason
-from drover.security.certificates import TlsFiles
+from drover.security.certificates import TlsFiles, is_for, read_certificate
 from drover.security.files import replace_file
 
 CA_FILE = "ca.pem"
@@ -30,6 +30,8 @@ ROLES: Mapping[str, str] = {
 }
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 CA_DAYS = 3650
+#: Certificates that are kept are issued anew when there is less left.
+RENEWED_BEFORE = timedelta(days=30)
 #: Clocks may be apart.
 _BACKDATED = timedelta(minutes=5)
 
@@ -113,7 +115,8 @@ def init_certificates(
 
     Args:
         directory: Made if need be.
-        hosts: Names and addresses of this cluster's machines, beside those of loopback.
+        hosts: Names and addresses of this cluster's machines, beside those of loopback;
+            ``*.domain`` for every name right below one.
         days: How long the certificates are valid.
         renew: Keep the authority and the access file that are there, and issue the others anew.
 
@@ -125,7 +128,8 @@ def init_certificates(
     if not renew and (directory / CA_FILE).exists():
         raise AlreadyExistsError(
             Reason.INVALID_CONFIG,
-            f"{directory} has certificates: --renew issues them anew, by the same authority",
+            f"{directory} has certificates: --renew issues them anew, by the same authority, and"
+            " --keep leaves them as they are",
         )
     authority = Authority.read(directory) if renew else Authority.make()
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -142,8 +146,44 @@ def init_certificates(
         )
         replace_file(directory / f"{name}-key.pem", key, mode=0o600)
         replace_file(directory / f"{name}.pem", cert, mode=0o644)
-    if not renew:
+    if not (renew and (directory / ACCESS_FILE).exists()):
         replace_file(directory / ACCESS_FILE, _access_file().encode(), mode=0o600)
+
+
+def keep_certificates(directory: Path, *, hosts: Sequence[str] = (), days: int = 365) -> str:
+    """See to it that a directory has certificates that will do, as for a cluster that starts.
+
+    They are issued by the authority that is there, if any, and only when one is missing, cannot be
+    used, has less than ``RENEWED_BEFORE`` left or is not for ``hosts``.
+
+    Returns:
+        Why they were issued; empty when they were kept.
+
+    Raises:
+        InvalidArgumentError: INVALID_CONFIG: there is an authority that cannot be used.
+        OSError: The directory cannot be written.
+    """
+    there = (directory / CA_FILE).exists()
+    reason = _lacking(directory, hosts) if there else "there were none"
+    if reason:
+        init_certificates(directory, hosts=hosts, days=days, renew=there)
+    return reason
+
+
+def _lacking(directory: Path, hosts: Sequence[str]) -> str:
+    if not (directory / ACCESS_FILE).exists():
+        return f"{ACCESS_FILE} was missing"
+    soon = datetime.now(UTC) + RENEWED_BEFORE
+    for name in ROLES:
+        try:
+            found = read_certificate(files_of(directory, name))
+        except InvalidArgumentError as error:
+            return error.message
+        if found.ends is None or found.ends < soon:
+            return f"{name}.pem ended soon"
+        if name == SERVICE and not all(is_for(found, host) for host in hosts):
+            return f"{name}.pem was for other hosts"
+    return ""
 
 
 def files_of(directory: Path, name: str) -> TlsFiles:

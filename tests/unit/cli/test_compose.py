@@ -1,7 +1,11 @@
 """docker-compose.yml and the Dockerfiles against the code they start."""
 
 import json
+import os
 import re
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +13,15 @@ import pytest
 import yaml
 
 from drover.rpc.settings import ServiceSettings, split_address
+from drover.security.certificates import is_for, read_certificate
+from drover.security.development_ca import files_of
 
 ROOT = Path(__file__).parents[3]
 SERVICES = {"coordinator": 7401, "config-store": 7402, "status-store": 7403}
-WORKERS = ["worker-1", "worker-2"]
-
-
+LISTENING = [*SERVICES, "worker"]
 #: What runs only when its profile is asked for.
-OBSERVABILITY = ["grafana", "prometheus"]
+PROFILES = {"drover": "cli", "grafana": "observability", "prometheus": "observability"}
+NETWORK = "${DROVER_NETWORK:-drover.internal}"
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +34,14 @@ def everything() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def compose(everything: dict[str, Any]) -> dict[str, Any]:
     """The cluster itself."""
-    own = {n: each for n, each in everything["services"].items() if n not in OBSERVABILITY}
+    own = {n: each for n, each in everything["services"].items() if n in LISTENING}
     return {**everything, "services": own}
+
+
+@pytest.fixture(scope="module")
+def ours(everything: dict[str, Any]) -> dict[str, Any]:
+    """What runs from images of our own."""
+    return {n: each for n, each in everything["services"].items() if "build" in each}
 
 
 def settings_fields(module: str) -> set[str]:
@@ -44,17 +55,17 @@ def settings_fields(module: str) -> set[str]:
     }
 
 
-def test_the_cluster_is_three_services_and_two_workers(compose: dict[str, Any]) -> None:
-    assert set(compose["services"]) == {*SERVICES, *WORKERS}
-    for service in compose["services"].values():
-        assert "data:/var/drover" in service["volumes"]
-        assert (ROOT / service["build"]["dockerfile"]).is_file()
+def test_the_cluster_is_three_services_and_two_workers(everything: dict[str, Any]) -> None:
+    profiles = {n: each.get("profiles") for n, each in everything["services"].items()}
+    always = {name for name, wanted in profiles.items() if wanted is None}
+    assert always == {"certs", *LISTENING}
+    assert {n: wanted[0] for n, wanted in profiles.items() if wanted} == PROFILES
+    assert everything["services"]["worker"]["scale"] == 2
 
 
 def test_each_is_healthy_when_its_own_port_serves(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
-        kind = "WORKER" if name in WORKERS else name.upper().replace("-", "_")
-        address = service["environment"][f"DROVER_{kind}_LISTEN"]
+        address = service["environment"][f"DROVER_{name.upper().replace('-', '_')}_LISTEN"]
         _, port = split_address(address)
         assert port == SERVICES.get(name, 7411)
         assert service["healthcheck"]["test"] == [
@@ -63,35 +74,91 @@ def test_each_is_healthy_when_its_own_port_serves(compose: dict[str, Any]) -> No
 
 
 def test_the_addresses_lead_to_the_services(compose: dict[str, Any]) -> None:
-    for name in WORKERS:
-        environment = compose["services"][name]["environment"]
-        for service, port in SERVICES.items():
-            variable = f"DROVER_{service.upper().replace('-', '_')}_ADDRESS"
-            assert environment[variable] == f"{service}:{port}"
-        assert environment["DROVER_WORKER_ADVERTISED"] == f"{name}:7411"
-        assert environment["DROVER_WORKER_INTERNAL_LISTEN"] == "0.0.0.0:7421"
-        assert environment["DROVER_WORKER_INTERNAL_ADVERTISED"] == f"{name}:7421"
+    environment = compose["services"]["worker"]["environment"]
+    for service, port in SERVICES.items():
+        variable = f"DROVER_{service.upper().replace('-', '_')}_ADDRESS"
+        assert environment[variable] == f"{service}:{port}"
+    assert environment["DROVER_WORKER_ADVERTISED"] == f"{{hostname}}.{NETWORK}:7411"
+    assert environment["DROVER_WORKER_INTERNAL_LISTEN"] == "0.0.0.0:7421"
+    assert environment["DROVER_WORKER_INTERNAL_ADVERTISED"] == f"{{hostname}}.{NETWORK}:7421"
+    assert compose["networks"]["default"]["name"] == NETWORK
 
 
-def test_workers_wait_for_healthy_services(compose: dict[str, Any]) -> None:
-    for name in WORKERS:
-        assert compose["services"][name]["depends_on"] == {
-            service: {"condition": "service_healthy"} for service in SERVICES
+def test_each_waits_for_certificates_and_workers_for_healthy_services(
+    compose: dict[str, Any],
+) -> None:
+    certs = {"certs": {"condition": "service_completed_successfully"}}
+    for name in SERVICES:
+        assert compose["services"][name]["depends_on"] == certs
+    assert compose["services"]["worker"]["depends_on"] == {
+        **certs,
+        **{service: {"condition": "service_healthy"} for service in SERVICES},
+    }
+
+
+def test_everybody_speaks_tls_with_what_the_certs_service_puts_there(
+    everything: dict[str, Any], compose: dict[str, Any], tmp_path: Path
+) -> None:
+    certs = everything["services"]["certs"]
+    (script,) = certs["command"][2:]
+    there = tmp_path / "bin"
+    there.mkdir()
+    (there / "drover").write_text(f'#!/bin/sh\nexec {sys.executable} -m drover.cli.main "$@"\n')
+    (there / "drover").chmod(0o755)
+    for each in ("authority", "certs", "clients"):
+        (tmp_path / each).mkdir()
+        script = script.replace(f"/{each}", f"{tmp_path}/{each}")
+    environ = {"PATH": f"{there}:{os.environ['PATH']}", "DROVER_NETWORK": "drover.internal"}
+    run = ("sh", "-euc", script.replace("$$", "$"))
+    subprocess.run(run, env=environ, check=True, capture_output=True, text=True)
+    made = {each: {p.name for p in (tmp_path / each).iterdir()} for each in ("certs", "clients")}
+    assert made["certs"] == {"access.yaml", "ca.pem", "service-key.pem", "service.pem"}
+    people = {
+        f"{role}{end}.pem" for role in ("admin", "operator", "viewer") for end in ("", "-key")
+    }
+    assert made["clients"] == {"ca.pem", *people}
+    again = subprocess.run(run, env=environ, check=True, capture_output=True, text=True)
+    assert again.stdout.startswith("kept ")
+    own = read_certificate(files_of(tmp_path / "certs", "service"))
+    for host in (*LISTENING, "3f2a1b.drover.internal", "localhost"):
+        assert is_for(own, host)
+    for service in compose["services"].values():
+        told = {
+            name: service["environment"][f"DROVER_{name}"]
+            for name in ("TLS_CERT", "TLS_KEY", "TLS_CA", "ACCESS_FILE")
         }
+        assert set(told.values()) == {f"/certs/{name}" for name in made["certs"]}
+        assert "DROVER_ALLOW_PLAINTEXT" not in service["environment"]
+        assert "certs:/certs:ro" in service["volumes"]
+        assert not any(each.startswith(("authority", "clients")) for each in service["volumes"])
 
 
-@pytest.mark.parametrize("name", [*SERVICES, *WORKERS])
+def test_the_command_comes_from_a_client(everything: dict[str, Any]) -> None:
+    service = everything["services"]["drover"]
+    assert service["volumes"] == ["clients:/clients:ro"]
+    assert service["environment"]["DROVER_TLS_CERT"] == "/clients/${DROVER_AS:-admin}.pem"
+    assert service["environment"]["DROVER_ADDRESS"] == "worker:7411"
+
+
+@pytest.mark.parametrize("name", LISTENING)
 def test_every_variable_is_a_setting_of_the_service(compose: dict[str, Any], name: str) -> None:
-    service = compose["services"][name]
-    module = service["build"].get("args", {}).get("SERVICE", "worker")
-    assert (
-        ROOT / "services" / module.replace("_", "-") / f"drover_{module}" / "__main__.py"
-    ).is_file()
+    environment = dict(compose["services"][name]["environment"])
+    module = name.replace("-", "_")
+    assert environment.pop("DROVER_SERVICE", "drover_worker") == f"drover_{module}"
+    assert (ROOT / f"services/{name}/drover_{module}/__main__.py").is_file()
     own = settings_fields(module)
     everyone = own | settings_fields("worker")
-    for variable in service["environment"]:
+    for variable in environment:
         assert variable in everyone, f"{variable} is no setting"
         assert variable in own or variable.endswith("_ADDRESS"), f"{variable} is not for {name}"
+
+
+def test_nobody_is_root_or_writes_anywhere_but_in_volumes(ours: dict[str, Any]) -> None:
+    for service in ours.values():
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["tmpfs"] == ["/tmp:exec,mode=1777"]
 
 
 def test_the_images_hold_what_they_start() -> None:
@@ -102,9 +169,16 @@ def test_the_images_hold_what_they_start() -> None:
             for source in sources.split():
                 assert (ROOT / source).exists(), f"{source} is copied but not there"
         assert text.count("--constraint") == 2
-    assert "drover_$DROVER_SERVICE" in service
+        extras = re.findall(r"needed.py pyproject.toml(.*) > ", text)
+        assert extras == [""] if text is service else set(extras[0].split()) == every_extra()
     assert "java" not in service.partition("\n")[2].lower()
     assert '"drover_worker"' in worker
+
+
+def every_extra() -> set[str]:
+    """Those that a worker may need."""
+    text = (ROOT / "shared/pyproject.toml").read_text(encoding="utf-8")
+    return set(tomllib.loads(text)["project"]["optional-dependencies"]) - {"cluster"}
 
 
 def test_old_and_new_versions_of_compose_can_read_it(compose: dict[str, Any]) -> None:
@@ -117,23 +191,19 @@ def test_old_and_new_versions_of_compose_can_read_it(compose: dict[str, Any]) ->
 
 def test_only_workers_are_published_and_only_on_loopback(compose: dict[str, Any]) -> None:
     published = {n: s["ports"] for n, s in compose["services"].items() if "ports" in s}
-    assert published == {
-        "worker-1": ["127.0.0.1:7411:7411"],
-        "worker-2": ["127.0.0.1:7412:7411"],
-    }
+    assert published == {"worker": ["127.0.0.1:${DROVER_PORTS:-7411-7430}:7411"]}
 
 
-def test_workers_share_one_volume_for_files_that_the_images_let_them_write(
-    compose: dict[str, Any],
+def test_every_volume_is_one_that_the_image_lets_its_user_write(
+    ours: dict[str, Any], everything: dict[str, Any]
 ) -> None:
-    for name in WORKERS:
-        assert "${DROVER_FILES:-files}:/files" in compose["services"][name]["volumes"]
-    for service in compose["services"].values():
+    assert "${DROVER_FILES:-files}:/files" in ours["worker"]["volumes"]
+    for service in ours.values():
+        dockerfile = (ROOT / service["build"]["dockerfile"]).read_text(encoding="utf-8")
         for mount in service["volumes"]:
-            volume, _, directory = mount.rpartition(":")
-            assert volume.removeprefix("${DROVER_FILES:-").rstrip("}") in compose["volumes"]
-            dockerfile = (ROOT / service["build"]["dockerfile"]).read_text(encoding="utf-8")
-            assert re.search(rf"install -d -o drover .*{directory}\b", dockerfile)
+            volume, directory = re.fullmatch(r"(.+?):(/\w[\w/]*)(?::ro)?", mount).groups()  # type: ignore[union-attr]
+            assert volume.removeprefix("${DROVER_FILES:-").rstrip("}") in everything["volumes"]
+            assert re.search(rf"install -d -o drover .*{directory}\b", dockerfile), mount
 
 
 def test_every_build_argument_is_known_to_its_dockerfile(compose: dict[str, Any]) -> None:
@@ -148,7 +218,7 @@ def test_the_images_are_of_the_same_wheels() -> None:
     for name in ("service", "worker"):
         text = (ROOT / f"deploy/{name}.Dockerfile").read_text(encoding="utf-8")
         steps = [line for line in text.splitlines() if not line.startswith("#")]
-        build_stages.append(steps[: steps.index("FROM ${PYTHON_IMAGE}") + 1])
+        build_stages.append(steps[: steps.index("FROM ${PYTHON_IMAGE} AS needed")])
     assert build_stages[0] == build_stages[1]
     assert any("python -m build" in step for step in build_stages[0])
 
@@ -162,15 +232,29 @@ def test_a_process_runs_as_drover_and_is_told_to_stop(name: str) -> None:
     assert words[0] == "python" or words[2].startswith("exec python ")
 
 
+def test_without_being_told_a_service_the_image_says_what_it_lacks() -> None:
+    text = (ROOT / "deploy/service.Dockerfile").read_text(encoding="utf-8")
+    (command,) = re.findall(r"^CMD (.+)", text, re.MULTILINE)
+    ended = subprocess.run(json.loads(command), env={}, capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert len(ended.stderr.splitlines()) == 1
+    assert "DROVER_SERVICE: is to name the module of a service" in ended.stderr
+
+
 def test_the_build_context_is_what_a_clean_clone_has_and_the_images_copy() -> None:
     lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
     assert lines.index("*") < min(n for n, line in enumerate(lines) if line.startswith("!"))
     allowed = {line[1:] for line in lines if line.startswith("!")}
     copied: set[str] = set()
+    known = tuple(allowed)
     for name in ("service", "worker"):
         text = (ROOT / f"deploy/{name}.Dockerfile").read_text(encoding="utf-8")
         for sources in re.findall(r"^COPY (?!--from)(.+) \S+$", text, re.MULTILINE):
-            copied |= {source.split("/")[0] for source in sources.split()}
+            for source in sources.split():
+                assert source.startswith(known), source
+                copied |= {
+                    each for each in known if source == each or source.startswith(f"{each}/")
+                }
     assert copied == allowed
     assert "shared/drover/api/*/" in lines
 
@@ -191,7 +275,9 @@ def test_prometheus_asks_every_process(compose: dict[str, Any]) -> None:
     (job,) = config["scrape_configs"]
     asked = {target for each in job["static_configs"] for target in each["targets"]}
     _, port = split_address(compose["x-service"]["environment"]["DROVER_METRICS_LISTEN"])
-    assert asked == {f"{name}:{port}" for name in compose["services"]}
+    (found,) = job["dns_sd_configs"]
+    assert (found["names"], found["type"], str(found["port"])) == (["worker"], "A", str(port))
+    assert asked == {f"{name}:{port}" for name in SERVICES}
     for service in compose["services"].values():
         assert service["environment"]["DROVER_METRICS_LISTEN"] == f"0.0.0.0:{port}"
     other = yaml.safe_load((ROOT / "deploy/observability/prometheus.yml").read_text("utf-8"))
@@ -199,13 +285,14 @@ def test_prometheus_asks_every_process(compose: dict[str, Any]) -> None:
     for each in (job, other["scrape_configs"][0]):
         each.pop("static_configs", None)
         each.pop("file_sd_configs", None)
+        each.pop("dns_sd_configs", None)
     assert config == other
 
 
 def test_prometheus_and_grafana_run_when_asked_for_with_what_we_ship(
     everything: dict[str, Any],
 ) -> None:
-    for name in OBSERVABILITY:
+    for name in ("prometheus", "grafana"):
         service = everything["services"][name]
         assert service["profiles"] == ["observability"]
         assert [each.startswith("127.0.0.1:") for each in service["ports"]] == [True]

@@ -10,7 +10,7 @@ import yaml
 from drover.log.storage import KafkaStorage, parse_storage
 
 ROOT = Path(__file__).parents[3]
-OURS = ["coordinator", "config-store", "status-store", "worker-1", "worker-2"]
+OURS = ["coordinator", "config-store", "status-store", "worker"]
 
 
 def load(name: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def merged(below: Any, above: Any) -> Any:
 
 def test_it_adds_a_broker_to_the_embedded_clusters_services(compose: dict[str, Any]) -> None:
     always = [name for name, each in compose["services"].items() if "profiles" not in each]
-    assert sorted(always) == sorted([*OURS, "kafka"])
+    assert sorted(always) == sorted([*OURS, "certs", "kafka"])
     for name in OURS:
         assert compose["services"][name]["build"]["dockerfile"].startswith("deploy/")
 
@@ -65,9 +65,8 @@ def test_everything_of_drover_is_on_the_broker_and_waits_for_it(
 
 
 def test_workers_still_wait_for_the_services(compose: dict[str, Any]) -> None:
-    for name in ("worker-1", "worker-2"):
-        waits = compose["services"][name]["depends_on"]
-        assert set(waits) == {"coordinator", "config-store", "status-store", "kafka"}
+    waits = compose["services"]["worker"]["depends_on"]
+    assert set(waits) == {"certs", "coordinator", "config-store", "status-store", "kafka"}
 
 
 def test_only_the_storage_is_another(overlay: dict[str, Any]) -> None:

@@ -1,8 +1,11 @@
+import socket
+
 import pytest
 from pydantic import Field
 
 from drover.errors import InvalidArgumentError, Reason
 from drover.rpc.settings import (
+    AdvertisedAddress,
     JsonTexts,
     ListenAddress,
     PositiveMs,
@@ -14,6 +17,7 @@ from drover.rpc.settings import (
 
 
 class Settings(ServiceSettings):
+    worker_advertised: AdvertisedAddress = "127.0.0.1:7411"
     coordinator_listen: ListenAddress = "127.0.0.1:7401"
     coordinator_address: TargetAddress = "127.0.0.1:7401"
     session_timeout_ms: PositiveMs = 10_000
@@ -45,6 +49,14 @@ def test_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.log_level == "DEBUG"
     assert settings.spark_conf == {"spark.ui.enabled": "false"}
     assert settings.coordinator_listen == "127.0.0.1:7401"
+
+
+def test_an_advertised_address_may_have_the_machines_own_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DROVER_WORKER_ADVERTISED", "{hostname}.drover.internal:7411")
+    address = load_settings(Settings).worker_advertised
+    assert address == f"{socket.gethostname()}.drover.internal:7411"
 
 
 def test_every_fault_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

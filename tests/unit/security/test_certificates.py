@@ -16,7 +16,12 @@ from drover.security.certificates import (
     read_certificate,
     renewed_certificate,
 )
-from drover.security.development_ca import Authority, files_of, init_certificates
+from drover.security.development_ca import (
+    Authority,
+    files_of,
+    init_certificates,
+    keep_certificates,
+)
 from tests.support.certificates import DAY, issue
 
 
@@ -158,3 +163,38 @@ def test_what_init_makes_can_be_used_and_its_keys_are_ones_own(tmp_path: Path) -
 def test_without_an_authority_nothing_is_renewed(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="has no authority"):
         init_certificates(tmp_path, renew=True)
+
+
+def test_certificates_are_kept_until_they_will_not_do(tmp_path: Path) -> None:
+    directory, hosts = tmp_path / "certs", ["worker", "*.drover.internal"]
+
+    def kept() -> str:
+        return keep_certificates(directory, hosts=hosts)
+
+    def content() -> dict[str, bytes]:
+        return {each.name: each.read_bytes() for each in directory.iterdir()}
+
+    assert kept() == "there were none"
+    first = content()
+    assert is_for(read_certificate(files_of(directory, "service")), "3f2a.drover.internal")
+    assert kept() == ""
+    assert content() == first
+
+    (directory / "viewer.pem").unlink()
+    (directory / "access.yaml").write_text("grants: []\n")
+    assert "viewer.pem cannot be read" in kept()
+    assert (directory / "ca.pem").read_bytes() == first["ca.pem"]
+    assert (directory / "access.yaml").read_text() == "grants: []\n"
+    hosts.append("coordinator-2")
+    assert kept() == "service.pem was for other hosts"
+    assert kept() == ""
+    init_certificates(directory, hosts=hosts, days=20, renew=True)
+    assert kept() == "service.pem ended soon"
+    (directory / "access.yaml").unlink()
+    assert kept() == "access.yaml was missing"
+    assert kept() == ""
+    (directory / "ca-key.pem").unlink()
+    assert kept() == "", "which is not looked at while all is well"
+    (directory / "admin.pem").unlink()
+    with pytest.raises(InvalidArgumentError, match="has no authority"):
+        kept()
