@@ -171,23 +171,22 @@ async def test_an_append_that_is_committed_and_cannot_be_read_back_does_not_clai
 ) -> None:
     end_transaction = kafka_writer.TransactionalWriter._end_transaction
 
-    def before_it_is_silent(
-        writer: kafka_writer.TransactionalWriter, producer: Producer, timeout_s: float
-    ) -> Answer:
-        answer = end_transaction(writer, producer, timeout_s)
-        mortal_broker.freeze()
-        return answer
-
     async with opened(mortal_broker, topic_prefix) as (log, client):
+
+        def before_it_is_silent(
+            writer: kafka_writer.TransactionalWriter, producer: Producer, timeout_s: float
+        ) -> Answer:
+            answer = end_transaction(writer, producer, timeout_s)
+            mortal_broker.freeze()
+            monkeypatch.setattr(client, "timeout_s", IMPATIENT_S)
+            return answer
+
         epoch = await log.claim("w", Term(1, 1))
         monkeypatch.setattr(
             kafka_writer.TransactionalWriter, "_end_transaction", before_it_is_silent
         )
         try:
-            with (
-                impatient(client),
-                raises_reason(Reason.STORAGE_UNAVAILABLE, "was written") as raised,
-            ):
+            with raises_reason(Reason.STORAGE_UNAVAILABLE, "was written") as raised:
                 await log.append([A], epoch)
         finally:
             monkeypatch.undo()
