@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from drover.convert.avro.connect_schemas import connect_schema
 from drover.convert.avro.decode import decode_records
 from drover.convert.avro.encode import encode_records
-from drover.convert.avro.numbers import decimals_of, digits_of, varints
 from drover.convert.avro.schemas import AvroSchema, parse_avro
+from drover.convert.number_bytes import decimals_of, digits_of, varints
 from drover.record.errors import RecordError, RowsError
 from drover.record.schema import arrow_field
 

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from drover.convert.avro.connect_schemas import is_map_entry
-from drover.convert.avro.numbers import decimals_of
 from drover.convert.avro.schemas import AvroSchema, kind_of
+from drover.convert.number_bytes import decimals_of
 from drover.record.errors import RecordError, RowsError
 from drover.record.schema import Schema, Type, arrow_field, arrow_type
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.convert.avro.connect_schemas import connect_schema
-from drover.convert.avro.numbers import digits_of, fixed_width, padded, varints
 from drover.convert.avro.schemas import AvroSchema, kind_of, property_of
+from drover.convert.number_bytes import digits_of, fixed_width, padded, varints
 from drover.record.errors import RecordError
 from drover.record.json_form import from_json
 from drover.record.schema import (

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,10 +10,7 @@ from importlib.util import find_spec
 from ssl import SSLCertVerificationError
 from typing import Any
 
-from drover.convert.avro.connect_schemas import connect_schema
-from drover.convert.avro.schemas import AvroSchema, parse_avro
 from drover.record.errors import PassError, RecordError, RetriableError, SchemaError
-from drover.record.schema import Schema
 
 #: What the client needs, which not every installation has.
 _MODULES = ("authlib", "cachetools", "httpx2")
@@ -38,24 +35,30 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """A schema of the registry, and the one that Kafka Connect has for it."""
+class SchemaFormat:
+    """A kind of schemas, with the functions of a module that read them.
 
-    avro: AvroSchema
-    schema: Schema
+    ``parse`` makes something to write values with of a schema's text and of the names and texts of
+    what it refers to, each behind what that refers to itself; ``for_reading`` makes of that what
+    values are read with. Both raise SchemaError.
+    """
+
+    type: str
+    parse: Callable[[str, tuple[tuple[str, str], ...]], Any]
+    for_reading: Callable[[Any], Any]
 
 
-def missing_modules() -> str | None:
+def missing_modules(extra: str, *further: str) -> str | None:
     """What is not installed and has to be, as a sentence; None when it is all there."""
-    if all(find_spec(each) is not None for each in _MODULES):
+    if all(find_spec(each) is not None for each in (*_MODULES, *further)):
         return None
-    return "needs packages that are not installed: pip install 'drover-connect[avro]'"
+    return f"needs packages that are not installed: pip install 'drover-connect[{extra}]'"
 
 
 @lru_cache(maxsize=_REGISTRIES_MAX)
-def registry_at(access: Access) -> "Registry":
-    """The one registry of this process for each access."""
-    return Registry(access)
+def registry_at(access: Access, kind: SchemaFormat) -> "Registry":
+    """The one registry of this process for each access and format."""
+    return Registry(access, kind)
 
 
 class Registry:
@@ -65,11 +68,12 @@ class Registry:
     when it cannot be reached or is busy, and PassError when it does not let us in.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, kind: SchemaFormat) -> None:
         # imported here, as it takes a fifth of a second and may not be installed
         from confluent_kafka.schema_registry import SchemaRegistryClient
 
         self._place = ", ".join(access.urls)
+        self._format = kind
         with self._errors("its settings"):
             self._client = SchemaRegistryClient(
                 {
@@ -81,15 +85,16 @@ class Registry:
         self.schema_of_id = lru_cache(maxsize=access.schemas_max)(self._schema_of_id)
         self.id_of = lru_cache(maxsize=access.schemas_max)(self._id_of)
 
-    def _schema_of_id(self, schema_id: int) -> Known:
+    def _schema_of_id(self, schema_id: int) -> Any:
+        """What values with this id are read with."""
         with self._errors(f"the schema with id {schema_id}"):
-            return self._known(self._client.get_schema(schema_id))
+            return self._format.for_reading(self._parsed(self._client.get_schema(schema_id)))
 
     def _id_of(self, subject: str, text: str, *, register: bool, normalize: bool) -> int:
         """The id of a schema of a subject; ``register`` it if it has none yet."""
         from confluent_kafka.schema_registry import Schema as RegistrySchema
 
-        schema = RegistrySchema(text, schema_type="AVRO")
+        schema = RegistrySchema(text, schema_type=self._format.type)
         with self._errors(f"a schema for the subject {subject}"):
             if register:
                 return int(self._client.register_schema(subject, schema, normalize))
@@ -97,22 +102,24 @@ class Registry:
             assert found.schema_id is not None
             return int(found.schema_id)
 
-    def latest(self, subject: str) -> tuple[int, AvroSchema]:
-        """The id and schema of a subject's latest version; known for a while."""
+    def latest(self, subject: str) -> tuple[int, Any]:
+        """The id of a subject's latest version, and what values are written with; known for a
+        while.
+        """
         with self._errors(f"the latest schema of the subject {subject}"):
             found = self._client.get_latest_version(subject)
             assert found.schema_id is not None
-            return int(found.schema_id), self._known(found.schema).avro
+            return int(found.schema_id), self._parsed(found.schema)
 
-    def _known(self, found: Any) -> Known:
-        if (found.schema_type or "AVRO") != "AVRO":
-            raise SchemaError(f"the schema is one of {found.schema_type}, not of Avro")
-        texts: dict[tuple[str, int], str] = {}
+    def _parsed(self, found: Any) -> Any:
+        kind = found.schema_type or "AVRO"
+        if kind != self._format.type:
+            raise SchemaError(f"the schema is one of {kind}, not of {self._format.type}")
+        texts: dict[tuple[str, int], tuple[str, str]] = {}
         self._collect(found, texts)
-        avro = parse_avro(found.schema_str, tuple(texts.values()))
-        return Known(avro, connect_schema(avro))
+        return self._format.parse(found.schema_str, tuple(texts.values()))
 
-    def _collect(self, found: Any, texts: dict[tuple[str, int], str]) -> None:
+    def _collect(self, found: Any, texts: dict[tuple[str, int], tuple[str, str]]) -> None:
         """What a schema refers to, each behind what that refers to itself."""
         for each in found.references or ():
             place = (each.subject, each.version)
@@ -122,7 +129,7 @@ class Registry:
                 raise SchemaError(f"the schema refers to more than {_REFERENCES_MAX} others")
             referred = self._client.get_version(*place).schema
             self._collect(referred, texts)
-            texts[place] = str(referred.schema_str)
+            texts[place] = (str(each.name), str(referred.schema_str))
 
     @contextmanager
     def _errors(self, what: str) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Columns of numbers as Avro writes them, by numpy."""
+"""Columns of numbers as Avro and Protobuf write them, by numpy."""
 
 import decimal
 from typing import Any
@@ -14,7 +14,11 @@ _EXACT = decimal.Context(prec=1000)
 def varints(numbers: Any) -> Any:
     """Whole numbers, each as its own bytes: zigzag, seven bits in each byte."""
     signed = np.asarray(numbers, np.int64)
-    folded = ((signed << 1) ^ (signed >> 63)).view(np.uint64)
+    return unsigned_varints(((signed << 1) ^ (signed >> 63)).view(np.uint64))
+
+
+def unsigned_varints(folded: Any) -> Any:
+    """Numbers of uint64, each as its own bytes: seven bits in each byte."""
     widest = int(folded.max()) if len(folded) else 0
     width = max(1, (widest.bit_length() + 6) // 7)
     if width == 1:

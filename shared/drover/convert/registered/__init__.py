@@ -1,0 +1,1 @@
+"""What converters share whose schemas are in a registry that speaks Confluent's protocol."""
