@@ -26,7 +26,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(PROJECTS:=/pyproject.toml) 
 	@echo "installing what Drover needs into $(VENV) (a few minutes the first time)"
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev \
-	  --editable 'shared[spark,jdbc,postgres,lakehouse,objects,http,avro,sql]' $(patsubst %,--editable %,$(filter services/%,$(PROJECTS)))
+	  --editable 'shared[spark,jdbc,postgres,lakehouse,objects,http,avro,protobuf,sql]' $(patsubst %,--editable %,$(filter services/%,$(PROJECTS)))
 	@touch $@
 
 $(STUBS): $(VENV)/.installed protos/generate.py $(shell find protos -name '*.proto')

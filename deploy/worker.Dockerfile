@@ -19,7 +19,7 @@ ARG PIP_INDEX_URL
 WORKDIR /src
 RUN python -m venv --without-pip /opt/drover
 COPY constraints.txt deploy/needed.py shared/pyproject.toml ./
-RUN python needed.py pyproject.toml spark jdbc postgres lakehouse objects http avro sql > needed.txt \
+RUN python needed.py pyproject.toml spark jdbc postgres lakehouse objects http avro protobuf sql > needed.txt \
  && pip --python /opt/drover/bin/python install --no-cache-dir --constraint constraints.txt --requirement needed.txt
 
 FROM ${PYTHON_IMAGE}

@@ -39,8 +39,15 @@ class Apicurio:
         """The id of a schema; ``references`` are names and the subjects whose first version they
         are.
         """
+        return self.register_text(subject, json.dumps(schema), "AVRO", *references)
+
+    def register_text(
+        self, subject: str, text: str, kind: str, *references: tuple[str, str]
+    ) -> int:
+        """The same for a schema of any kind, by its text."""
         body = {
-            "schema": json.dumps(schema),
+            "schema": text,
+            "schemaType": kind,
             "references": [
                 {"name": name, "subject": place, "version": 1} for name, place in references
             ],
@@ -53,9 +60,13 @@ class Apicurio:
 
     def schemas(self, subject: str) -> list[Any]:
         """All versions of a subject's schema."""
+        return [json.loads(each) for each in self.texts(subject)]
+
+    def texts(self, subject: str) -> list[str]:
+        """The same as they were registered."""
         versions = self._call("GET", f"subjects/{subject}/versions")
         found = [self._call("GET", f"subjects/{subject}/versions/{each}") for each in versions]
-        return [json.loads(each["schema"]) for each in found]
+        return [each["schema"] for each in found]
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
         request = urllib.request.Request(

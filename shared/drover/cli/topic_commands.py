@@ -31,8 +31,8 @@ commands = typer.Typer(no_args_is_help=True, help="Topics: list, describe, look 
 
 _WATCH_AGAIN_S = 0.5
 _CONVERTER_HELP = (
-    "json, avro, string, hex, or a converter as connectors name it; by default each one is shown "
-    "as what it looks like."
+    "json, avro, protobuf, string, hex, or a converter as connectors name it; by default each one "
+    "is shown as what it looks like."
 )
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]

@@ -23,12 +23,14 @@ def _built_in() -> Sequence[type[Converter]]:
         ShortConverter,
     )
     from drover.convert.plain_converters import ByteArrayConverter, StringConverter
+    from drover.convert.protobuf.converter import ProtobufConverter
     from drover.convert.simple_header import SimpleHeaderConverter
 
     return (
         AvroConverter, BooleanConverter, ByteArrayConverter, DoubleConverter, FloatConverter,
         IntegerConverter,
-        JsonConverter, LongConverter, ShortConverter, SimpleHeaderConverter, StringConverter,
+        JsonConverter, LongConverter, ProtobufConverter, ShortConverter,
+        SimpleHeaderConverter, StringConverter,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Rows through a topic as Avro with a real schema registry, into files."""
+"""Rows through a topic as Avro, or as Protobuf, with a real schema registry, into files."""
 
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,29 @@ def test_rows_reach_files_as_they_were(pipeline: Pipeline, schema_registry: Apic
     (schema,) = schema_registry.schemas(f"{topic}-value")
     assert [each["name"] for each in schema["fields"]] == wanted.schema.names
     assert schema_registry.schemas(f"{topic}-key") == [["null", "long"]]
+
+
+def test_rows_reach_files_as_messages_of_protobuf(
+    pipeline: Pipeline, schema_registry: Apicurio
+) -> None:
+    topic, folder = "proto-rows", pipeline.directory / "proto"
+    of_protobuf = {
+        f"{side}.converter": "io.confluent.connect.protobuf.ProtobufConverter"
+        for side in ("key", "value")
+    }
+    raw = source_of(schema_registry.url, topic, **of_protobuf)
+    pipeline.start_source(DatagenSource, raw).run_until_idle()
+    plain = {name: text for name, text in raw.items() if "converter" not in name}
+    plain |= {"name": "plain-rows", "topic": "plain-rows"}
+    pipeline.start_source(DatagenSource, plain).run_until_idle()
+    sink = sink_of(schema_registry.url, topic, folder, **of_protobuf)
+    pipeline.start_sink(FilesSink, sink).run_until_idle(max_records=70)
+    wanted = pipeline.directory / "wanted"
+    plain_sink = {"name": "plain-sink", "topics": "plain-rows", "path": str(wanted)}
+    pipeline.start_sink(FilesSink, plain_sink).run_until_idle(max_records=70)
+    assert table_in(folder).to_pylist() == table_in(wanted).to_pylist()
+    (text,) = schema_registry.texts(f"{topic}-value")
+    assert "confluent.type.Decimal price = 3" in text
 
 
 def test_records_of_another_format_are_dead_letters(

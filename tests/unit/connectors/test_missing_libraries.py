@@ -19,6 +19,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "objects": ("obstore",),
     "http": ("httpx",),
     "avro": ("authlib", "cachetools", "httpx2"),
+    "protobuf": ("authlib", "cachetools", "grpc_tools", "httpx2"),
     "sql": ("duckdb",),
 }
 LIBRARIES = sorted({each for names in EXTRAS.values() for each in names})
@@ -60,6 +61,14 @@ CONFIGS: list[tuple[str, str, dict[str, str]]] = [
         "NullSink",
         {
             "value.converter": "AvroConverter",
+            "value.converter.schema.registry.url": "http://localhost:1",
+        },
+    ),
+    (
+        "protobuf",
+        "NullSink",
+        {
+            "value.converter": "ProtobufConverter",
             "value.converter.schema.registry.url": "http://localhost:1",
         },
     ),

@@ -21,7 +21,12 @@ from drover.transform.conditions import Condition, part_of, split_path
 from drover_worker.engine.shown_records import is_json, json_of, shown_json
 
 AUTO, HEX = "auto", "hex"
-_SHORT_NAMES = {"json": "JsonConverter", "avro": "AvroConverter", "string": "StringConverter"}
+_SHORT_NAMES = {
+    "json": "JsonConverter",
+    "avro": "AvroConverter",
+    "protobuf": "ProtobufConverter",
+    "string": "StringConverter",
+}
 _SCHEMAS_ENABLE = "schemas.enable"
 #: What of a key, a value or a header goes into an answer.
 _PART_MAX_CHARS = 64 * 1024
