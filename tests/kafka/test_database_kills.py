@@ -1,0 +1,303 @@
+"""Tables are copied through topics into others while everything is killed."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
+
+from drover.cli.process import descendants
+from drover.codec.common import decode_figures
+from tests.support.cluster import EmbeddedCluster, embedded_cluster
+from tests.support.kafka.connect import ConnectOptions
+from tests.support.kafka.drover_cluster import drover_on_kafka
+from tests.support.postgres import Postgres, running_postgres
+from tests.support.waiting import wait_until_async
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.faults("connectors"),
+    pytest.mark.timeout(1800),
+]
+
+SEED = 14
+ROUNDS = 12
+ROWS_A_ROUND = 3_000
+
+#: Starts a cluster of two workers.
+ClusterStart = Callable[[], AbstractAsyncContextManager[EmbeddedCluster]]
+
+
+@pytest.fixture(params=["embedded", "kafka"])
+def started(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterStart:
+    """On each kind of storage."""
+    if request.param == "embedded":
+        return partial(embedded_cluster, tmp_path)
+    bootstrap = request.getfixturevalue("kafka").bootstrap
+    prefix = request.getfixturevalue("topic_prefix")
+    options = replace(ConnectOptions.named(f"{prefix}cluster"), exactly_once_source="enabled")
+    return partial(drover_on_kafka, bootstrap, options, tmp_path, workers=2)
+
+
+async def test_a_copy_is_equal_whatever_is_killed(started: ClusterStart) -> None:
+    rng = random.Random(SEED)
+    with running_postgres() as postgres:
+        postgres.execute(
+            "CREATE TABLE orders (id BIGSERIAL PRIMARY KEY, price NUMERIC(10, 2) NOT NULL,"
+            " note TEXT, changed TIMESTAMP(3) NOT NULL DEFAULT now())",
+            "CREATE TABLE inserted (LIKE orders)",
+            "CREATE TABLE upserted (LIKE orders INCLUDING INDEXES)",
+        )
+        async with started() as cluster:
+            await cluster.wait_until_members()
+            await _create_connectors(cluster, postgres)
+            for turn in range(ROUNDS):
+                await asyncio.to_thread(_insert, postgres)
+                count = turn * ROWS_A_ROUND + rng.randrange(ROWS_A_ROUND)
+                await _wait_until_copied(postgres, count, "inserted")
+                await _kill_something(cluster, postgres, rng, turn)
+            await cluster.wait_until_members()
+            for table in ("inserted", "upserted"):
+                await wait_until_async(
+                    partial(asyncio.to_thread, _equal, postgres, table),
+                    timeout_s=600,
+                    describe=partial(_counts, postgres, table),
+                )
+        total = ROUNDS * ROWS_A_ROUND
+        assert postgres.rows("SELECT count(*) FROM inserted") == [(total,)]
+
+
+async def test_changes_arrive_whatever_is_killed(started: ClusterStart, tmp_path: Path) -> None:
+    """Inserts, updates and deletes: the copies are equal in the end, also those in lakehouses."""
+    rng = random.Random(SEED)
+    with running_postgres() as postgres:
+        postgres.execute(
+            "CREATE TABLE orders (id BIGINT PRIMARY KEY, price NUMERIC(10, 2), note TEXT)",
+            "CREATE TABLE copied (LIKE orders INCLUDING INDEXES)",
+        )
+        await asyncio.to_thread(_change, postgres, 0)
+        async with started() as cluster:
+            await cluster.wait_until_members()
+            await _create_capture(cluster, postgres, tmp_path)
+            for turn in range(ROUNDS):
+                await asyncio.to_thread(_change, postgres, turn + 1)
+                await _wait_until_copied(postgres, rng.randrange(2_000 * turn + 1), "copied")
+                await _kill_something(cluster, postgres, rng, turn)
+            await cluster.wait_until_members()
+            await wait_until_async(
+                partial(asyncio.to_thread, _equal, postgres, "copied"),
+                timeout_s=600,
+                describe=partial(_counts, postgres, "copied"),
+            )
+            found = postgres.rows("SELECT id, note FROM orders")
+            wanted: dict[object, object] = {each[0]: each[1] for each in found}
+            for read in (_in_iceberg, _in_delta):
+                await wait_until_async(
+                    partial(asyncio.to_thread, read, tmp_path, wanted),
+                    timeout_s=600,
+                    describe=read.__name__,
+                )
+            await wait_until_async(  # statuses follow the work by some seconds
+                partial(_tells_lag, cluster), timeout_s=120, describe=lambda: "no figures of lag"
+            )
+        assert postgres.rows("SELECT count(*) > 20000 FROM copied") == [(True,)]
+
+
+async def _tells_lag(cluster: EmbeddedCluster) -> bool:
+    async with cluster.client() as client:
+        status = await client.get_connector_status("capture")
+    told = decode_figures(status.tasks[0].figures).keys() if status.tasks else set()
+    return {"slot_lag_bytes", "slot_kept_bytes", "behind_ms"} <= told
+
+
+def _in_iceberg(path: Path, wanted: dict[object, object]) -> bool:
+    uri = f"sqlite:///{path}/lake.db"
+    table = load_catalog("iceberg", type="sql", uri=uri).load_table("shop.orders")
+    return _same(table.scan().to_arrow(), wanted)
+
+
+def _in_delta(path: Path, wanted: dict[object, object]) -> bool:
+    return _same(DeltaTable(str(path / "delta" / "orders")).to_pyarrow_table(), wanted)
+
+
+def _same(found: pa.Table, wanted: dict[object, object]) -> bool:
+    """Whether a copy has these ids and remarks, each once."""
+    if found.num_rows != len(wanted):
+        return False
+    pairs = zip(found["id"].to_pylist(), found["remark"].to_pylist(), strict=True)
+    return dict(pairs) == wanted
+
+
+async def _create_capture(cluster: EmbeddedCluster, postgres: Postgres, path: Path) -> None:
+    lake = {
+        "topics": "cdc.public.orders",
+        "errors.retry.timeout": "60000",
+        "batch.wait.ms": "1000",
+        "pk.mode": "record_key",
+        "delete.enabled": "true",
+        "transforms": "rename",
+        "transforms.rename.type": "org.apache.kafka.connect.transforms.ReplaceField$Value",
+        "transforms.rename.renames": "note:remark",
+    }
+    async with cluster.client() as client:
+        await client.create_connector(
+            "lake-iceberg",
+            {
+                "connector.class": "IcebergSink",
+                **lake,
+                "iceberg.catalog.type": "sql",
+                "iceberg.catalog.uri": f"jdbc:sqlite:{path}/lake.db",
+                "iceberg.catalog.warehouse": f"file://{path}/iceberg",
+                "iceberg.tables": "shop.orders",
+                "iceberg.tables.auto-create-enabled": "true",
+                "iceberg.tables.upsert-mode-enabled": "true",
+            },
+        )
+        await client.create_connector(
+            "lake-delta",
+            {
+                "connector.class": "DeltaSink",
+                **lake,
+                "table.uri": f"{path}/delta/orders",
+                "insert.mode": "upsert",
+                "compact.every.commits": "10",
+            },
+        )
+        await client.create_connector(
+            "capture",
+            {
+                "connector.class": "PostgresCdcSource",
+                **postgres.cdc_settings,
+                "topic.prefix": "cdc",
+                "table.include.list": "public[.]orders",
+                "record.layout": "flat",
+                "heartbeat.interval.ms": "200",
+                "errors.retry.timeout": "60000",
+            },
+        )
+        await client.create_connector(
+            "copy",
+            {
+                "connector.class": "JdbcSink",
+                **postgres.settings,
+                "topics": "cdc.public.orders",
+                "table.name.format": "copied",
+                "insert.mode": "upsert",
+                "pk.mode": "record_key",
+                "delete.enabled": "true",
+                "errors.retry.timeout": "60000",
+            },
+        )
+
+
+def _change(postgres: Postgres, turn: int) -> None:
+    first = turn * ROWS_A_ROUND
+    postgres.execute(
+        f"INSERT INTO orders SELECT {first} + n, n / 4.0, 'note ' || n"
+        f" FROM generate_series(0, {ROWS_A_ROUND - 1}) n",
+        f"UPDATE orders SET note = note || '.' || {turn} WHERE id % 7 = {turn % 7}",
+        f"DELETE FROM orders WHERE id % 61 = {turn}",
+    )
+
+
+async def _create_connectors(cluster: EmbeddedCluster, postgres: Postgres) -> None:
+    async with cluster.client() as client:
+        await client.create_connector(
+            "source",
+            {
+                "connector.class": "JdbcSource",
+                **postgres.settings,
+                "mode": "incrementing",
+                "incrementing.column.name": "id",
+                "table.whitelist": "orders",
+                "topic.prefix": "db-",
+                "key": "id",
+                "poll.interval.ms": "100",
+                "errors.retry.timeout": "60000",
+            },
+        )
+        for table, mode in (("inserted", "insert"), ("upserted", "upsert")):
+            keys = {"pk.mode": "record_key", "pk.fields": "id"} if mode == "upsert" else {}
+            await client.create_connector(
+                f"sink-{mode}",
+                {
+                    "connector.class": "JdbcSink",
+                    **postgres.settings,
+                    "topics": "db-orders",
+                    "table.name.format": table,
+                    "insert.mode": mode,
+                    "errors.retry.timeout": "60000",
+                    **keys,
+                },
+            )
+
+
+async def _kill_something(
+    cluster: EmbeddedCluster, postgres: Postgres, rng: random.Random, turn: int
+) -> None:
+    """A worker, a process below one (guard, engine, JVM, Python), or the server, with -9."""
+    cluster.note_processes()
+    if turn % 4 == 3:
+        await asyncio.to_thread(postgres.kill)
+        return
+    process = cluster.process(rng.choice(["worker-1", "worker-2"]))
+    if process.pid is None:
+        return
+    below = descendants(process.pid)
+    if turn % 4 == 0 or not below:
+        process.kill()
+    else:
+        victim = rng.choice(below)
+        if victim.is_running():
+            victim.kill()
+
+
+async def _wait_until_copied(postgres: Postgres, count: int, table: str) -> None:
+    """Wait until so many rows are there, so that what is killed is killed in the middle."""
+
+    def there() -> bool:
+        try:
+            ((found,),) = postgres.rows(f"SELECT count(*) FROM {table}")
+        except psycopg.OperationalError:
+            return False
+        return isinstance(found, int) and found >= count
+
+    await wait_until_async(
+        partial(asyncio.to_thread, there),
+        timeout_s=300,
+        describe=partial(_counts, postgres, table),
+    )
+
+
+def _insert(postgres: Postgres) -> None:
+    postgres.execute(
+        "INSERT INTO orders (price, note) SELECT n / 4.0, 'note ' || n"
+        f" FROM generate_series(1, {ROWS_A_ROUND}) n"
+    )
+
+
+def _equal(postgres: Postgres, table: str) -> bool:
+    try:
+        ((differing,),) = postgres.rows(
+            "SELECT count(*) FROM ((SELECT * FROM orders EXCEPT ALL SELECT * FROM "
+            f"{table}) UNION ALL (SELECT * FROM {table} EXCEPT ALL SELECT * FROM orders)) each"
+        )
+    except psycopg.OperationalError:
+        return False
+    return differing == 0
+
+
+def _counts(postgres: Postgres, table: str) -> str:
+    return str(
+        postgres.rows(
+            f"SELECT (SELECT count(*) FROM orders), count(*), count(DISTINCT id) FROM {table}"
+        )
+    )
