@@ -12,7 +12,7 @@
     ├── DeadlineExceededError
     ├── DataLossError             a log that cannot be read
     ├── UnauthenticatedError      who calls is not known
-    ├── PermissionDeniedError     who calls may not do that
+    ├── PermissionDeniedError     who calls may not do that, or is not who it says
     ├── UnsupportedCallError      the server does not have the call
     └── InternalError             a defect
 
@@ -71,6 +71,7 @@ class Reason(StrEnum):
     LEADER_UNKNOWN = "LEADER_UNKNOWN"
     ENGINE_UNAVAILABLE = "ENGINE_UNAVAILABLE"
     SERVICE_UNREACHABLE = "SERVICE_UNREACHABLE"
+    SESSION_KEY_UNKNOWN = "SESSION_KEY_UNKNOWN"
     GROUP_MAX_SIZE_REACHED = "GROUP_MAX_SIZE_REACHED"
     QUEUE_FULL = "QUEUE_FULL"
     REVISION_COMPACTED = "REVISION_COMPACTED"
@@ -81,6 +82,7 @@ class Reason(StrEnum):
     MISSING_CREDENTIALS = "MISSING_CREDENTIALS"
     INVALID_CREDENTIALS = "INVALID_CREDENTIALS"
     MISSING_ROLE = "MISSING_ROLE"
+    INVALID_SIGNATURE = "INVALID_SIGNATURE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +211,7 @@ class UnauthenticatedError(DroverError):
 
 
 class PermissionDeniedError(DroverError):
-    """The caller is known, and lacks the role that the call needs."""
+    """The caller lacks the role that the call needs, or its signature is not a worker's."""
 
     code = "PERMISSION_DENIED"
 

@@ -15,6 +15,8 @@ from drover.model.config import (
     ConnectorConfigUpdated,
     ConnectorEntry,
     RestartRequested,
+    SessionKey,
+    SessionKeyUpdated,
     TargetState,
     TargetStateChanged,
     TaskConfigsUpdated,
@@ -232,6 +234,12 @@ class HerderDriver:
         known = self.herder.context.view.connectors[name]
         after = replace(known, task_count=count, inconsistent=True)
         self.change(TaskConfigsUpdated(after, {}))
+
+    def session_key(self, key: bytes, algorithm: str = "HmacSHA256") -> SessionKey:
+        """A session key was written now."""
+        made = SessionKey(key, algorithm, self.now_ms)
+        self.change(SessionKeyUpdated(made))
+        return made
 
     def remove(self, name: str) -> None:
         self.change(ConnectorConfigRemoved(name))

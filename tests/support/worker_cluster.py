@@ -13,6 +13,7 @@ import grpc.aio
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
 from drover.client.secure import Connect, connect_by, plaintext
+from drover.clock import SystemClock
 from drover.model.ids import TaskId
 from drover.security.certificates import renewed_certificate
 from drover_config_store.__main__ import serve as serve_config_store
@@ -21,6 +22,7 @@ from drover_coordinator.__main__ import serve as serve_coordinator
 from drover_coordinator.settings import CoordinatorSettings
 from drover_status_store.__main__ import serve as serve_status_store
 from drover_status_store.settings import StatusStoreSettings
+from drover_worker.adapters.signed_calls import SignedCalls
 from drover_worker.settings import WorkerSettings
 from drover_worker.worker import Worker
 from tests.support.addresses import free_address, free_addresses
@@ -95,6 +97,18 @@ class RunningWorker:
         assert self.channel is not None
         return ConnectServiceStub(self.channel)
 
+    def sign(self, method: str, body: bytes) -> tuple[tuple[str, str], ...]:
+        """As this worker signs its calls of others."""
+        assert self.worker.loop is not None
+        return SignedCalls(self.worker.loop.herder.signatures, SystemClock()).sign(method, body)
+
+    async def internal_channel(self) -> grpc.aio.Channel:
+        """To the port for the other workers; its calls are signed as this worker's."""
+        loop = self.worker.loop
+        assert loop is not None
+        await wait_until_async(lambda: loop.herder.session_keys.current is not None)
+        return grpc.aio.insecure_channel(self.internal_address, interceptors=[_Signing(self)])
+
     async def start(self) -> None:
         self.service.start()
         assert self.service.task is not None
@@ -108,6 +122,22 @@ class RunningWorker:
     async def close(self) -> None:
         if self.channel is not None:
             await self.channel.close()
+
+
+class _Signing(grpc.aio.UnaryUnaryClientInterceptor):
+    def __init__(self, worker: RunningWorker) -> None:
+        self._worker = worker
+
+    async def intercept_unary_unary(
+        self, continuation: Any, client_call_details: Any, request: Any
+    ) -> Any:
+        method = client_call_details.method
+        name = method.decode() if isinstance(method, bytes) else method
+        body = request if isinstance(request, bytes) else request.SerializeToString()
+        signed = self._worker.sign(name, body)
+        metadata = (*(client_call_details.metadata or ()), *signed)
+        details = client_call_details._replace(metadata=grpc.aio.Metadata(*metadata))
+        return await continuation(details, request)
 
 
 class WorkerCluster:

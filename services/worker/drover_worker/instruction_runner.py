@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import secrets
 from collections.abc import Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, Protocol
@@ -87,6 +88,7 @@ class InstructionRunner:
             instructions.WriteTaskConfigs: self._write_task_configs,
             instructions.WriteTargetState: self._write_target_state,
             instructions.WriteRestartRequest: self._write_restart_request,
+            instructions.WriteSessionKey: self._write_session_key,
             instructions.ReadHistory: self._read_history,
             instructions.SubmitToLeader: self._submit_to_leader,
             instructions.PutTopicStatuses: self._put_topic_statuses,
@@ -237,6 +239,17 @@ class InstructionRunner:
             raise DeadlineExceededError(
                 Reason.DEADLINE_EXCEEDED, f"not read to offset {end_offset} in {timeout_s:g} s"
             ) from None
+
+    async def _write_session_key(
+        self, call: instructions.WriteSessionKey
+    ) -> events.HerderEvent | None:
+        end_offset = await self._config_store.put_session_key(
+            key=secrets.token_bytes(call.size_bytes),
+            algorithm=call.algorithm,
+            writer_epoch=call.writer_epoch,
+            request_id=call.request_id,
+        )
+        return events.ConfigWritten(call.cause_id, end_offset)
 
     async def _claim_writer(self, call: instructions.ClaimWriter) -> events.HerderEvent | None:
         claim = await self._config_store.claim_writer(owner=self._worker_id, term=call.term)

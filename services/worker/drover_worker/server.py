@@ -6,6 +6,7 @@ from drover.api.connect.v1.connect_service_pb2_grpc import add_ConnectServiceSer
 from drover.api.worker.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
 from drover.clock import Clock
 from drover.metrics.endpoint import Metrics
+from drover.rpc.interceptors import CheckCall
 from drover.rpc.security import PLAINTEXT, Security
 from drover.rpc.server import RpcServer
 from drover_worker.adapters.connect_service import ConnectServicer
@@ -60,12 +61,13 @@ class WorkerServers:
         """
         return self._public.bind(), self._internal.bind()
 
-    def add_services(self, admin: Admin, loop: HerderLoop, clock: Clock) -> None:
-        """Serve these use cases; before ``start``."""
+    def add_services(self, admin: Admin, loop: HerderLoop, clock: Clock, check: CheckCall) -> None:
+        """Serve these use cases; before ``start``. ``check`` looks at calls of other workers."""
         connect = ConnectServicer(admin)
         self._public.add(add_ConnectServiceServicer_to_server, connect, CONNECT_SERVICE)
         workers = WorkerServicer(admin, loop, clock)
         self._internal.add(add_WorkerServiceServicer_to_server, workers, WORKER_SERVICE)
+        self._internal.check_calls(check)
 
     async def start(self) -> None:
         """Answer calls; the other workers' first, for clients' calls may be forwarded."""

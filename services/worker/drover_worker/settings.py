@@ -23,10 +23,13 @@ from drover.rpc.settings import (
     is_loopback,
     split_address,
 )
+from drover.security.signatures import ALGORITHMS
 from drover_worker.core.context import HerderSettings
 from drover_worker.engine.settings import EngineLimits, EngineSettings
 
 _EVERY_INTERFACE = ("0.0.0.0", "::")
+
+HmacAlgorithm = Literal["HmacSHA256", "HmacSHA384", "HmacSHA512"]
 
 
 class WorkerSettings(ServiceSettings):
@@ -51,8 +54,16 @@ class WorkerSettings(ServiceSettings):
         herder_stale_ms: How long the herder may handle nothing before health checks hear that the
             worker does not serve.
         connect_protocol: How work moves between workers: ``compatible`` stops only what has to
-            move, ``eager`` stops everything at every change. While any worker speaks only eager,
-            all do.
+            move, ``eager`` stops everything at every change; ``sessioned`` is as ``compatible``,
+            and workers sign what they ask of each other. The group speaks the last of these that
+            all its workers know: while any of them speaks only eager, all do.
+        inter_worker_key_generation_algorithm: What the key is made for that signs calls between
+            workers.
+        inter_worker_key_size_bits: How long that key is.
+        inter_worker_key_ttl_ms: How old the key gets before the leader makes the next one.
+        inter_worker_signature_algorithm: What this worker's calls of other workers are signed by.
+        inter_worker_verification_algorithms: By what signatures of other workers may be made, with
+            commas between; one of them is that of this worker's own.
         scheduled_rebalance_max_delay_ms: How long the work of a worker that is gone waits for its
             return before others get it; not under ``eager``.
         rebalance_timeout_ms: How long a rebalance waits for this worker to stop its work.
@@ -96,7 +107,12 @@ class WorkerSettings(ServiceSettings):
     heartbeat_interval_ms: PositiveMs = 3_000
     counts_interval_ms: PositiveMs = 5_000
     herder_stale_ms: PositiveMs = 10_000
-    connect_protocol: Literal["compatible", "eager"] = "compatible"
+    connect_protocol: Literal["sessioned", "compatible", "eager"] = "sessioned"
+    inter_worker_key_generation_algorithm: HmacAlgorithm = "HmacSHA256"
+    inter_worker_key_size_bits: Annotated[int, Field(ge=128, le=8_000, multiple_of=8)] = 256
+    inter_worker_key_ttl_ms: Annotated[int, Field(ge=1_000)] = 3_600_000
+    inter_worker_signature_algorithm: HmacAlgorithm = "HmacSHA256"
+    inter_worker_verification_algorithms: str = "HmacSHA256"
     scheduled_rebalance_max_delay_ms: Annotated[int, Field(ge=0, le=86_400_000)] = 0
     rebalance_timeout_ms: PositiveMs = 60_000
     plugin_call_timeout_ms: PositiveMs = 30_000
@@ -121,6 +137,27 @@ class WorkerSettings(ServiceSettings):
                 f"({self.heartbeat_interval_ms} is not below {self.session_timeout_ms})"
             )
         return self
+
+    @model_validator(mode="after")
+    def _signatures_let_in(self) -> "WorkerSettings":
+        setting = "DROVER_INTER_WORKER_VERIFICATION_ALGORITHMS"
+        accepted = self.verification_algorithms
+        unknown = [name for name in accepted if name not in ALGORITHMS]
+        if unknown:
+            raise ValueError(
+                f"{setting} must list {', '.join(ALGORITHMS)}, not {unknown[0][:30]!r}"
+            )
+        if self.inter_worker_signature_algorithm not in accepted:
+            raise ValueError(
+                f"{setting} must list {self.inter_worker_signature_algorithm}, which"
+                " DROVER_INTER_WORKER_SIGNATURE_ALGORITHM names"
+            )
+        return self
+
+    @property
+    def verification_algorithms(self) -> tuple[str, ...]:
+        """The algorithms of signatures that are let in."""
+        return tuple(name.strip() for name in self.inter_worker_verification_algorithms.split(","))
 
     @model_validator(mode="after")
     def _only_converters(self) -> "WorkerSettings":
@@ -206,6 +243,11 @@ class WorkerSettings(ServiceSettings):
             counts_interval_ms=self.counts_interval_ms,
             connect_protocol=self.connect_protocol,
             scheduled_delay_max_ms=self.scheduled_rebalance_max_delay_ms,
+            key_algorithm=self.inter_worker_key_generation_algorithm,
+            key_size_bytes=self.inter_worker_key_size_bits // 8,
+            key_ttl_ms=self.inter_worker_key_ttl_ms,
+            signature_algorithm=self.inter_worker_signature_algorithm,
+            verification_algorithms=self.verification_algorithms,
         )
 
     def engine_settings(self) -> EngineSettings:

@@ -22,6 +22,7 @@ from drover.metrics.endpoint import Metrics, serving_metrics
 from drover.model.config import ConfigEvent, ConfigSnapshot
 from drover.model.status import StatusChange, StatusSnapshot
 from drover.rpc.settings import split_addresses
+from drover_worker.adapters.signed_calls import SignedCalls
 from drover_worker.adapters.worker_channels import WorkerChannels
 from drover_worker.admin.admin import Admin, Backends
 from drover_worker.core import events
@@ -157,9 +158,10 @@ class Worker:
         status_store = StatusStoreClient(
             await _replicas(settings.status_store_address, stack, connect)
         )
-        workers = WorkerChannels(connect)
-        stack.push_async_callback(workers.close)
         herder = Herder(settings.herder_settings(self.address, self.internal_address))
+        signed_calls = SignedCalls(herder.signatures, SystemClock())
+        workers = WorkerChannels(connect, signed_calls.sign)
+        stack.push_async_callback(workers.close)
         loop = HerderLoop(herder, SystemClock(), stale_after_ms=settings.herder_stale_ms)
         stack.callback(loop.close)
         committer = OffsetCommitter(coordinator, settings.group_id, link.answer_commit)
@@ -202,7 +204,7 @@ class Worker:
             read_to_end=runner.read_configs_to_end,
             replace_engine=partial(engine.replace, loop.renew, link.plugins.engine_ended),
         )
-        servers.add_services(Admin(backends), loop, SystemClock())
+        servers.add_services(Admin(backends), loop, SystemClock(), signed_calls.check)
         background = [
             asyncio.create_task(_mirror_configs(config_store, loop), name="config mirror"),
             asyncio.create_task(_mirror_statuses(status_store, loop), name="status mirror"),

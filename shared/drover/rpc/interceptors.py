@@ -56,6 +56,8 @@ _log = structlog.get_logger("drover.rpc")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 Decode = Callable[[bytes], Any]
+#: Looks at a unary call that was let in: gRPC's name of it, its request's bytes, its metadata.
+CheckCall = Callable[[str, bytes, Context], None]
 #: On the monotonic clock, for calls whose caller set none.
 _own_deadline: ContextVar[float] = ContextVar("drover_own_deadline", default=math.inf)
 _current_watch: ContextVar["WatchCall | None"] = ContextVar("drover_current_watch", default=None)
@@ -143,6 +145,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._requests_bytes = 0
         self.draining = False
         self.figures = CallFigures()
+        #: Raises a DroverError for a unary call that is refused all the same.
+        self.check: CheckCall | None = None
 
     def end_watches(self) -> None:
         """End every Watch stream with UNAVAILABLE (DRAINING), and those that still come."""
@@ -203,6 +207,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             async def serve() -> Any:
                 request = await self._guard.let_in(method, context, lambda: decode(data))
                 with self._guard.recorded(method, context, request):
+                    if self.check is not None:
+                        self.check(method, data, context)
                     return await work(request)
 
             async def work(request: Any) -> Any:

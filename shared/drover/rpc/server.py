@@ -14,7 +14,7 @@ from drover.metrics import table
 from drover.metrics.endpoint import Metrics
 from drover.metrics.metric import Sample
 from drover.rpc import MESSAGE_MAX_BYTES
-from drover.rpc.interceptors import CallInterceptor
+from drover.rpc.interceptors import CallInterceptor, CheckCall
 from drover.rpc.security import PLAINTEXT, Security
 from drover.rpc.settings import split_address
 
@@ -128,6 +128,14 @@ class RpcServer:
         """
         add_servicer_to_server(servicer, self._handlers)
         self._names.append(full_service_name)
+
+    def check_calls(self, check: CheckCall) -> None:
+        """Have each unary call looked at whose caller has the role for it; before ``start``.
+
+        ``check`` gets gRPC's name of the call, its request's bytes and its context, and raises the
+        DroverError of a call that is refused.
+        """
+        self._interceptor.check = check
 
     @property
     def draining(self) -> bool:

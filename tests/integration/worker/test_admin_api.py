@@ -434,7 +434,7 @@ async def test_watched_connectors_come_present_ones_first_then_changes(
 @pytest.fixture
 async def internal(worker: RunningWorker) -> AsyncIterator["WorkerServiceAsyncStub"]:
     """The service for the other workers, at the port for them."""
-    async with grpc.aio.insecure_channel(worker.internal_address) as channel:
+    async with await worker.internal_channel() as channel:
         yield WorkerServiceStub(channel)
 
 

@@ -86,7 +86,7 @@ async def test_the_leader_writes_a_set_that_comes_in_parts_as_one_and_once(
     configs = [{"part": str(number), "padding": "x" * 600} for number in range(3)]
     ends = []
     async with (
-        channel(leader.internal_address) as own,
+        await leader.internal_channel() as own,
         channel(cluster.config_store_address) as store,
     ):
         for _ in range(2):  # as one whose answer was lost

@@ -14,6 +14,7 @@ class Cause(StrEnum):
     CLAIM_WRITER = "claim-writer"
     REQUEST = "request"
     EMPTY_STOPPED = "empty-stopped"
+    SESSION_KEY = "session-key"
     TASK_CONFIGS = "task-configs"
     PUT_TOPICS = "put-topics"
     DELETE_TOPICS = "delete-topics"

@@ -1,6 +1,6 @@
 """What the parts of the herder share while they handle one event."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drover.machine import CancelTimer, SetTimer
@@ -35,9 +35,14 @@ class HerderSettings:
             changes.
         call_backoff_max_ms: The longest back-off for calls to other services.
         request_count_max: The number of requests that may wait at a time.
-        connect_protocol: The preferred rebalance protocol: "eager" or "compatible".
+        connect_protocol: The preferred rebalance protocol: "eager", "compatible" or "sessioned".
         scheduled_delay_max_ms: Cooperative only: how long the work of a worker that is gone waits
             for its return.
+        key_algorithm: What session keys are made for; a leader replaces a key of another one.
+        key_size_bytes: How long they are.
+        key_ttl_ms: How old a session key gets before the leader writes the next one.
+        signature_algorithm: What calls of other workers are signed by.
+        verification_algorithms: The algorithms of signatures that are let in.
     """
 
     worker_id: str
@@ -57,6 +62,11 @@ class HerderSettings:
     request_count_max: int = 2_000
     connect_protocol: str = "compatible"
     scheduled_delay_max_ms: int = 0
+    key_algorithm: str = "HmacSHA256"
+    key_size_bytes: int = 32
+    key_ttl_ms: int = 3_600_000
+    signature_algorithm: str = "HmacSHA256"
+    verification_algorithms: Sequence[str] = ("HmacSHA256",)
 
 
 class Context:

@@ -379,6 +379,11 @@ class ClaimWriterDue:
 
 
 @dataclass(frozen=True, slots=True)
+class SessionKeyDue:
+    """The session key expired, or the back-off before a new one is written is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class EmptyStoppedDue:
     """The back-off before task configs of stopped connectors are removed is over."""
 
@@ -501,6 +506,7 @@ HerderEvent = (
     | RebalanceDelayOver
     | ClaimWriterDue
     | EmptyStoppedDue
+    | SessionKeyDue
     | TopicsDue
     | HealDue
     | CleanUpDue

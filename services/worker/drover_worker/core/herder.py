@@ -16,6 +16,7 @@ from drover.model.config import (
     ConnectorConfigRemoved,
     ConnectorConfigUpdated,
     RestartRequested,
+    SessionKeyUpdated,
     TargetStateChanged,
     TaskConfigsUpdated,
 )
@@ -25,6 +26,7 @@ from drover_worker.core.causes import Cause, cause_of
 from drover_worker.core.config.healing import Healing
 from drover_worker.core.config.lease import ConfigLogLease
 from drover_worker.core.config.reconfigurer import Reconfigurer
+from drover_worker.core.config.session_keys import SessionKeys
 from drover_worker.core.context import Context, HerderSettings
 from drover_worker.core.instructions import HerderInstruction
 from drover_worker.core.lifecycle.connector import ConnectorLifecycle
@@ -35,6 +37,7 @@ from drover_worker.core.lifecycle.work import Work
 from drover_worker.core.rebalance.membership import Membership
 from drover_worker.core.rebalance.strategies import new_strategy
 from drover_worker.core.requests.handler import RequestHandler
+from drover_worker.core.requests.signatures import CallSignatures
 from drover_worker.core.status.active_topics import ActiveTopics
 from drover_worker.core.status.clean_up import StatusCleanUp
 from drover_worker.core.status.correction import StatusCorrection
@@ -63,6 +66,13 @@ class Herder:
         self.work = Work(self.context)
         self.membership = Membership(self.context, self.work, new_strategy(self.context, self.work))
         self.lease = ConfigLogLease(self.context, self.membership)
+        self.session_keys = SessionKeys(self.context, self.membership, self.lease)
+        self.signatures = CallSignatures(
+            self.session_keys,
+            self.membership,
+            algorithm=settings.signature_algorithm,
+            accepted=settings.verification_algorithms,
+        )
         self.requests = RequestHandler(
             self.context,
             self.work,
@@ -92,6 +102,7 @@ class Herder:
             Cause.CLAIM_WRITER: self.lease,
             Cause.REQUEST: self.requests,
             Cause.EMPTY_STOPPED: self.stopped,
+            Cause.SESSION_KEY: self.session_keys,
             Cause.TASK_CONFIGS: self.reconfigurer,
             Cause.PUT_TOPICS: self.topics,
             Cause.DELETE_TOPICS: self.topics,
@@ -99,6 +110,7 @@ class Herder:
         self._config_writers: Mapping[Cause, ConfigWriter] = {
             Cause.REQUEST: self.requests,
             Cause.EMPTY_STOPPED: self.stopped,
+            Cause.SESSION_KEY: self.session_keys,
             Cause.TASK_CONFIGS: self.reconfigurer,
         }
         self._restarts: dict[str, RestartRequest] = {}
@@ -136,6 +148,7 @@ class Herder:
             self._begin_work()  # before a rejoin, which tells what is held
         self.membership.pump()
         self.lease.pump()
+        self.session_keys.pump()
         self.requests.pump()
         self.reconfigurer.pump()
         self.healing.pump()
@@ -165,6 +178,7 @@ class Herder:
     def _configs_loaded(self, event: events.ConfigsLoaded) -> None:
         for change in self.context.view.load(event.snapshot):
             self._react(change)
+        self.session_keys.loaded(event.snapshot.session_key)
         self.membership.ready_changed()
         self.membership.structure_changed()
 
@@ -191,6 +205,8 @@ class Herder:
                 self.membership.task_configs_changed(connector.name)
                 self.stopped.changed(connector.name)
                 self.reconfigurer.committed(connector.name)
+            case SessionKeyUpdated(session_key):
+                self.session_keys.changed(session_key)
             case TargetStateChanged(name):
                 self.work.touch_connector(name)
                 self.stopped.changed(name)
@@ -407,6 +423,7 @@ _HANDLERS: dict[type, Callable[[Herder, Any], object]] = {
     events.RebalanceDelayOver: lambda h, e: h.membership.delay_over(),
     events.ClaimWriterDue: lambda h, e: h.lease.claim_due(),
     events.EmptyStoppedDue: lambda h, e: h.stopped.due(),
+    events.SessionKeyDue: lambda h, e: h.session_keys.due(),
     events.HealDue: lambda h, e: h.healing.due(e.name),
     events.CleanUpDue: lambda h, e: h.status_clean_up.due(),
     events.StatusCheckDue: lambda h, e: h.status_correction.due(),

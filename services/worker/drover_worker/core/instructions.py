@@ -136,6 +136,17 @@ class WriteRestartRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteSessionKey:
+    """Make a key that signs calls between workers and write it: ConfigWritten or CallFailed."""
+
+    cause_id: str
+    algorithm: str
+    size_bytes: int
+    writer_epoch: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadHistory:
     """Ask the config store for a connector's history: HistoryRead or CallFailed."""
 
@@ -296,6 +307,7 @@ HerderInstruction = (
     | WriteTaskConfigs
     | WriteTargetState
     | WriteRestartRequest
+    | WriteSessionKey
     | ReadHistory
     | SubmitToLeader
     | ValidateConfig

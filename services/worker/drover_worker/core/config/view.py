@@ -138,7 +138,9 @@ class ConfigView:
             case RestartRequested(name):
                 if name not in self.connectors:
                     return None
-            case SessionKeyUpdated() | LoggerLevelSet():
+            case SessionKeyUpdated():
+                pass  # nothing of it is kept here
+            case LoggerLevelSet():
                 return None  # no effect on connectors and tasks
         return change
 

@@ -23,25 +23,41 @@ from drover_worker.core.rebalance.protocol import encode_metadata as encode
 from drover_worker.core.rebalance.stage import Stage
 from drover_worker.core.rebalance.strategy import ComputedAssignments, RebalanceStrategy
 
-#: Kafka Connect's name.
+#: Kafka Connect's names. The second is the first in which members sign their calls (KIP-507).
 COOPERATIVE_PROTOCOL = "compatible"
+SESSIONED_PROTOCOL = "sessioned"
 
 
 class CooperativeStrategy(RebalanceStrategy):
-    """Kafka Connect's "compatible" protocol, and the eager one while a member speaks only that.
+    """Kafka Connect's "sessioned" and "compatible" protocols, and the eager one while a member
+    speaks only that.
 
     Workers tell the leader what they hold and go on running it. The leader answers with what each
     starts and stops; who had to stop something rejoins when that is done, so that it starts
     elsewhere. Two that run the same task for a moment do no harm: its claim is of the later one.
     """
 
-    def __init__(self, work: Work, view: ConfigView, *, delay_max_ms: int) -> None:
-        """``delay_max_ms`` is how long the work of a worker that is gone waits for its return."""
+    def __init__(
+        self, work: Work, view: ConfigView, *, delay_max_ms: int, sessioned: bool = False
+    ) -> None:
+        """Make the strategy of one worker.
+
+        Args:
+            work: What it runs.
+            view: What should run.
+            delay_max_ms: How long the work of a worker that is gone waits for its return.
+            sessioned: Whether it prefers a group whose members sign what they ask of each other.
+        """
         super().__init__(work, view)
         self._eager = EagerStrategy(work, view)
         self._assignor = CooperativeAssignor(delay_max_ms)
-        #: Whether the last generation was eager.
-        self._speaks_eager = False
+        #: The cooperative protocols that it offers, preferred first.
+        self._offered: Sequence[str] = (
+            *((SESSIONED_PROTOCOL,) if sessioned else ()),
+            COOPERATIVE_PROTOCOL,
+        )
+        #: The protocol of the last generation; before the first the preferred one.
+        self._protocol: str = self._offered[0]
         #: What the last join told the leader.
         self._told: Sequence[StatusKey] = ()
         self._last_generation = -1
@@ -52,7 +68,11 @@ class CooperativeStrategy(RebalanceStrategy):
     @property
     def protocol_name(self) -> str:
         """See RebalanceStrategy."""
-        return EAGER_PROTOCOL if self._speaks_eager else COOPERATIVE_PROTOCOL
+        return self._protocol
+
+    @property
+    def _speaks_eager(self) -> bool:
+        return self._protocol == EAGER_PROTOCOL
 
     @property
     def stages_without_work(self) -> Collection[Stage]:
@@ -72,6 +92,11 @@ class CooperativeStrategy(RebalanceStrategy):
         return not self._speaks_eager
 
     @property
+    def signs_calls(self) -> bool:
+        """While the group is sessioned."""
+        return self._protocol == SESSIONED_PROTOCOL
+
+    @property
     def structure_offset(self) -> int:
         """Another set of as many tasks needs no assignment: they restart where they are."""
         if self._speaks_eager:
@@ -79,11 +104,11 @@ class CooperativeStrategy(RebalanceStrategy):
         return self._view.shape_offset
 
     def supported_protocols(self, metadata: MemberMetadata) -> Sequence[OfferedProtocol]:
-        """The cooperative protocol, and the eager one for members that know no other."""
+        """The cooperative protocols, and the eager one for members that know no other."""
         self._told = self._work.held
-        cooperative = replace(metadata, held=self._told)
+        cooperative = encode(replace(metadata, held=self._told))
         return (
-            OfferedProtocol(COOPERATIVE_PROTOCOL, encode(cooperative)),
+            *(OfferedProtocol(name, cooperative) for name in self._offered),
             OfferedProtocol(EAGER_PROTOCOL, encode(metadata)),
         )
 
@@ -162,7 +187,7 @@ class CooperativeStrategy(RebalanceStrategy):
 
     def assigned(self, synced: Synced, *, generation: int) -> Assignment:
         """What this worker told that it holds, with the changes."""
-        self._speaks_eager = synced.protocol_name == EAGER_PROTOCOL
+        self._protocol = synced.protocol_name
         self._has_to_stop = False
         self._giving_up = set()
         if self._speaks_eager:

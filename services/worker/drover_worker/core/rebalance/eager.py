@@ -50,6 +50,11 @@ class EagerStrategy(RebalanceStrategy):
         return False
 
     @property
+    def signs_calls(self) -> bool:
+        """No."""
+        return False
+
+    @property
     def structure_offset(self) -> int:
         """Every new set of task configs needs an assignment."""
         return self._view.structure_offset

@@ -115,6 +115,11 @@ class Membership:
         """The rebalance protocol that the group speaks, or this worker prefers until it is in."""
         return self._strategy.protocol_name
 
+    @property
+    def signs_calls(self) -> bool:
+        """Whether the members of the group sign what they ask of each other."""
+        return self._strategy.signs_calls
+
     def owner(self, key: StatusKey) -> str:
         """Leader only: the worker that runs a connector or task; empty when it is unassigned."""
         return self._owners.get(key, "")

@@ -12,4 +12,9 @@ def new_strategy(context: Context, work: Work) -> RebalanceStrategy:
     settings = context.settings
     if settings.connect_protocol == "eager":
         return EagerStrategy(work, context.view)
-    return CooperativeStrategy(work, context.view, delay_max_ms=settings.scheduled_delay_max_ms)
+    return CooperativeStrategy(
+        work,
+        context.view,
+        delay_max_ms=settings.scheduled_delay_max_ms,
+        sessioned=settings.connect_protocol == "sessioned",
+    )

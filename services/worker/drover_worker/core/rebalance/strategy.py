@@ -60,6 +60,11 @@ class RebalanceStrategy(ABC):
 
     @property
     @abstractmethod
+    def signs_calls(self) -> bool:
+        """Whether the members of the group sign what they ask of each other."""
+
+    @property
+    @abstractmethod
     def structure_offset(self) -> int:
         """The end of the config log right after the last change that needs a new assignment."""
 

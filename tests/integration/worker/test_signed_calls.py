@@ -1,0 +1,163 @@
+"""Workers sign what they ask of each other, over real gRPC; only the engines do nothing."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.client.calls import channel
+from drover.client.worker import Sign, WorkerClient, unsigned
+from drover.errors import (
+    DroverError,
+    PermissionDeniedError,
+    Reason,
+    UnauthenticatedError,
+    UnavailableError,
+)
+from drover.model.config import SessionKey
+from drover.security.signatures import AGE_MAX_MS, SIGNATURE_KEY, sign
+from tests.support.fake_engine import SOURCE
+from tests.support.waiting import wait_until_async
+from tests.support.worker_cluster import RunningWorker, WorkerCluster
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[WorkerCluster]:
+    async with WorkerCluster(tmp_path) as running:
+        yield running
+
+
+def key_of(worker: RunningWorker) -> SessionKey | None:
+    assert worker.worker.loop is not None
+    return worker.worker.loop.herder.session_keys.current
+
+
+def protocol_of(worker: RunningWorker) -> str:
+    assert worker.worker.loop is not None
+    return worker.worker.loop.herder.membership.protocol_name
+
+
+async def key_on(*workers: RunningWorker, other_than: SessionKey | None = None) -> SessionKey:
+    """Wait until these workers have read one key."""
+
+    def one() -> bool:
+        keys = {key_of(worker) for worker in workers}
+        return len(keys) == 1 and not keys & {None, other_than}
+
+    await wait_until_async(one)
+    key = key_of(workers[0])
+    assert key is not None
+    return key
+
+
+def signing(key: SessionKey, *, age_ms: int = 0, now_ms: int | None = None) -> Sign:
+    """As a worker with this key signs, or did."""
+
+    def made(method: str, body: bytes) -> tuple[tuple[str, str], ...]:
+        at_ms = (now_ms or key.creation_ms) - age_ms
+        signature = sign(key, "HmacSHA256", method, body, now_ms=at_ms)
+        return ((SIGNATURE_KEY, signature.encode()),)
+
+    return made
+
+
+async def answer_to(worker: RunningWorker, sign: Sign) -> DroverError | None:
+    """What a worker that signs so is answered; None for an answer that is no error."""
+    request = pb.GetClusterInfoRequest().SerializeToString()
+    async with channel(worker.internal_address) as own:
+        try:
+            await WorkerClient(own, sign).forward(
+                method="GetClusterInfo", request=request, hop_count=1, retry=False
+            )
+        except DroverError as error:
+            return error
+    return None
+
+
+async def create_by(worker: RunningWorker, name: str) -> None:
+    config = {"connector.class": SOURCE, "tasks.max": "2"}
+    await worker.stub.CreateConnector(
+        pb.CreateConnectorRequest(name=name, config=config), timeout=20
+    )
+
+
+async def test_calls_between_workers_are_let_in_by_their_signature_alone(
+    cluster: WorkerCluster,
+) -> None:
+    workers = [await cluster.add_worker(), await cluster.add_worker()]
+    await cluster.settled(*workers)
+    assert {protocol_of(worker) for worker in workers} == {"sessioned"}
+    leader, follower = sorted(workers, key=lambda worker: not worker.leads)
+    key = await key_on(leader, follower)
+    await create_by(follower, "numbers")  # which the follower forwards, as its task configs
+    await cluster.running("numbers", 2, *workers)
+
+    assert await answer_to(leader, follower.sign) is None
+    assert await answer_to(follower, signing(key)) is None
+    missing = await answer_to(leader, unsigned)
+    assert isinstance(missing, UnauthenticatedError)
+    assert missing.reason is Reason.MISSING_CREDENTIALS
+    forged_key = SessionKey(b"0" * 32, key.algorithm, key.creation_ms)
+    for other in (signing(forged_key), signing(key, age_ms=AGE_MAX_MS + 60_000)):
+        error = await answer_to(leader, other)
+        assert isinstance(error, PermissionDeniedError)
+        assert error.reason is Reason.INVALID_SIGNATURE
+        assert "\n" not in error.message
+    ahead = SessionKey(key.key, key.algorithm, key.creation_ms + 60_000)
+    unread = await answer_to(leader, signing(ahead, now_ms=key.creation_ms))
+    assert isinstance(unread, UnavailableError)
+    assert unread.reason is Reason.SESSION_KEY_UNKNOWN
+
+
+async def test_keys_are_replaced_while_calls_go_on(cluster: WorkerCluster) -> None:
+    settings = {"inter_worker_key_ttl_ms": 1_000}
+    workers = [await cluster.add_worker(**settings), await cluster.add_worker(**settings)]
+    await cluster.settled(*workers)
+    leader, follower = sorted(workers, key=lambda worker: not worker.leads)
+    key = await key_on(leader, follower)
+    seen = {key.key}
+    for number in range(2):
+        await create_by(follower, f"c{number}")
+        key = await key_on(leader, follower, other_than=key)
+        seen.add(key.key)
+        await cluster.running(f"c{number}", 2, *workers)
+    assert len(seen) == 3
+
+
+async def test_a_group_signs_while_all_its_workers_can(cluster: WorkerCluster) -> None:
+    new = [await cluster.add_worker(), await cluster.add_worker()]
+    await cluster.settled(*new)
+    await key_on(*new)
+    old = await cluster.add_worker(connect_protocol="compatible")
+    await cluster.settled(*new, old)
+    assert {protocol_of(worker) for worker in (*new, old)} == {"compatible"}
+    assert await answer_to(new[0], unsigned) is None
+    for number, worker in enumerate((*new, old)):
+        await create_by(worker, f"mixed{number}")
+        await cluster.running(f"mixed{number}", 2, *new, old)
+    await old.service.stop()
+    await cluster.settled(*new)
+    assert {protocol_of(worker) for worker in new} == {"sessioned"}
+    assert isinstance(await answer_to(new[0], unsigned), UnauthenticatedError)
+    for worker in new:
+        await create_by(worker, f"alone{new.index(worker)}")
+
+
+async def test_no_client_sees_the_key(cluster: WorkerCluster) -> None:
+    worker = await cluster.add_worker()
+    await cluster.settled(worker)
+    messages: list[str] = []
+    watch = worker.stub.WatchConnectors(pb.WatchConnectorsRequest())
+
+    key = await key_on(worker)
+    await create_by(worker, "numbers")
+    while "numbers" not in "".join(messages):
+        messages.append(str(await anext(aiter(watch))))
+    watch.cancel()
+    history = await worker.stub.GetConnectorHistory(
+        pb.GetConnectorHistoryRequest(name="numbers"), timeout=20
+    )
+    info = await worker.stub.GetClusterInfo(pb.GetClusterInfoRequest(), timeout=20)
+    shown = "".join([*messages, str(history), str(info)])
+    assert str(key.key)[2:-1] not in shown
