@@ -39,6 +39,7 @@ from drover.connector.offsets import SinkOffset, TopicPartition
 from drover.connector.sink_control import ControlledContext, Written
 from drover.connector.sink_rows import ValueRows, latest_rows
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, run_in_arrow
+from drover.dataplane.plane import ALL_COLUMNS
 from drover.pipeline.failures import RecordFailedError
 
 if TYPE_CHECKING:
@@ -237,3 +238,6 @@ class SinkConnector(Connector):
     """
 
     task_class: ClassVar[type[SinkTask]]
+    #: What of key, value, headers and timestamp ``write`` looks at; what it does not name may be
+    #: null in its batches, which saves reading it. Topic, partition and offset are always there.
+    columns: ClassVar[frozenset[str]] = ALL_COLUMNS

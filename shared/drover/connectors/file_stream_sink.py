@@ -98,6 +98,7 @@ class FileStreamSink(SinkConnector):
     version = "0.1.0"
     aliases = ("FileStreamSink", "FileStreamSinkConnector", kafka_connect.FILE_STREAM_SINK)
     guarantees = ONCE
+    columns = frozenset({"value"})
     task_class = FileStreamSinkTask
 
     def __init__(self) -> None:

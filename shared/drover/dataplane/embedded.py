@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import (
+    ALL_COLUMNS,
     BATCH_TOPICS_MAX,
     AbandonedError,
     DeadLetterWriter,
@@ -148,8 +149,15 @@ class EmbeddedPlane:
         require_reached(starts, self.end_offsets(starts))
         return self.store.plan_read(starts, max_records=max_records, max_bytes=max_bytes)
 
-    def rows(self, spark: "SparkSession", plan: ReadPlan) -> ArrowRows:
-        """See DataPlane: at most as many Spark partitions as cores."""
+    def rows(
+        self,
+        spark: "SparkSession",
+        plan: ReadPlan,
+        *,
+        columns: frozenset[str] = ALL_COLUMNS,
+    ) -> ArrowRows:
+        """See DataPlane: at most as many Spark partitions as cores. A column more costs nothing."""
+        del columns
         groups = balanced_groups(
             plan.ranges,
             lambda each: each.size_bytes,

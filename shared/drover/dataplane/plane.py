@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: A topic's name and the number of one of its partitions.
 PartitionKey = tuple[str, int]
+#: What a record has beside its place.
+ALL_COLUMNS = frozenset({"key", "value", "headers", "timestamp"})
 #: So many topics of one batch are named, which is for people; records may go into more.
 BATCH_TOPICS_MAX = 1_000
 
@@ -182,8 +184,17 @@ class DataPlane(Protocol):
             DataLossError: LOG_CORRUPT, a partition ends before the start that is asked for.
         """
 
-    def rows(self, spark: "SparkSession", plan: ReadPlan) -> ArrowRows:
-        """The records of a plan, in its order, as ``payload.READ_DDL`` describes them."""
+    def rows(
+        self,
+        spark: "SparkSession",
+        plan: ReadPlan,
+        *,
+        columns: frozenset[str] = ALL_COLUMNS,
+    ) -> ArrowRows:
+        """The records of a plan, in its order, as ``payload.READ_DDL`` describes them.
+
+        Of ALL_COLUMNS those that are not in ``columns`` may be null whatever the records have.
+        """
 
     def read_here(self, plan: ReadPlan) -> Iterator[Any]:
         """As ``rows``, in this process and on this thread: for a few records that people look at.

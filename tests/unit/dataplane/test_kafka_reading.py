@@ -41,3 +41,15 @@ def test_records_are_compressed_unless_the_user_says_otherwise(
 ) -> None:
     storage = KafkaStorage(bootstrap_servers="b:1", group_id="g", client_config=own)
     assert producer_settings(storage)["compression.type"] == sent
+
+
+def test_only_what_is_wanted_of_messages_is_read() -> None:
+    at = (1, 1_700_000_000_123)
+    messages = [Message("t", 0, n, b"k", b"v", [("h", b"1")], None, at) for n in (5, 6)]
+    batch = as_batch(ReadRange("t", 3, 5, 7, 0), messages, frozenset({"value"}))
+    assert batch.schema == READ_SCHEMA
+    bare = {"key": None, "value": b"v", "headers": None, "timestamp": None}
+    assert batch.to_pylist() == [
+        {"topic": "t", "partition": 3, "offset": 5, **bare},
+        {"topic": "t", "partition": 3, "offset": 6, **bare},
+    ]

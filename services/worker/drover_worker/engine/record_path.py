@@ -8,7 +8,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from drover.api.common.v1.record_counts_pb2 import RecordCounts
-from drover.connector import OffsetRange, SinkBatch, SourceBatch, SourceConnector
+from drover.connector import (
+    OffsetRange,
+    SinkBatch,
+    SinkConnector,
+    SourceBatch,
+    SourceConnector,
+)
 from drover.connector.connector import Connector
 from drover.connector.error_settings import ErrorSettings
 from drover.connector.record_settings import (
@@ -33,7 +39,7 @@ from drover.dataplane.arrow_rows import (
     rows_of_table,
 )
 from drover.dataplane.payload import READ_SCHEMA
-from drover.dataplane.plane import DataPlane, DeadLetterWriter, Destination
+from drover.dataplane.plane import ALL_COLUMNS, DataPlane, DeadLetterWriter, Destination
 from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.dataplane.values import ReadPlan
 from drover.model.ids import TaskId
@@ -224,7 +230,7 @@ class RecordPath:
         self._rejections = rejections
 
         def made(plan: ReadPlan, first_number: int) -> SinkBatch:
-            read = plane.rows(self._spark, plan)
+            read = plane.rows(self._spark, plan, columns=self._columns(replayed=replayed))
             rows = self._sink_rows(read, dead_letters, first_number=first_number, replayed=replayed)
 
             def cut(by: str) -> Sequence[SinkBatch]:
@@ -236,6 +242,13 @@ class RecordPath:
             return SinkBatch(rows, joined_ranges(plan), cut, rejections.reject)
 
         return made(plan, 0)
+
+    def _columns(self, *, replayed: bool) -> frozenset[str]:
+        """What a sink's records need to have: of those that anything else looks at, all."""
+        if replayed or not self._is_identity(structured=self._class.structured):
+            return ALL_COLUMNS
+        assert issubclass(self._class, SinkConnector)
+        return self._class.columns
 
     def _learn(self, plane: DataPlane, plan: ReadPlan) -> None:
         ranges = tuple(each for each in plan.ranges if self._schemas.wants(each.topic))

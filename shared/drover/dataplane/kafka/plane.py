@@ -19,6 +19,7 @@ from drover.dataplane.kafka.topics import partition_counts
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import (
+    ALL_COLUMNS,
     AbandonedError,
     DeadLetterWriter,
     Destination,
@@ -198,14 +199,21 @@ class KafkaPlane:
             max_bytes=max_bytes,
         )
 
-    def rows(self, spark: "SparkSession", plan: ReadPlan) -> ArrowRows:
+    def rows(
+        self,
+        spark: "SparkSession",
+        plan: ReadPlan,
+        *,
+        columns: frozenset[str] = ALL_COLUMNS,
+    ) -> ArrowRows:
         """See DataPlane."""
         groups = balanced_groups(
             plan.ranges,
             lambda each: each.size_bytes,
             group_count=spark.sparkContext.defaultParallelism,
         )
-        return ArrowRows(spark, KafkaRangeReader(self._storage, groups), len(groups), READ_DDL)
+        read = KafkaRangeReader(self._storage, groups, columns)
+        return ArrowRows(spark, read, len(groups), READ_DDL)
 
     def read_here(self, plan: ReadPlan) -> Iterator[Any]:
         """See DataPlane."""

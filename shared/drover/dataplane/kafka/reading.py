@@ -1,10 +1,11 @@
 """Reading ranges of topics as Arrow batches, on executors."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError
@@ -12,6 +13,7 @@ from confluent_kafka import KafkaError
 from drover.dataplane.kafka.clients import Pool, RangeConsumer, shared_client
 from drover.dataplane.kafka.planning import joined
 from drover.dataplane.payload import HEADERS_TYPE, READ_SCHEMA
+from drover.dataplane.plane import ALL_COLUMNS
 from drover.dataplane.values import ReadRange
 from drover.errors import OutOfRangeError, Reason, UnavailableError
 from drover.log.kafka.errors import LOST
@@ -53,6 +55,8 @@ class KafkaRangeReader:
 
     storage: KafkaStorage
     groups: tuple[tuple[ReadRange, ...], ...]
+    #: What the records need to have; see DataPlane.rows.
+    columns: frozenset[str] = ALL_COLUMNS
 
     def __call__(self, number: int) -> Iterator[Any]:
         """The records of a group."""
@@ -60,10 +64,15 @@ class KafkaRangeReader:
             return
         with _consumers.borrow(self.storage) as consumer:
             for each in joined(self.groups[number]):
-                yield from read_range(self.storage, consumer, each)
+                yield from read_range(self.storage, consumer, each, self.columns)
 
 
-def read_range(storage: KafkaStorage, consumer: RangeConsumer, wanted: ReadRange) -> Iterator[Any]:
+def read_range(
+    storage: KafkaStorage,
+    consumer: RangeConsumer,
+    wanted: ReadRange,
+    columns: frozenset[str] = ALL_COLUMNS,
+) -> Iterator[Any]:
     """The committed records of one range in order, as batches of ``READ_SCHEMA``.
 
     Offsets without a record (transaction markers, aborted and compacted records) are passed over:
@@ -93,28 +102,48 @@ def read_range(storage: KafkaStorage, consumer: RangeConsumer, wanted: ReadRange
                 if records[-1].offset() >= wanted.end_offset:
                     records = [each for each in records if each.offset() < wanted.end_offset]
             if records:
-                yield as_batch(wanted, records)
+                yield as_batch(wanted, records, columns)
     finally:
         consumer.leave()
 
 
-def as_batch(wanted: ReadRange, records: Sequence[Any]) -> Any:
-    """Messages of a partition as a batch of ``READ_SCHEMA``."""
+def as_batch(
+    wanted: ReadRange, records: Sequence[Any], columns: frozenset[str] = ALL_COLUMNS
+) -> Any:
+    """Messages of a partition as a batch of ``READ_SCHEMA``; what is not in ``columns`` is null."""
+    # one call for each message and column is most of what this costs
+    made: dict[str, Callable[[], Any]] = {
+        "key": lambda: pa.array([each.key() for each in records], pa.binary()),
+        "value": lambda: pa.array([each.value() for each in records], pa.binary()),
+        "headers": lambda: _headers([each.headers() for each in records]),
+        "timestamp": lambda: _timestamps(records),
+    }
     count = len(records)
-    times_ms = pa.array([each.timestamp()[1] for each in records], pa.int64())
-    timestamps = pc.if_else(pc.equal(times_ms, _NO_TIMESTAMP_MS), None, times_ms)
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(wanted.topic, pa.string()), count),
             pa.repeat(pa.scalar(wanted.partition, pa.int32()), count),
-            pa.array([each.offset() for each in records], pa.int64()),
-            pa.array([each.key() for each in records], pa.binary()),
-            pa.array([each.value() for each in records], pa.binary()),
-            _headers([each.headers() for each in records]),
-            timestamps.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
+            _offsets(records),
+            *(
+                make() if name in columns else pa.nulls(count, READ_SCHEMA.field(name).type)
+                for name, make in made.items()
+            ),
         ],
         schema=READ_SCHEMA,
     )
+
+
+def _offsets(records: Sequence[Any]) -> Any:
+    first, last = records[0].offset(), records[-1].offset()
+    if last - first == len(records) - 1:  # they only grow
+        return pa.array(np.arange(first, last + 1, dtype=np.int64))
+    return pa.array([each.offset() for each in records], pa.int64())
+
+
+def _timestamps(records: Sequence[Any]) -> Any:
+    times_ms = pa.array([each.timestamp()[1] for each in records], pa.int64())
+    timestamps = pc.if_else(pc.equal(times_ms, _NO_TIMESTAMP_MS), None, times_ms)
+    return timestamps.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))
 
 
 def _headers(headers: Sequence[Any]) -> Any:
