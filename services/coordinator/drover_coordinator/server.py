@@ -343,7 +343,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
         self._shards.runtime(request.group_id)
         group_id, member_id, generation = request.group_id, request.member_id, request.generation
         ids = (group_id, member_id, request.connector, request.consumer_group)
-        _raise(check_offsets_change(call, ids, offsets))
+        _raise(check_offsets_change(call, ids, offsets, request.offsets_topic))
         _raise(check_tasks_group(group_id, self._tasks_group))
         await self._submit(CheckMember(self.next_call_id(), group_id, member_id, generation))
         await self._offsets.change(
@@ -353,6 +353,7 @@ class CoordinatorServicer(LogServicer, pb_grpc.CoordinatorServiceServicer):
                 offsets=offsets,
                 consumer_group=request.consumer_group,
                 without_positions=without_positions,
+                offsets_topic=request.offsets_topic,
             )
         )
 

@@ -391,6 +391,7 @@ class CoordinatorClient:
                 task_config_generation=number,
                 consumer_group=change.consumer_group,
                 without_positions=change.without_positions,
+                offsets_topic=change.offsets_topic,
             )
             await unary(self._stub.DeleteOffsets, deletion, timeout_s=timeout_s, retry=True)
             return
@@ -402,6 +403,7 @@ class CoordinatorClient:
             task_config_generation=number,
             offsets=[encode_offset(offset) for offset in change.offsets],
             consumer_group=change.consumer_group,
+            offsets_topic=change.offsets_topic,
         )
         await unary(self._stub.AlterOffsets, request, timeout_s=timeout_s, retry=True)
 

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from drover.config.config_def import ConfigDef, ConfigKey, ConfigType
-from drover.config.validators import InRange, OneOf
+from drover.config.validators import All, Check, InRange, NonEmpty, OneOf
 from drover.connector.connector import Connector, Guarantee
 from drover.connector.source import SourceConnector
+from drover.dataplane.topics import name_fault
 from drover.errors import Violation
+from drover.model.config import OFFSETS_TOPIC_SETTING
 
 EXACTLY_ONCE_SUPPORT = "exactly.once.support"
 TRANSACTION_BOUNDARY = "transaction.boundary"
@@ -46,6 +48,16 @@ EXACTLY_ONCE_SETTINGS = ConfigDef(
         documentation="How long a transaction gathers batches with transaction.boundary=interval; "
         "records are seen so much later.",
         validator=InRange(1, _DAY_MS),
+    ),
+    ConfigKey(
+        OFFSETS_TOPIC_SETTING,
+        ConfigType.STRING,
+        default=None,
+        group=_GROUP,
+        documentation="On Kafka: a compacted topic in which the source's offsets are as well as in "
+        "the workers' topic, in the same transactions, for users who may not read that one. It is "
+        "made if it is missing.",
+        validator=All(NonEmpty(), Check(lambda topic: name_fault(topic) or None)),
     ),
 )
 

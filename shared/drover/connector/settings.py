@@ -30,7 +30,7 @@ from drover.connector.sink import SinkConnector
 from drover.connector.topic_settings import TOPIC_PARTITIONS, topic_creation_config_def
 from drover.dataplane.topics import PARTITION_COUNT_MAX, name_fault
 from drover.errors import Violation
-from drover.model.config import CONSUMER_GROUP_SETTING
+from drover.model.config import CONSUMER_GROUP_SETTING, OFFSETS_TOPIC_SETTING
 from drover.model.dead_letters import DEAD_LETTER_TOPIC
 from drover.model.names import connector_name_violations
 from drover.transform.java_regex import JavaRegex
@@ -212,7 +212,7 @@ _OTHERS = OtherSettings(
         EXACTLY_ONCE_SUPPORT: "it is for sources",
         TRANSACTION_BOUNDARY: "it is for sources",
         TRANSACTION_BOUNDARY_INTERVAL_MS: "it is for sources",
-        "offsets.storage.topic": "",
+        OFFSETS_TOPIC_SETTING: "it is for sources",
     },
 )
 

@@ -54,8 +54,9 @@ class EmbeddedWriter:
         """See TopicWriter: the claim is checked by whatever is written."""
         return False
 
-    def opened(self, committed: Sequence[CommittedOffset]) -> None:
+    def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
         """See TopicWriter."""
+        return committed
 
     def stage(self, batch: OutgoingBatch) -> Sequence[StagedBlob]:
         """See TopicWriter."""
@@ -187,9 +188,10 @@ class EmbeddedPlane:
         *,
         abandoned: Callable[[], bool],
         check_claim: Callable[[], None] = _unchecked,
+        offsets_topic: str = "",
     ) -> EmbeddedWriter:
         """See DataPlane."""
-        del check_claim
+        del check_claim, offsets_topic
         return EmbeddedWriter(self.store, task, claim, abandoned)
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:

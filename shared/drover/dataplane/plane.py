@@ -107,8 +107,15 @@ class TopicWriter(Protocol):
                 STALE_WRITER_EPOCH, somebody else writes as this task, and goes on to.
         """
 
-    def opened(self, committed: Sequence[CommittedOffset]) -> None:
-        """The offsets that the task starts from; it can write from now on."""
+    def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
+        """Tell the offsets that the coordinator has; the task can write from now on.
+
+        Returns:
+            The offsets that the task starts from.
+
+        Raises:
+            DroverError: As ``open`` and ``publish``.
+        """
 
     def stage(self, batch: OutgoingBatch) -> Any:
         """Run the rows on executors, through the pipeline, up to where they can be published.
@@ -218,13 +225,15 @@ class DataPlane(Protocol):
         *,
         abandoned: Callable[[], bool],
         check_claim: Callable[[], None],
+        offsets_topic: str = "",
     ) -> TopicWriter:
         """How ``task`` writes under ``claim``.
 
         ``abandoned`` is asked before records become visible: once it is true, none do.
         ``check_claim`` has the coordinator write down that the task writes under its claim; it
         raises FailedPreconditionError STALE_CLAIM if that does not count any more, and
-        UnavailableError STORAGE_UNAVAILABLE.
+        UnavailableError STORAGE_UNAVAILABLE. ``offsets_topic`` is one of the connector's own on
+        Kafka, in which its source offsets are as well.
         """
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:

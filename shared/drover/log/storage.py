@@ -11,6 +11,9 @@ from drover.log.directory import storage_directory
 from drover.model.secrets import MASK
 
 SETTING = "DROVER_STORAGE_URL"
+CLEANUP_POLICY = "cleanup.policy"
+COMPACT = "compact"
+"""What such a topic has to have: a topic's last record of each key is kept."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ ConfigMap = Mapping[str, str]
 
 #: The setting of a sink that names its consumer group on Kafka.
 CONSUMER_GROUP_SETTING = "consumer.override.group.id"
+#: Names a topic on Kafka in which a source's offsets are as well.
+OFFSETS_TOPIC_SETTING = "offsets.storage.topic"
 
 
 class TargetState(StrEnum):

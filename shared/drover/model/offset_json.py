@@ -24,6 +24,12 @@ def canonical_json(text: str) -> str:
     return _dump(_object(text), sort_keys=True)
 
 
+def metadata_of(headers: Sequence[tuple[str, bytes | None]]) -> str:
+    """What is noted beside an offset; empty for nothing."""
+    found = [value for name, value in headers if name == METADATA_HEADER]
+    return (found[-1] or b"").decode(errors="replace") if found else ""
+
+
 def validate(offsets: Sequence[CommittedOffset]) -> list[Violation]:
     """Every fault of the offsets."""
     violations = []

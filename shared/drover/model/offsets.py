@@ -53,6 +53,8 @@ class OffsetsChange:
         offsets: What changes; None to remove all.
         consumer_group: As in ``TaskOffsets``.
         without_positions: Leave the consumer group alone: the connector is a source.
+        offsets_topic: A topic of the source's own on Kafka in which its offsets are as well; empty
+            for none.
     """
 
     connector: str
@@ -60,6 +62,7 @@ class OffsetsChange:
     offsets: Sequence[CommittedOffset] | None
     consumer_group: str = ""
     without_positions: bool = False
+    offsets_topic: str = ""
 
 
 class CommitOutcome(StrEnum):

@@ -36,8 +36,9 @@ class FarPlane(EmbeddedPlane):
         *,
         abandoned: Callable[[], bool],
         check_claim: Callable[[], None] = lambda: None,
+        offsets_topic: str = "",
     ) -> FarWriter:
-        del check_claim
+        del check_claim, offsets_topic
         return FarWriter(self.store, task, claim, abandoned)
 
     def current_claim(self, task: TaskId) -> None:

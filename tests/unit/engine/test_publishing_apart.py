@@ -60,8 +60,9 @@ class ApartWriter:
         self.check_claim()
         return True
 
-    def opened(self, committed: Sequence[CommittedOffset]) -> None:
+    def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
         self.opened_count += 1
+        return committed
 
     def stage(self, batch: OutgoingBatch) -> Staged:
         staged = Staged([row["value"] for row in run_pass(batch, collect)])
@@ -101,8 +102,9 @@ class ApartPlane(EmbeddedPlane):
         *,
         abandoned: Callable[[], bool],
         check_claim: Callable[[], None] = lambda: None,
+        offsets_topic: str = "",
     ) -> Any:
-        del task, claim, abandoned
+        del task, claim, abandoned, offsets_topic
         writer = ApartWriter(self.world, check_claim)
         checked: TopicWriter = writer
         self.made.append(writer)

@@ -108,6 +108,15 @@ def test_exactly_once_is_refused_where_workers_are_told_to_do_without() -> None:
     assert faults_of(SOURCE | {"exactly.once.support": "requested"}, why) == {}
 
 
+def test_a_topic_for_offsets_needs_them_in_a_transaction() -> None:
+    own = SOURCE | {"offsets.storage.topic": "own"}
+    assert faults_of(own) == {}
+    why = "it is disabled on this worker"
+    needs = f"needs records and offsets in one transaction: {why}"
+    assert faults_of(own, why) == {"offsets.storage.topic": needs}
+    assert "not '+'" in faults_of(own | {"offsets.storage.topic": "+"})["offsets.storage.topic"]
+
+
 def test_a_boundary_that_the_connector_cannot_keep_is_refused() -> None:
     interval = {"transaction.boundary": "interval"}
     assert faults_of(SOURCE | interval) == {}

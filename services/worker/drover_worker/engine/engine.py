@@ -210,6 +210,7 @@ class Engine:
                 self._plugins,
                 self._configs.resolve_connector(config),
                 not_exactly_once=self._not_exactly_once,
+                plane=self._plane,
             ),
             limit_ms=self._limits.validate_ms,
             on_done=finish,

@@ -36,6 +36,7 @@ from drover.connector.settings import (
 )
 from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch
 from drover.errors import Reason, UnavailableError
+from drover.model.config import OFFSETS_TOPIC_SETTING
 from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
 from drover_worker.engine.publisher import GatheredBatch, Publisher, SourceOffsets, StagedBatch
@@ -59,6 +60,7 @@ class SourceRunner(TaskRunner):
             spec.claim,
             abandoned=lambda: self.over,
             check_claim=lambda: self._commits.write_claim(CLAIM_CHECK_S),
+            offsets_topic=self._config[OFFSETS_TOPIC_SETTING] or "",
         )
         #: The batch that is not written yet; the task is polled again only after that.
         self._polled: StagedBatch | None = None
@@ -95,8 +97,7 @@ class SourceRunner(TaskRunner):
             self._publisher.drop()
         if self._writer.open():
             committed = self._commits.fetch(CLAIM_CHECK_S)
-        self._writer.opened(committed)
-        return committed
+        return self._writer.opened(committed)
 
     def _release(self) -> None:
         if self._publisher is not None and self._publisher.wait(0):

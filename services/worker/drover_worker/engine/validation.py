@@ -16,6 +16,10 @@ from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRE
 from drover.connector.record_settings import CONVERTER_SETTINGS
 from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate_config
 from drover.convert.registry import CONVERTERS
+from drover.dataplane.plane import DataPlane
+from drover.errors import DroverError
+from drover.log.storage import CLEANUP_POLICY, COMPACT
+from drover.model.config import OFFSETS_TOPIC_SETTING
 from drover.transform.registry import PREDICATES, TRANSFORMS
 from drover_worker.engine.plugins import (
     InstalledPlugin,
@@ -62,25 +66,48 @@ def encode_plugins(
 
 
 def validate(
-    registry: PluginRegistry, resolution: Resolution, *, not_exactly_once: str = ""
+    registry: PluginRegistry,
+    resolution: Resolution,
+    *,
+    not_exactly_once: str = "",
+    plane: DataPlane | None = None,
 ) -> engine_pb2.ConfigValidation:
     """Every setting of a config with all of its faults, its values as they were written.
 
     Runs plugin code. ``not_exactly_once`` is why sources deliver at least once here, if they do.
+    ``plane`` knows the topics that settings name; None for no look at them.
 
     Raises:
         PluginNotFoundError: connector.class names a class that is not installed.
     """
     answer = _validated(registry, resolution.config)
-    if not_exactly_once:
-        _refuse_required(answer, not_exactly_once)
+    for value in answer.values:
+        if not_exactly_once and value.key.name == EXACTLY_ONCE_SUPPORT and value.value == REQUIRED:
+            value.errors.append(f"cannot be {REQUIRED}: {not_exactly_once}")
+        if value.key.name == OFFSETS_TOPIC_SETTING and value.value and not value.errors:
+            value.errors.extend(_offsets_topic_faults(value.value, not_exactly_once, plane))
     return _as_written(answer, resolution)
 
 
-def _refuse_required(answer: engine_pb2.ConfigValidation, why: str) -> None:
-    for value in answer.values:
-        if value.key.name == EXACTLY_ONCE_SUPPORT and value.value == REQUIRED:
-            value.errors.append(f"cannot be {REQUIRED}: {why}")
+def _offsets_topic_faults(topic: str, not_exactly_once: str, plane: DataPlane | None) -> list[str]:
+    """Why a source's offsets cannot be in that topic as well."""
+    if not_exactly_once:
+        return [f"needs records and offsets in one transaction: {not_exactly_once}"]
+    if plane is None:
+        return []
+    if topic in plane.reserved_topics():
+        return [f"must not be {topic}, which the cluster keeps itself in: name another topic"]
+    policy = None
+    with suppress(DroverError):  # the task that cannot do without tells
+        if plane.partition_counts([topic]):
+            policy = plane.topic_settings(topic).get(CLEANUP_POLICY)
+    if policy is None or policy == COMPACT:
+        return []
+    return [
+        f"names the topic {topic} with {CLEANUP_POLICY}={policy}, which loses offsets: set it to "
+        f"{COMPACT} (kafka-configs.sh --alter --entity-type topics --entity-name {topic} "
+        f"--add-config {CLEANUP_POLICY}={COMPACT}), or name another topic"
+    ]
 
 
 def _as_written(

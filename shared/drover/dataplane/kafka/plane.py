@@ -68,8 +68,9 @@ class KafkaWriter:
         """See TopicWriter."""
         return False
 
-    def opened(self, committed: Sequence[CommittedOffset]) -> None:
+    def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
         """See TopicWriter."""
+        return committed
 
     def stage(self, batch: OutgoingBatch) -> OutgoingBatch:
         """See TopicWriter: it runs when it is published."""
@@ -243,6 +244,7 @@ class KafkaPlane:
         *,
         abandoned: Callable[[], bool],
         check_claim: Callable[[], None],
+        offsets_topic: str = "",
     ) -> TopicWriter:
         """See DataPlane."""
         del claim
@@ -254,6 +256,7 @@ class KafkaPlane:
             task,
             abandoned=abandoned,
             check_claim=check_claim,
+            offsets_topic=offsets_topic,
         )
 
     def dead_letters(self, task: TaskId, claim: Term, destination: Destination) -> DeadLetterWriter:

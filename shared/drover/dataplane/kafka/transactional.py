@@ -8,6 +8,7 @@ import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drover.dataplane.kafka.clients import shared_client
+from drover.dataplane.kafka.own_offsets import joined, read_own_offsets
 from drover.dataplane.kafka.producing import DELIVERY_TIMEOUT_MS, Sending, producer_settings
 from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
 from drover.dataplane.kafka.staging import FileStager, StagedFiles, read_staged, staged_files
@@ -57,9 +58,12 @@ class TaskProducer:
     only ``init`` is of use.
     """
 
-    def __init__(self, storage: KafkaStorage, task: TaskId) -> None:
+    def __init__(self, storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "") -> None:
         self.id = producer_id(storage.group_id, task)
         self._storage = storage
+        shared = storage.topics.offset
+        #: Where source offsets go: the workers' topic, and the connector's own one.
+        self._offset_topics = tuple(dict.fromkeys([shared, offsets_topic or shared]))
         self._client = shared_client(storage)
         self._producer: Producer | None = None
         self._failures: list[KafkaError] = []
@@ -111,14 +115,15 @@ class TaskProducer:
                 sending.finish()
 
     def add_offsets(self, records: Sequence[tuple[bytes, bytes | None, str]]) -> None:
-        """Add keys, values and notes to the offsets topic."""
-        producer, topic = self._begun(), self._storage.topics.offset
+        """Add keys, values and notes to each topic of offsets."""
+        producer = self._begun()
         with self._given_up(), as_raised():
             for key, value, metadata in records:
                 headers: list[tuple[str, str | bytes | None]] = []
                 if metadata:
                     headers.append((METADATA_HEADER, metadata.encode()))
-                producer.produce(topic, value=value, key=key, headers=headers)
+                for topic in self._offset_topics:
+                    producer.produce(topic, value=value, key=key, headers=headers)
             Sending(self._storage, producer, self._failures).finish()
 
     def commit(self) -> None:
@@ -184,7 +189,7 @@ class TaskProducer:
         return FailedPreconditionError(
             meant.reason,
             f"{meant.message}: for exactly once that is Write and Describe of the transactional id "
-            f"{self.id}, and Write of the topic {self._storage.topics.offset}. Without, set "
+            f"{self.id}, and Write of {' and '.join(self._offset_topics)}. Without, set "
             "DROVER_EXACTLY_ONCE_SOURCE_SUPPORT=disabled",
             metadata=meant.metadata,
         )
@@ -206,6 +211,7 @@ class ExactlyOnceWriter:
         *,
         abandoned: Callable[[], bool],
         check_claim: Callable[[], None],
+        offsets_topic: str = "",
         producer: TaskProducer | None = None,
     ) -> None:
         self._storage = storage
@@ -213,7 +219,8 @@ class ExactlyOnceWriter:
         self._task = task
         self._abandoned = abandoned
         self._check_claim = check_claim
-        self._producer = producer or TaskProducer(storage, task)
+        self._offsets_topic = offsets_topic
+        self._producer = producer or TaskProducer(storage, task, offsets_topic=offsets_topic)
         self._protocol = TaskProtocol()
         #: How partitions are spelled in the offsets topic, by their canonical spelling.
         self._spellings: dict[str, str] = {}
@@ -227,13 +234,22 @@ class ExactlyOnceWriter:
             raise self._taken(error) from error
         return True
 
-    def opened(self, committed: Sequence[CommittedOffset]) -> None:
-        """See TopicWriter."""
+    def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
+        """See TopicWriter. Both topics have the same offsets afterwards."""
+        starts = list(committed)
+        if self._offsets_topic:
+            connector = self._task.connector
+            own = read_own_offsets(self._storage, self._offsets_topic, connector)
+            starts = joined(own, committed)
         self._spellings = {
-            canonical_json(each.partition_json): each.partition_json for each in committed
+            canonical_json(each.partition_json): each.partition_json for each in starts
         }
         if self._protocol.step is Step.FETCH:
             self._protocol.ended(Ended.DONE)
+        if self._offsets_topic:
+            both = [each for each in committed if each in own]
+            self.publish([], [each for each in starts if each not in both])
+        return starts
 
     def stage(self, batch: OutgoingBatch) -> StagedFiles:
         """See TopicWriter."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException
@@ -11,12 +11,10 @@ from confluent_kafka.admin import ConfigResource, NewPartitions, NewTopic, Resou
 from drover.errors import FailedPreconditionError, Reason, UnavailableError
 from drover.log.kafka import errors
 from drover.log.kafka.client import KafkaClient, TopicState
-from drover.log.storage import KafkaStorage
+from drover.log.storage import CLEANUP_POLICY, COMPACT, KafkaStorage
 
 _logger = structlog.get_logger(__name__)
 
-CLEANUP_POLICY = "cleanup.policy"
-COMPACT = "compact"
 CONTROL_SEGMENT_BYTES = 16 << 20
 """Leases are renewed all the time, and only what is not in the last segment is compacted."""
 
@@ -59,6 +57,11 @@ def offset_topic(storage: KafkaStorage) -> TopicSpec:
         partition_count=storage.topics.offset_partitions,
         replication_factor=storage.topics.replication_factor,
     )
+
+
+def own_offset_topic(storage: KafkaStorage, name: str) -> TopicSpec:
+    """The topic in which one connector's source offsets are as well."""
+    return replace(offset_topic(storage), name=name)
 
 
 def status_topic(storage: KafkaStorage) -> TopicSpec:

@@ -12,9 +12,9 @@ from drover.log.kafka.progress import Progress
 from drover.log.kafka.reader import TopicReader
 from drover.log.kafka.records import EARLIEST, KafkaRecord, Place, Produced
 from drover.log.log import closed_error
-from drover.model.offset_json import METADATA_HEADER
+from drover.model.offset_json import METADATA_HEADER, metadata_of
 from drover.model.offsets import CommittedOffset
-from drover_coordinator.core.offsets.source_offsets import SourceOffsets, UnreadableOffsetError
+from drover.model.source_offsets import SourceOffsets, UnreadableOffsetError
 from drover_coordinator.shared_writes import SharedWrites
 
 REFRESHES_WAITING_MAX = 1_000
@@ -152,7 +152,7 @@ class OffsetTopic:
                 record.key,
                 record.value,
                 timestamp_ms=record.timestamp_ms,
-                metadata=_metadata(record),
+                metadata=metadata_of(record.headers),
             )
         except UnreadableOffsetError as error:
             self._warn(record, str(error))
@@ -171,8 +171,3 @@ class OffsetTopic:
             key=(record.key or b"")[:200].decode(errors="backslashreplace"),
             why=why,
         )
-
-
-def _metadata(record: KafkaRecord) -> str:
-    found = [value for name, value in record.headers if name == METADATA_HEADER]
-    return (found[-1] or b"").decode(errors="replace") if found else ""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from drover.errors import (
     DroverError,
@@ -21,6 +21,7 @@ from drover.errors import (
 )
 from drover.log.kafka.fencing import fence_producer
 from drover.log.kafka.records import GroupPosition, Produced
+from drover.log.kafka.topics import ensure_topics, own_offset_topic
 from drover.model import pages
 from drover.model.claims import ClaimRequest
 from drover.model.group import shard_of
@@ -73,8 +74,12 @@ class _Transaction:
     """The writes of several commits: records by key, positions by group and partition."""
 
     draft: Draft
-    records: dict[bytes, Produced] = field(default_factory=dict)
+    records: dict[tuple[str, bytes], Produced] = field(default_factory=dict)
     positions: dict[tuple[str, TopicPartition], GroupPosition] = field(default_factory=dict)
+
+    def add(self, records: Sequence[Produced]) -> None:
+        """Of a key the last one counts."""
+        self.records.update({(each.topic, each.key): each for each in records})
 
 
 @dataclass(slots=True)
@@ -278,6 +283,9 @@ class KafkaOffsets:
             await self._write(loaded, transaction)
             await self._fence(loaded, change.connector)
             transaction = _Transaction(loaded.log.claims.draft())
+        if change.offsets_topic:
+            topic = own_offset_topic(self._client.storage, change.offsets_topic)
+            await ensure_topics(self._client, [topic])
         group_id = change.consumer_group or group_of(change.connector)
         if change.offsets is None:
             await loaded.topic.refresh()
@@ -291,8 +299,10 @@ class KafkaOffsets:
         if positions or deletes_group:
             await self._check_positions(group_id, () if deletes_group else positions)
         for offset in sources:
-            for record in loaded.topic.produced(change.connector, offset):
-                transaction.records[record.key] = record
+            records = loaded.topic.produced(change.connector, offset)
+            transaction.add(records)
+            if change.offsets_topic:
+                transaction.add([replace(each, topic=change.offsets_topic) for each in records])
         for place, position in positions.items() if not deletes_group else ():
             transaction.positions[group_id, place] = GroupPosition(
                 group_id, place.topic, place.partition, position or 0, ""
@@ -346,8 +356,7 @@ class KafkaOffsets:
             draft.note_own_producer(task)
         if not draft.comes_late(task, commit.claim, commit.number):
             for offset in parsed.sources:
-                for record in loaded.topic.produced(task.connector, offset):
-                    transaction.records[record.key] = record
+                transaction.add(loaded.topic.produced(task.connector, offset))
             for place, position in parsed.positions.items():
                 transaction.positions[parsed.group_id, place] = position
         return CommitResult(task, CommitOutcome.COMMITTED)
@@ -369,7 +378,9 @@ class KafkaOffsets:
             if error.metadata.get("outcome") == "unknown":
                 loaded.lost()  # the outcome is unknown, so the shard is loaded again
             raise
-        loaded.topic.wrote(places)
+        shared = self._client.storage.topics.offset
+        written = zip(records.values(), places, strict=True)
+        loaded.topic.wrote(place for record, place in written if record.topic == shared)
 
     def _required(self) -> _Loaded:
         if self._loaded is None:

@@ -31,6 +31,7 @@ ID_MAX_CHARS = 255
 MEMBER_ID_MAX_CHARS = ID_MAX_CHARS + 37
 PROTOCOL_MAX_COUNT = 32
 #: DeleteOffsets names partitions only: ``offsets[0].partition_json`` is its ``partition_json[0]``.
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DELETED = re.compile(r"offsets(\[\d+\])\.(partition_json)")
 METADATA_MAX_BYTES = 512 * 1024
 LEAVING_MAX_COUNT = 10_000
@@ -160,8 +161,11 @@ def check_offsets_change(
     call: str,
     ids: tuple[str, str, str, str],
     offsets: Sequence[CommittedOffset] | None,
+    offsets_topic: str = "",
 ) -> InvalidArgumentError | None:
-    """The ids and offsets of a change: those of group, member, connector and consumer group."""
+    """The ids and offsets of a change: those of group, member, connector and consumer group; and
+    the topic that has the offsets as well.
+    """
     group_id, member_id, connector, consumer_group = ids
     faults = _group_id_faults(group_id)
     faults += _text_faults("member_id", member_id, MEMBER_ID_MAX_CHARS)
@@ -169,6 +173,8 @@ def check_offsets_change(
     faults += _consumer_group_faults("consumer_group", consumer_group)
     if offsets is not None and not offsets:
         faults.append(_invalid("offsets", "give at least one"))
+    if offsets_topic and not _TOPIC.fullmatch(offsets_topic):
+        faults.append(_invalid("offsets_topic", "must be a topic's name, or empty"))
     for each in validate(offsets or ()):
         field = each.field if call == "AlterOffsets" else _DELETED.sub(r"\2\1", each.field)
         faults.append(_invalid(field, each.description))

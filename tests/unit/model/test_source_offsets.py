@@ -4,7 +4,7 @@ import pytest
 
 from drover.model.offset_json import offset_record_key
 from drover.model.offsets import CommittedOffset
-from drover_coordinator.core.offsets.source_offsets import (
+from drover.model.source_offsets import (
     SourceOffsets,
     SourceRecord,
     UnreadableOffsetError,

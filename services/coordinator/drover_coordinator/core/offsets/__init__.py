@@ -1,1 +1,0 @@
-"""Offsets in the formats that Kafka Connect writes: source offsets and sink offsets."""

@@ -1,0 +1,75 @@
+"""The topic of a connector's own in which its source offsets are as well (KIP-618).
+
+Kafka Connect writes it in the transactions of the records, and the workers' topic some time later:
+so this one counts where both have an offset. Here a transaction carries both.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
+
+from drover.dataplane.kafka.clients import shared_client
+from drover.errors import Reason, UnavailableError
+from drover.log.kafka.reader import TopicReader
+from drover.log.kafka.records import EARLIEST
+from drover.log.kafka.topics import ensure_topics, own_offset_topic
+from drover.log.storage import KafkaStorage
+from drover.model.offset_json import canonical_json, metadata_of
+from drover.model.offsets import CommittedOffset
+from drover.model.source_offsets import SourceOffsets, UnreadableOffsetError
+
+#: Without a record that comes; the transaction of an owner that was killed may be open so long.
+_SILENCE_S = 75.0
+
+
+def read_own_offsets(storage: KafkaStorage, topic: str, connector: str) -> list[CommittedOffset]:
+    """A connector's committed offsets in its own topic, to the topic's end; blocks.
+
+    The topic is made if it is missing. Waits for transactions that are open.
+
+    Raises:
+        FailedPreconditionError: STORAGE_MISCONFIGURED, the topic is wrong or may not be read.
+        UnavailableError: STORAGE_UNAVAILABLE.
+    """
+    return asyncio.run(_read(storage, topic, connector))
+
+
+def joined(
+    own: Sequence[CommittedOffset], shared: Sequence[CommittedOffset]
+) -> list[CommittedOffset]:
+    """Offsets of both topics; those of the connector's own count."""
+    found = {canonical_json(each.partition_json): each for each in (*shared, *own)}
+    return list(found.values())
+
+
+async def _read(storage: KafkaStorage, topic: str, connector: str) -> list[CommittedOffset]:
+    client = shared_client(storage)
+    states = await ensure_topics(client, [own_offset_topic(storage, topic)])
+    partitions = range(states[topic].partition_count)
+    ends = await client.last_offsets(topic, partitions)
+    left = {partition for partition, end in ends.items() if end > 0}
+    offsets = SourceOffsets()
+    reader = TopicReader(client, topic, dict.fromkeys(partitions, EARLIEST))
+    try:
+        async with aclosing(reader.batches()) as batches:
+            while left:
+                async with asyncio.timeout(_SILENCE_S):
+                    batch = await anext(batches)
+                for record in batch.records:
+                    with suppress(UnreadableOffsetError):
+                        offsets.replay(
+                            record.key,
+                            record.value,
+                            timestamp_ms=record.timestamp_ms,
+                            metadata=metadata_of(record.headers),
+                        )
+                left -= {p for p, at in batch.positions.items() if at >= ends[p]}
+    except TimeoutError as error:
+        raise UnavailableError(
+            Reason.STORAGE_UNAVAILABLE,
+            f"the topic {topic} of the offsets of {connector} could not be read to its end: a "
+            "transaction in it may still be open",
+        ) from error
+    finally:
+        await reader.close()
+    return [offset for _, offset in offsets.of(connector)]
