@@ -18,6 +18,7 @@ from drover.cli.console import (
     say,
     worker_addresses,
 )
+from drover.cli.plugin_pairs import Pair, guarantees, pairs_of, told_pairs
 from drover.client import ConnectClient
 from drover.codec.connect import decode_connector_type
 
@@ -106,15 +107,15 @@ def describe(
     address: AddressOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Show a plugin's settings."""
-    answer = run_call(
-        worker_addresses(address),
-        lambda c: ConnectClient(c).get_plugin(class_name),
-        server="worker",
-    )
+    """Show a plugin's settings, and how often records arrive, by itself and paired with others."""
+    addresses = worker_addresses(address)
+    answer = run_call(addresses, lambda c: ConnectClient(c).get_plugin(class_name), server="worker")
+    others = run_call(addresses, lambda c: ConnectClient(c).list_plugins(), server="worker").plugins
+    pairs = pairs_of(answer.plugin, others)
     if output is not Output.TABLE:
         settings = [key_document(key) for key in answer.config_keys]
-        print_document(_document(answer.plugin) | {"settings": settings}, output)
+        document = _document(answer.plugin) | {"pairs": [_pair_document(each) for each in pairs]}
+        print_document(document | {"settings": settings}, output)
         return
     say(plain(f"{answer.plugin.class_name} {answer.plugin.version}"))
     if answer.plugin.aliases:
@@ -122,8 +123,10 @@ def describe(
     if answer.plugin.description:
         say(plain(answer.plugin.description))
     if answer.plugin.guarantee_embedded:
-        embedded, kafka = _guarantees(answer.plugin)
+        embedded, kafka = guarantees(answer.plugin)
         say(plain(f"each record {embedded} in embedded storage, {kafka} on Kafka"))
+    for line in told_pairs(answer.plugin, pairs):
+        say(plain(line))
     rows = [
         (
             key.name,
@@ -179,16 +182,9 @@ def _document(plugin: pb.Plugin) -> dict[str, Any]:
         "version": plugin.version,
         "load_time": _load_time(plugin),
         "description": plugin.description,
-        "guarantees": dict(zip(("embedded", "kafka"), _guarantees(plugin), strict=True)),
+        "guarantees": dict(zip(("embedded", "kafka"), guarantees(plugin), strict=True)),
     }
 
 
-def _guarantees(plugin: pb.Plugin) -> tuple[str | None, str | None]:
-    """How often records arrive in embedded storage, and on Kafka; None where nothing is said."""
-    return _words(plugin.guarantee_embedded), _words(plugin.guarantee_kafka)
-
-
-def _words(guarantee: pb.Guarantee.ValueType) -> str | None:
-    if guarantee == pb.GUARANTEE_UNSPECIFIED:
-        return None
-    return pb.Guarantee.Name(guarantee).removeprefix("GUARANTEE_").replace("_", " ").lower()
+def _pair_document(pair: Pair) -> dict[str, Any]:
+    return {"with": pair.other, "embedded": pair.embedded, "kafka": pair.kafka}

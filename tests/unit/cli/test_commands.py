@@ -271,7 +271,13 @@ def test_plugins_are_listed_and_described(
         guarantee_kafka=pb.GUARANTEE_AT_LEAST_ONCE,
     )
     key = pb.ConfigKey(name="file", type="STRING", required=True, documentation="Where.")
-    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=[plugin])
+    sink = pb.Plugin(
+        class_name="a.S",
+        type=pb.CONNECTOR_TYPE_SINK,
+        guarantee_embedded=pb.GUARANTEE_EXACTLY_ONCE,
+        guarantee_kafka=pb.GUARANTEE_EXACTLY_ONCE,
+    )
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=[plugin, sink])
     cluster.answers["GetPlugin"] = pb.GetPluginResponse(plugin=plugin, config_keys=[key])
     monkeypatch.setenv("COLUMNS", "80")
     assert drover("plugin", "list")[1].splitlines()[1].split() == [
@@ -286,6 +292,10 @@ def test_plugins_are_listed_and_described(
     assert document["guarantees"] == {"embedded": "exactly once", "kafka": "at least once"}
     told = "each record exactly once in embedded storage, at least once on Kafka"
     assert told in drover("plugin", "describe", "B")[1]
+    assert document["pairs"] == [
+        {"with": "a.S", "embedded": "exactly once", "kafka": "at least once"}
+    ]
+    assert "on Kafka at least once with the sinks a.S" in drover("plugin", "describe", "B")[1]
 
 
 def test_validate_shows_every_fault_and_fails(

@@ -161,3 +161,6 @@ def test_every_built_in_connector_says_what_it_guarantees() -> None:
     assert not silent
     listed = encode_plugins(built_in, []).plugins
     assert {each.guarantee_kafka for each in listed} <= {*Guarantee}
+    lowered = encode_plugins(built_in, [], not_exactly_once="it is disabled").plugins
+    once = {each.type for each in lowered if each.guarantee_kafka == Guarantee.EXACTLY_ONCE}
+    assert once == {"sink"}, "what sources say holds only where records and offsets are one"

@@ -191,7 +191,7 @@ class Engine:
 
         self._threads.run(
             "list-plugins",
-            lambda: encode_plugins(*self._plugins.list()),
+            lambda: encode_plugins(*self._plugins.list(), not_exactly_once=self._not_exactly_once),
             limit_ms=self._limits.validate_ms,
             on_done=finish,
         )

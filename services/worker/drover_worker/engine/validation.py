@@ -11,7 +11,7 @@ from drover.config.class_registry import ClassRegistry
 from drover.config.config_def import KeyPlace, places
 from drover.config.resolution import Resolution
 from drover.connector import ConfigDef, ConfigKey, ConfigType, ConfigValue, SourceConnector
-from drover.connector.connector import Connector
+from drover.connector.connector import Connector, Guarantee
 from drover.connector.exactly_once_settings import EXACTLY_ONCE_SUPPORT, REQUIRED
 from drover.connector.record_settings import CONVERTER_SETTINGS
 from drover.connector.settings import CONNECTOR_CLASS, full_config_def, validate_config
@@ -47,14 +47,20 @@ class _CommonSettings(SourceConnector):
 
 
 def encode_plugins(
-    plugins: Sequence[InstalledPlugin], problems: Sequence[PluginProblem]
+    plugins: Sequence[InstalledPlugin],
+    problems: Sequence[PluginProblem],
+    *,
+    not_exactly_once: str = "",
 ) -> engine_pb2.PluginList:
-    """The answer to ListPlugins; a plugin whose settings cannot be had becomes a problem."""
+    """The answer to ListPlugins; a plugin whose settings cannot be had becomes a problem.
+
+    ``not_exactly_once`` is as in ``validate``: what sources guarantee is lower there.
+    """
     answer = engine_pb2.PluginList()
     found = list(problems)
     for plugin in plugins:
         try:
-            answer.plugins.append(_encode_plugin(plugin))
+            answer.plugins.append(_encode_plugin(plugin, not_exactly_once))
         except Exception as error:  # noqa: BLE001 - plugin code; it is listed with its fault
             name = class_name(plugin.connector_class)
             found.append(PluginProblem(name, f"config_def() failed: {describe_error(error)}"))
@@ -213,10 +219,13 @@ def _replace_missing_class(values: Sequence[ConfigValue]) -> Sequence[ConfigValu
     ]
 
 
-def _encode_plugin(plugin: InstalledPlugin) -> engine_pb2.Plugin:
+def _encode_plugin(plugin: InstalledPlugin, not_exactly_once: str) -> engine_pb2.Plugin:
     connector_class = plugin.connector_class
     paragraph = (connector_class.__doc__ or "").strip().split("\n\n")[0]
     guarantees = connector_class.guarantees
+    on_kafka = guarantees.kafka if guarantees else None
+    if not_exactly_once and issubclass(connector_class, SourceConnector):
+        on_kafka = on_kafka and Guarantee.AT_LEAST_ONCE
     return engine_pb2.Plugin(
         class_name=class_name(connector_class),
         aliases=[_clean(alias) for alias in plugin.aliases],
@@ -225,7 +234,7 @@ def _encode_plugin(plugin: InstalledPlugin) -> engine_pb2.Plugin:
         description=_clean(" ".join(paragraph.split())),
         config_keys=_encode_keys(full_config_def(connector_class)),
         guarantee_embedded=guarantees.embedded if guarantees else "",
-        guarantee_kafka=guarantees.kafka if guarantees else "",
+        guarantee_kafka=on_kafka or "",
     )
 
 
