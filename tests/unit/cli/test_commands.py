@@ -258,46 +258,6 @@ def test_watch_prints_what_changed(cluster: FakeCluster, drover: Run) -> None:
     assert [json.loads(line)["removed"] for line in lines] == [False, False, True]
 
 
-def test_plugins_are_listed_and_described(
-    cluster: FakeCluster, drover: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plugin = pb.Plugin(
-        class_name="a.B",
-        aliases=["B"],
-        type=pb.CONNECTOR_TYPE_SOURCE,
-        version="1",
-        description="Reads files. And\nmore of it.",
-        guarantee_embedded=pb.GUARANTEE_EXACTLY_ONCE,
-        guarantee_kafka=pb.GUARANTEE_AT_LEAST_ONCE,
-    )
-    key = pb.ConfigKey(name="file", type="STRING", required=True, documentation="Where.")
-    sink = pb.Plugin(
-        class_name="a.S",
-        type=pb.CONNECTOR_TYPE_SINK,
-        guarantee_embedded=pb.GUARANTEE_EXACTLY_ONCE,
-        guarantee_kafka=pb.GUARANTEE_EXACTLY_ONCE,
-    )
-    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=[plugin, sink])
-    cluster.answers["GetPlugin"] = pb.GetPluginResponse(plugin=plugin, config_keys=[key])
-    monkeypatch.setenv("COLUMNS", "80")
-    assert drover("plugin", "list")[1].splitlines()[1].split() == [
-        *("B", "source", "1"),
-        *("Reads", "files"),
-    ]
-    assert "a.B 1\nalso called B" in drover("plugin", "describe", "B")[1]
-    assert json.loads(drover("plugin", "list", "-o", "json")[1])[0]["aliases"] == ["B"]
-    assert "required" in drover("plugin", "describe", "B")[1]
-    document = json.loads(drover("plugin", "describe", "B", "-o", "json")[1])
-    assert document["settings"][0]["default"] is None
-    assert document["guarantees"] == {"embedded": "exactly once", "kafka": "at least once"}
-    told = "each record exactly once in embedded storage, at least once on Kafka"
-    assert told in drover("plugin", "describe", "B")[1]
-    assert document["pairs"] == [
-        {"with": "a.S", "embedded": "exactly once", "kafka": "at least once"}
-    ]
-    assert "on Kafka at least once with the sinks a.S" in drover("plugin", "describe", "B")[1]
-
-
 def test_validate_shows_every_fault_and_fails(
     cluster: FakeCluster, drover: Run, tmp_path: Path
 ) -> None:

@@ -1,7 +1,8 @@
-"""``drover plugin list``, where workers differ."""
+"""``drover plugin list`` and ``describe``."""
 
 import json
 
+import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
@@ -61,3 +62,43 @@ def test_a_worker_that_cannot_be_reloaded_is_told(cluster: FakeCluster, drover: 
     assert code == 1
     assert "w:1 has a new engine" in out
     assert "no answer: w:2" in err
+
+
+def test_plugins_are_listed_and_described(
+    cluster: FakeCluster, drover: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plugin = pb.Plugin(
+        class_name="a.B",
+        aliases=["B"],
+        type=pb.CONNECTOR_TYPE_SOURCE,
+        version="1",
+        description="Reads files. And\nmore of it.",
+        guarantee_embedded=pb.GUARANTEE_EXACTLY_ONCE,
+        guarantee_kafka=pb.GUARANTEE_AT_LEAST_ONCE,
+    )
+    key = pb.ConfigKey(name="file", type="STRING", required=True, documentation="Where.")
+    sink = pb.Plugin(
+        class_name="a.S",
+        type=pb.CONNECTOR_TYPE_SINK,
+        guarantee_embedded=pb.GUARANTEE_EXACTLY_ONCE,
+        guarantee_kafka=pb.GUARANTEE_EXACTLY_ONCE,
+    )
+    cluster.answers["ListPlugins"] = pb.ListPluginsResponse(plugins=[plugin, sink])
+    cluster.answers["GetPlugin"] = pb.GetPluginResponse(plugin=plugin, config_keys=[key])
+    monkeypatch.setenv("COLUMNS", "80")
+    assert drover("plugin", "list")[1].splitlines()[1].split() == [
+        *("B", "source", "1"),
+        *("Reads", "files"),
+    ]
+    assert "a.B 1\nalso called B" in drover("plugin", "describe", "B")[1]
+    assert json.loads(drover("plugin", "list", "-o", "json")[1])[0]["aliases"] == ["B"]
+    assert "required" in drover("plugin", "describe", "B")[1]
+    document = json.loads(drover("plugin", "describe", "B", "-o", "json")[1])
+    assert document["settings"][0]["default"] is None
+    assert document["guarantees"] == {"embedded": "exactly once", "kafka": "at least once"}
+    told = "each record exactly once in embedded storage, at least once on Kafka"
+    assert told in drover("plugin", "describe", "B")[1]
+    assert document["pairs"] == [
+        {"with": "a.S", "embedded": "exactly once", "kafka": "at least once"}
+    ]
+    assert "on Kafka at least once with the sinks a.S" in drover("plugin", "describe", "B")[1]
