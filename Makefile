@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup proto wheels run up down kafka test test-fast test-faults lint fmt docs bench simulate check-python check-java clean
+.PHONY: help setup proto wheels run up down kafka test test-fast test-faults test-cluster lint fmt docs bench simulate check-python check-java clean
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 check-python:
 	@$(or $(PYTHON),false) -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -66,6 +66,9 @@ test-fast: setup ## the tests that need neither Spark nor other processes
 ONLY ?=
 test-faults: setup check-java ## suites that kill, freeze and cut off; ONLY=herder|kafka|coordinator|engine|connectors
 	@$(BIN)/python -m pytest --faults$(addprefix =,$(ONLY))
+
+test-cluster: setup ## the cluster of docker-compose.yml on a Docker engine that runs: killed, paused, cut off, scaled
+	@$(BIN)/python -m pytest --faults=cluster tests/cluster
 
 lint: setup ## ruff, mypy, layers
 	@$(BIN)/ruff check .

@@ -58,7 +58,7 @@ def settings_fields(module: str) -> set[str]:
 def test_the_cluster_is_three_services_and_two_workers(everything: dict[str, Any]) -> None:
     profiles = {n: each.get("profiles") for n, each in everything["services"].items()}
     always = {name for name, wanted in profiles.items() if wanted is None}
-    assert always == {"certs", *LISTENING}
+    assert always == {"certs", "gateway", *LISTENING}
     assert {n: wanted[0] for n, wanted in profiles.items() if wanted} == PROFILES
     assert everything["services"]["worker"]["scale"] == 2
 
@@ -189,9 +189,14 @@ def test_old_and_new_versions_of_compose_can_read_it(compose: dict[str, Any]) ->
         }
 
 
-def test_only_workers_are_published_and_only_on_loopback(compose: dict[str, Any]) -> None:
-    published = {n: s["ports"] for n, s in compose["services"].items() if "ports" in s}
-    assert published == {"worker": ["127.0.0.1:${DROVER_PORTS:-7411-7430}:7411"]}
+def test_only_the_gateway_is_published_and_only_on_loopback(everything: dict[str, Any]) -> None:
+    published = {n: s["ports"] for n, s in everything["services"].items() if "ports" in s}
+    ports = published.pop("gateway")
+    assert ports == ["127.0.0.1:${DROVER_PORT:-7411}:7411"]
+    assert set(published) == {n for n, profile in PROFILES.items() if profile == "observability"}
+    gateway = everything["services"]["gateway"]
+    assert gateway["command"][1:] == ["-m", "drover.cli.gateway", "0.0.0.0:7411", "worker:7411"]
+    assert "volumes" not in gateway, "it needs no key"
 
 
 def test_every_volume_is_one_that_the_image_lets_its_user_write(
@@ -200,7 +205,7 @@ def test_every_volume_is_one_that_the_image_lets_its_user_write(
     assert "${DROVER_FILES:-files}:/files" in ours["worker"]["volumes"]
     for service in ours.values():
         dockerfile = (ROOT / service["build"]["dockerfile"]).read_text(encoding="utf-8")
-        for mount in service["volumes"]:
+        for mount in service.get("volumes", ()):
             volume, directory = re.fullmatch(r"(.+?):(/\w[\w/]*)(?::ro)?", mount).groups()  # type: ignore[union-attr]
             assert volume.removeprefix("${DROVER_FILES:-").rstrip("}") in everything["volumes"]
             assert re.search(rf"install -d -o drover .*{directory}\b", dockerfile), mount

@@ -46,7 +46,7 @@ def merged(below: Any, above: Any) -> Any:
 
 def test_it_adds_a_broker_to_the_embedded_clusters_services(compose: dict[str, Any]) -> None:
     always = [name for name, each in compose["services"].items() if "profiles" not in each]
-    assert sorted(always) == sorted([*OURS, "certs", "kafka"])
+    assert sorted(always) == sorted([*OURS, "certs", "gateway", "kafka"])
     for name in OURS:
         assert compose["services"][name]["build"]["dockerfile"].startswith("deploy/")
 

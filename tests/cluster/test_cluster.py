@@ -1,0 +1,243 @@
+"""The cluster of docker-compose.yml: a database's rows arrive in files, whatever befalls it."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import pyarrow.dataset
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
+
+from drover.client.secure import channel_credentials
+from drover.security.certificates import read_certificate
+from drover.security.development_ca import files_of
+from tests.support.compose import FAULTS, WAIT_S, ComposeCluster, Container
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.faults("cluster"), pytest.mark.timeout(3600)]
+
+CONNECT = "drover.api.connect.v1.ConnectService"
+SERVICES = ("coordinator", "config-store", "status-store")
+CAPTURE = """
+name: capture
+config:
+  connector.class: PostgresCdcSource
+  database.hostname: shop
+  database.user: drover
+  database.password: drover
+  database.dbname: shop
+  topic.prefix: shop
+  table.include.list: public.orders
+  record.layout: flat
+"""
+FILES = """
+name: files
+config: {connector.class: FilesSink, topics: shop.public.orders, path: /files/orders}
+"""
+
+
+@dataclass
+class Flow:
+    """Rows that go from a table of the database through a topic into Parquet files."""
+
+    cluster: ComposeCluster
+    count: int = 0
+
+    def insert(self, count: int = 50) -> None:
+        """Insert the next rows, in one transaction."""
+        first, self.count = self.count + 1, self.count + count
+        self.cluster.shop(f"INSERT INTO orders SELECT generate_series({first}, {self.count})")
+
+    def arrived(self) -> list[int]:
+        """The ids in the files."""
+        found = pyarrow.dataset.dataset(self.cluster.files / "orders", format="parquet")
+        if not found.files:
+            return []
+        return sorted(found.to_table(columns=["id"]).column("id").to_pylist())
+
+    def wait_until_all_are_there(self) -> None:
+        """Wait for the last row; each is there once."""
+        wait_until(
+            lambda: set(range(1, self.count + 1)) <= set(self._arrived()),
+            timeout_s=WAIT_S,
+            describe=lambda: f"{len(self._arrived())} of {self.count}",
+        )
+        assert self.arrived() == list(range(1, self.count + 1))
+
+    def _arrived(self) -> list[int]:
+        try:
+            return self.arrived()
+        except OSError:
+            return []  # no file yet, or one that was taken back just now
+
+
+@pytest.fixture(scope="module")
+def flow(cluster: ComposeCluster) -> Iterator[Flow]:
+    cluster.shop("CREATE TABLE orders (id int PRIMARY KEY)")
+    made = Flow(cluster)
+    made.insert()
+    cluster.drover("connector", "create", "-f", "-", stdin=CAPTURE)
+    cluster.drover("connector", "create", "-f", "-", stdin=FILES)
+    made.wait_until_all_are_there()
+    yield made
+    for name in ("files", "capture"):
+        cluster.drover("connector", "delete", name)
+
+
+def test_processes_are_nobody_special_and_cannot_write_their_images(
+    cluster: ComposeCluster,
+) -> None:
+    for service in (*SERVICES, "worker", "gateway"):
+        for container in cluster.containers(service):
+            container.wait_until_healthy()
+            assert container.execute("id", "-u").stdout == "1000\n"
+            for directory in ("/", "/app", "/opt/drover", "/home/drover"):
+                refused = container.execute("touch", f"{directory}/written")
+                assert "Read-only file system" in refused.stderr
+            assert container.inspect()["HostConfig"]["CapDrop"] == ["ALL"]
+
+
+def test_services_images_are_small(cluster: ComposeCluster) -> None:
+    assert cluster.bytes_over_base("drover-service:latest") < 250_000_000
+
+
+def test_a_client_that_knows_only_reflection_finds_its_way(cluster: ComposeCluster) -> None:
+    own = read_certificate(files_of(cluster.certs, "viewer"))
+    with grpc.secure_channel(cluster.address, channel_credentials(own, "")) as channel:
+        known = ProtoReflectionDescriptorDatabase(channel)
+        assert {CONNECT, "grpc.health.v1.Health"} <= set(known.get_services())
+        method = DescriptorPool(known).FindServiceByName(CONNECT).FindMethodByName("GetClusterInfo")
+        call: grpc.UnaryUnaryMultiCallable[Any, Any] = channel.unary_unary(
+            f"/{CONNECT}/GetClusterInfo",
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=GetMessageClass(method.output_type).FromString,
+        )
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        healthy = stub.Check(health_pb2.HealthCheckRequest(), timeout=60)
+        assert healthy.status == health_pb2.HealthCheckResponse.SERVING
+        answer = MessageToDict(call(GetMessageClass(method.input_type)(), timeout=60))
+    workers = {each["workerId"] for each in answer["workers"]}
+    assert workers == {
+        f"{each.host}.drover-test.internal:7411" for each in cluster.containers("worker")
+    }
+
+
+def test_a_wrong_way_in_is_told_in_a_line(cluster: ComposeCluster) -> None:
+    certs = cluster.certs
+    elsewhere = {"XDG_CONFIG_HOME": str(cluster.directory / "elsewhere")}
+    for words, why in (
+        ([], "speaks TLS"),
+        (["--tls-ca", str(certs / "ca.pem")], "certificate"),
+        (["--tls-ca", str(certs / "ca.pem"), "--token", "x"], "certificate"),
+    ):
+        list_them = ("connector", "list", "--address", cluster.address)
+        refused = cluster.try_drover(*words, *list_them, env=elsewhere)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 1), refused
+        assert why in refused.stderr
+    viewer = ["--tls-cert", f"{certs}/viewer.pem", "--tls-key", f"{certs}/viewer-key.pem"]
+    assert cluster.try_drover(*viewer, "connector", "list").returncode == 0
+    refused = cluster.try_drover(*viewer, "connector", "pause", "files")
+    assert "needs the role operator" in refused.stderr
+
+
+def test_the_command_runs_inside_as_whom_one_says(cluster: ComposeCluster) -> None:
+    told = cluster.do("run", "--rm", "-T", "drover", "group", "list", "--output", "json")
+    assert [each["member_count"] for each in json.loads(told)] == [2]
+    who = {"DROVER_AS": "viewer"}
+    with pytest.raises(AssertionError, match="needs the role operator"):
+        cluster.do("run", "--rm", "-T", "drover", "connector", "pause", "files", env=who)
+
+
+def test_rows_go_from_a_database_to_files(cluster: ComposeCluster, flow: Flow) -> None:
+    flow.insert(500)
+    flow.wait_until_all_are_there()
+    cluster.wait_until_running("capture", "files")
+
+
+@pytest.mark.parametrize("what", FAULTS)
+@pytest.mark.parametrize("which", [*SERVICES, "worker", "worker 2", "shop"])
+def test_nothing_is_lost_while_a_container_is(
+    cluster: ComposeCluster, flow: Flow, which: str, what: str
+) -> None:
+    service, _, number = which.partition(" ")
+    container = cluster.containers(service)[int(number or 1) - 1]
+    flow.insert()
+    with FAULTS[what](container):
+        if service == "worker":
+            others_take_over(cluster, flow, container, what)
+        elif service != "shop":
+            flow.insert()
+    container.wait_until_healthy()
+    flow.insert()
+    flow.wait_until_all_are_there()
+    cluster.wait_until_running("capture", "files")
+    cluster.wait_for_workers(2)
+
+
+def others_take_over(cluster: ComposeCluster, flow: Flow, container: Container, what: str) -> None:
+    """Statuses say who has the work of a worker that is away, and rows go on arriving."""
+    flow.insert()
+    if what == "paused":
+        return  # it may hold the lock of a write that it was in the middle of
+    cluster.wait_until_running("capture", "files", not_on=container.host)
+    flow.wait_until_all_are_there()
+
+
+def test_workers_come_and_go(cluster: ComposeCluster, flow: Flow) -> None:
+    scale(cluster, 5)
+    flow.insert()
+    flow.wait_until_all_are_there()
+    scale(cluster, 2)
+    flow.insert()
+    flow.wait_until_all_are_there()
+    cluster.wait_until_running("capture", "files")
+
+
+def scale(cluster: ComposeCluster, count: int) -> None:
+    cluster.do("up", "--detach", "--no-recreate", "--scale", f"worker={count}")
+    cluster.wait_for_workers(count)
+    assert len(cluster.containers("worker")) == count
+
+
+def test_a_new_version_takes_over_step_by_step(cluster: ComposeCluster, flow: Flow) -> None:
+    new = {"DROVER_TAG": "next"}
+    for image in ("service", "worker"):
+        cluster.make_image(f"drover-{image}:latest", f"drover-{image}:next")
+    for service in SERVICES:
+        cluster.do("up", "--detach", "--no-deps", service, env=new)
+        (container,) = cluster.containers(service)
+        container.wait_until_healthy()
+        flow.insert()
+    old = cluster.containers("worker")
+    up = ("up", "--detach", "--no-deps", "--no-recreate", "--scale")
+    cluster.do(*up, "worker=4", "worker", env=new)
+    cluster.wait_for_workers(4)
+    for container in old:
+        flow.insert()
+        container.stop()
+    cluster.wait_for_workers(2)
+    flow.wait_until_all_are_there()
+    cluster.wait_until_running("capture", "files")
+    for service in (*SERVICES, "worker"):
+        for container in cluster.containers(service):
+            assert container.inspect()["Config"]["Image"].endswith(":next")
+
+
+def test_no_process_told_of_a_bug(cluster: ComposeCluster, flow: Flow) -> None:
+    del flow
+    for service in (*SERVICES, "worker", "gateway"):
+        for container in cluster.containers(service):
+            for line in container.log():
+                if line.startswith("{"):
+                    told = json.loads(line)
+                    assert "Traceback" not in str(told.get("exception", "")), told
+                else:
+                    assert not line.startswith("Traceback"), container.service

@@ -1,0 +1,336 @@
+"""The cluster of docker-compose.yml on a real Docker engine, and what befalls its containers."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.addresses import free_ports
+from tests.support.repository import REPOSITORY
+from tests.support.waiting import wait_until
+
+#: As in the Dockerfiles.
+BASE_IMAGE = "python:3.11-slim-bookworm"
+COMPOSE_FILES = ("docker-compose.yml", "tests/cluster/compose.yml")
+PROJECT = "drover-test"
+NETWORK = "drover-test.internal"
+#: Building is downloading Spark.
+BUILD_MAX_S = 3600
+COMMAND_MAX_S = 300
+#: A machine that runs a whole cluster, and builds, is slow.
+WAIT_S = 300.0
+
+_THREE_COMMANDS = re.compile(r"<!-- run by tests/cluster -->\n```console\n(.*?)```", re.S)
+
+
+class NoEngineError(Exception):
+    """No Docker engine answers; the text says what to do."""
+
+
+def compose_command() -> list[str]:
+    """How Compose is called here.
+
+    Raises:
+        NoEngineError: There is no engine, or no Compose.
+    """
+    said = _run(["docker", "version", "--format", "{{.Server.Version}}"]) if _has_docker() else None
+    if said is None or said.returncode != 0:
+        raise NoEngineError("the tests of the cluster need a running Docker engine: start one")
+    if _run(["docker", "compose", "version"]).returncode == 0:
+        return ["docker", "compose"]
+    if shutil.which("docker-compose"):
+        return ["docker-compose"]
+    raise NoEngineError("the tests of the cluster need Docker's Compose: install it")
+
+
+def _has_docker() -> bool:
+    return shutil.which("docker") is not None
+
+
+def _run(words: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        words, text=True, capture_output=True, check=False, **{"timeout": COMMAND_MAX_S, **options}
+    )
+
+
+def _docker(*words: str, stdin: str = "") -> str:
+    done = _run(["docker", *words], input=stdin)
+    assert done.returncode == 0, f"docker {' '.join(words)}: {done.stderr}"
+    return done.stdout
+
+
+def three_commands() -> list[str]:
+    """Those of deploy/README.md."""
+    (block,) = _THREE_COMMANDS.findall((REPOSITORY / "deploy/README.md").read_text("utf-8"))
+    commands = [line.removeprefix("$ ") for line in block.splitlines()]
+    assert len(commands) == 3
+    return commands
+
+
+@dataclass
+class ComposeCluster:
+    """The cluster, and a database, below a directory of the test's own.
+
+    Attributes:
+        compose: How Compose is called.
+        directory: Where commands run; below it the clients' certificates and the files of workers.
+    """
+
+    compose: list[str]
+    directory: Path
+    port: int = field(default_factory=lambda: free_ports(1)[0])
+
+    @property
+    def files(self) -> Path:
+        """What is /files in the workers."""
+        return self.directory / "files"
+
+    @property
+    def certs(self) -> Path:
+        """The clients' certificates."""
+        return self.directory / "certs"
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """Of Compose and of commands."""
+        return {
+            **os.environ,
+            "COLUMNS": "200",
+            "COMPOSE_PROJECT_NAME": PROJECT,
+            "COMPOSE_FILE": ":".join(f"{REPOSITORY}/{each}" for each in COMPOSE_FILES),
+            "DROVER_NETWORK": NETWORK,
+            "DROVER_PORT": str(self.port),
+            "DROVER_FILES": str(self.files),
+            "XDG_CONFIG_HOME": str(self.directory / "config"),
+        }
+
+    def prepare(self) -> None:
+        """Make the directory that workers write to."""
+        self.files.mkdir()
+        self.files.chmod(0o777)
+
+    def follow(self, command: str) -> None:
+        """Run a command of the guide as it stands there, at this cluster's port."""
+        text = command.replace("docker compose", " ".join(self.compose))
+        text = text.replace("localhost:7411", self.address)
+        text = re.sub(r"^drover ", f"{sys.executable} -m drover.cli.main ", text)
+        done = _run(["sh", "-ec", text], cwd=self.directory, env=self.environ, timeout=BUILD_MAX_S)
+        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+
+    @property
+    def address(self) -> str:
+        """Where clients on this host reach it."""
+        return f"localhost:{self.port}"
+
+    def do(self, *words: str, env: Mapping[str, str] | None = None) -> str:
+        """Run a command of Compose; what it prints."""
+        done = _run(
+            [*self.compose, *words],
+            cwd=self.directory,
+            env={**self.environ, **(env or {})},
+            timeout=BUILD_MAX_S,
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+        return done.stdout
+
+    def containers(self, service: str) -> list["Container"]:
+        """Those of a service, running or not, in the order of their names."""
+        done = _run(
+            [
+                *("docker", "ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}}"),
+                *("--filter", f"label=com.docker.compose.project={PROJECT}"),
+                *("--filter", f"label=com.docker.compose.service={service}"),
+                *("--filter", "label=com.docker.compose.oneoff=False"),
+            ]
+        )
+        found = [line.split() for line in done.stdout.splitlines()]
+        return [Container(id_, service) for id_, _ in sorted(found, key=lambda each: each[1])]
+
+    def drover(self, *words: str, stdin: str = "") -> str:
+        """Run the command by the context of the third command; what it prints."""
+        done = self.try_drover(*words, stdin=stdin)
+        assert done.returncode == 0, f"drover {' '.join(words)}: {done.stdout} {done.stderr}"
+        return done.stdout
+
+    def try_drover(
+        self, *words: str, stdin: str = "", env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the command, however it ends."""
+        return _run(
+            [sys.executable, "-m", "drover.cli.main", *words],
+            cwd=self.directory,
+            env={**self.environ, **(env or {})},
+            input=stdin,
+        )
+
+    def ask(self, *words: str) -> Any:
+        """What a command says as JSON; None when it fails, as while nobody answers."""
+        done = self.try_drover(*words, "--output", "json")
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def wait_for_workers(self, count: int) -> None:
+        """Wait until so many workers are members that have their work."""
+
+        def there() -> bool:
+            info = self.ask("cluster", "info")
+            return info is not None and serving_workers(info) == count
+
+        wait_until(there, timeout_s=WAIT_S, describe=lambda: self.try_drover("cluster", "info"))
+
+    def wait_until_running(self, *connectors: str, not_on: str = "") -> None:
+        """Wait until every part of the connectors is said to run, by workers that are there."""
+
+        def said() -> bool:
+            return all(self._runs(name, not_on) for name in connectors)
+
+        wait_until(said, timeout_s=WAIT_S, describe=lambda: [self._status(c) for c in connectors])
+
+    def _status(self, connector: str) -> Any:
+        return self.ask("connector", "status", connector)
+
+    def _runs(self, connector: str, not_on: str) -> bool:
+        status = self._status(connector)
+        if status is None:
+            return False
+        parts = [status["connector"], *status["tasks"]]
+        return len(parts) > 1 and all(
+            part["state"] == "RUNNING" and not (not_on and part["worker_id"].startswith(not_on))
+            for part in parts
+        )
+
+    def shop(self, sql: str) -> str:
+        """Run SQL in the database."""
+        (database,) = self.containers("shop")
+        done = database.execute("psql", "-qtAc", sql)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def copy_out(self, service: str, path: str, to: Path) -> None:
+        """Copy files of a service's volumes to this machine."""
+        (container,) = self.containers(service)
+        _docker("cp", f"{container.id}:{path}", str(to))
+
+    def write_access(self, text: str) -> None:
+        """Replace the access file, as the guide says."""
+        command = [*self.compose, "run", "--rm", "-T", "certs", "sh", "-c"]
+        done = _run(
+            [*command, "cat > /certs/access.yaml"],
+            cwd=self.directory,
+            env=self.environ,
+            input=text,
+        )
+        assert done.returncode == 0, done.stderr
+
+    def bytes_over_base(self, image: str) -> int:
+        """How much an image adds to the one that it is built on."""
+        whole, base = (
+            int(_docker("image", "inspect", "--format", "{{.Size}}", each))
+            for each in (image, self.environ.get("PYTHON_IMAGE") or BASE_IMAGE)
+        )
+        return whole - base
+
+    def make_image(self, image: str, new: str) -> None:
+        """Another image that differs in its label only."""
+        text = f"FROM {image}\nLABEL version={new.rpartition(':')[2]}\n"
+        _docker("build", "--tag", new, "-", stdin=text)
+
+    def down(self) -> None:
+        """Remove everything but the images."""
+        self.do("--profile", "cli", "down", "--volumes", "--remove-orphans", "--timeout", "20")
+
+
+def serving_workers(info: Any) -> int:
+    """How many workers `drover cluster info` says to be there and well."""
+    return sum(
+        each["state"] == "ACTIVE" and each["health"] == "SERVING" for each in info["workers"]
+    )
+
+
+@dataclass(frozen=True)
+class Container:
+    """One container of a service."""
+
+    id: str
+    service: str
+
+    def inspect(self) -> Any:
+        """What the engine knows of it."""
+        (found,) = json.loads(_docker("inspect", self.id))
+        return found
+
+    @property
+    def host(self) -> str:
+        """The name that it has for the others."""
+        return self.id[:12]
+
+    @property
+    def ip(self) -> str:
+        """Its address in the cluster's network; empty when it is not there."""
+        networks = self.inspect()["NetworkSettings"]["Networks"]
+        return str(networks.get(NETWORK, {}).get("IPAddress", ""))
+
+    def healthy(self) -> bool:
+        """Whether its health check says so."""
+        state = self.inspect()["State"]
+        return bool(state["Status"] == "running" and state["Health"]["Status"] == "healthy")
+
+    def wait_until_healthy(self) -> None:
+        """Wait for it."""
+        wait_until(self.healthy, timeout_s=WAIT_S, describe=lambda: self.inspect()["State"])
+
+    def execute(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in it."""
+        return _run(["docker", "exec", self.id, *words])
+
+    @contextmanager
+    def killed(self) -> Iterator[None]:
+        """Killed, and started again at the end."""
+        _docker("kill", self.id)
+        try:
+            yield
+        finally:
+            _docker("start", self.id)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Frozen, as long as it lasts."""
+        _docker("pause", self.id)
+        try:
+            yield
+        finally:
+            _docker("unpause", self.id)
+
+    @contextmanager
+    def cut_off(self) -> Iterator[None]:
+        """Without the network that all others are in."""
+        _docker("network", "disconnect", NETWORK, self.id)
+        try:
+            yield
+        finally:
+            names = [f"--alias={each}" for each in (self.service, self.host)]
+            _docker("network", "connect", *names, NETWORK, self.id)
+
+    def stop(self) -> None:
+        """Stop it as Compose does, with time to hand its work over, and remove it."""
+        _docker("stop", "--time", "60", self.id)
+        _docker("rm", "--volumes", self.id)
+
+    def log(self) -> list[str]:
+        """What it said, line by line."""
+        done = _run(["docker", "logs", self.id])
+        return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+
+
+#: What may befall a container.
+FAULTS: Mapping[str, Callable[[Container], Any]] = {
+    "killed": Container.killed,
+    "paused": Container.paused,
+    "cut off": Container.cut_off,
+}
