@@ -107,6 +107,7 @@ def test_every_metric_of_tasks_and_workers_is_in_a_dashboard() -> None:
     assert unseen == {
         "drover_serving",
         "drover_storage_serving",
+        "drover_certificate_end_timestamp_seconds",
         "drover_series_left_out",
         "drover_engine_starts_total",
         "process_virtual_memory_bytes",

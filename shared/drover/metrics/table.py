@@ -33,6 +33,13 @@ STORAGE_SERVING = Metric(
     _EVERY,
     "1 while its storage can be used; on Kafka, while the brokers are there for it.",
 )
+CERTIFICATE_END = Metric(
+    "drover_certificate_end_timestamp_seconds",
+    GAUGE,
+    (),
+    _EVERY,
+    "When the certificate that it shows ends, in seconds since 1970; only over TLS.",
+)
 LOOP_LAG = Metric(
     "drover_event_loop_lag_seconds",
     GAUGE,

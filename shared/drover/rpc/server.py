@@ -93,6 +93,7 @@ class RpcServer:
         metrics: Metrics | None = None,
     ) -> None:
         self._listen = listen
+        self._certificate = security.certificate
         self._credentials = security.server_credentials(client_certificates=client_certificates)
         self._address = ""
         self._interceptor = CallInterceptor(
@@ -187,6 +188,8 @@ class RpcServer:
         storage = serving if self._storage_serving is None else self._storage_serving
         yield table.SERVING.at(serving)
         yield table.STORAGE_SERVING.at(storage)
+        if self._certificate is not None and (ends := self._certificate.present().ends):
+            yield table.CERTIFICATE_END.at(ends.timestamp())
 
     async def set_storage_serving(self, serving: bool) -> None:
         """Tell health checks of ``drover.storage`` whether it can be reached and written."""

@@ -18,6 +18,7 @@ from drover.cli import health
 from drover.client.calls import channel, server_stream, unary
 from drover.client.secure import connect_by
 from drover.errors import PermissionDeniedError, Reason, UnavailableError
+from drover.metrics.table import CERTIFICATE_END
 from drover.rpc.callers import Callers
 from drover.rpc.guard import CallGuard
 from drover.rpc.security import Security
@@ -96,6 +97,27 @@ async def test_a_client_that_proves_nothing_does_not_get_in(
             assert await refusal(running, files), name
         await call(running, good)
         assert running.store.calls == ["Flush", "Flush"]
+
+
+async def test_a_server_tells_when_its_certificate_ends(
+    tmp_path: Path, authority: Authority, said: object
+) -> None:
+    del said  # files are looked at each time
+
+    def told(running: Running) -> list[Any]:
+        samples = running.server.health_samples()
+        return [each.value for each in samples if each.metric is CERTIFICATE_END]
+
+    async with serving(tmp_path, issue(tmp_path / "s", authority, name=NAME)) as running:
+        (ends,) = told(running)
+        issue(tmp_path / "s", authority, name=NAME, ends=80 * DAY)
+        (later,) = told(running)
+        assert later - ends == pytest.approx(20 * DAY.total_seconds(), abs=3600)
+    plain = await start()
+    try:
+        assert told(plain) == []
+    finally:
+        await stop(plain)
 
 
 async def test_a_server_that_proves_nothing_is_not_called(
