@@ -111,8 +111,10 @@ class Cluster:
         self._add(worker)
 
     def draw_protocol(self) -> str:
-        """The rebalance protocol of a worker of the old version, or of the new one."""
-        return "compatible" if self.world.chance(self.mix.cooperative) else "eager"
+        """The rebalance protocol of a worker of one of three versions."""
+        if not self.world.chance(self.mix.cooperative):
+            return "eager"
+        return "sessioned" if self.world.chance(self.mix.signing) else "compatible"
 
     def heal(self) -> None:
         """Nothing breaks from now on, and all that should run is started."""

@@ -23,6 +23,7 @@ from drover_config_store.core.events import (
     DeleteConnector,
     PutConnectorConfig,
     PutRestartRequest,
+    PutSessionKey,
     PutTargetState,
     PutTaskConfigs,
     WriteAnswer,
@@ -199,6 +200,7 @@ def _claim_writer(worker: "Worker", call: instructions.ClaimWriter) -> None:
 
 _Write = (
     instructions.WriteConnectorConfig
+    | instructions.WriteSessionKey
     | instructions.RemoveConnector
     | instructions.WriteTaskConfigs
     | instructions.WriteTargetState
@@ -224,6 +226,14 @@ def _config_request(call: _Write) -> object:
                 config=call.config,
                 initial_state=call.initial_state,
                 expected_revision=call.expected_revision,
+            )
+        case instructions.WriteSessionKey():
+            return PutSessionKey(
+                call_id="",
+                request_id=call.request_id,
+                writer_epoch=call.writer_epoch,
+                key=call.request_id.encode().ljust(call.size_bytes)[-call.size_bytes :],
+                algorithm=call.algorithm,
             )
         case instructions.RemoveConnector():
             return DeleteConnector(
@@ -262,7 +272,7 @@ def _config_request(call: _Write) -> object:
 
 
 def _submit_to_leader(worker: "Worker", call: instructions.SubmitToLeader) -> None:
-    worker.call(
+    worker.call_worker(
         call.leader_url,
         requests.SubmitTaskConfigs(call.connector, call.configs, call.request_id),
         partial(_done, worker, call, lambda done: events.TaskConfigsSubmitted(call.cause_id)),
@@ -323,6 +333,7 @@ _HANDLERS: dict[type, Callable[["Worker", Any], None]] = {
     instructions.WriteTaskConfigs: _write,
     instructions.WriteTargetState: _write,
     instructions.WriteRestartRequest: _write,
+    instructions.WriteSessionKey: _write,
     instructions.SubmitToLeader: _submit_to_leader,
     instructions.WriteStatus: lambda worker, call: worker.statuses.write(call.write),
     instructions.ClaimTask: _claim_task,

@@ -53,6 +53,8 @@ class Mix:
     drain_ms: int
     #: How long the work of a worker that is gone waits for its return.
     rebalance_delay_ms: int
+    #: How many of the cooperative workers sign what they ask of each other.
+    signing: float
 
 
 def draw_mix(dice: Random) -> Mix:
@@ -90,6 +92,7 @@ def draw_mix(dice: Random) -> Mix:
         stranger_ms=Random(str(dice.getstate())).choice((0, 0, 0, 8_000)),
         drain_ms=Random(f"drains {dice.getstate()}").choice((0, 0, 0, 2_000, 5_000)),
         rebalance_delay_ms=Random(f"delay {dice.getstate()}").choice((0, 0, 0, 0, 3_000)),
+        signing=Random(f"signing {dice.getstate()}").choice((0.0, 0.0, 0.0, 0.8, 1.0)),
     )
 
 

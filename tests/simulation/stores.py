@@ -14,6 +14,7 @@ from drover_config_store.core.events import (
     DeleteConnector,
     PutConnectorConfig,
     PutRestartRequest,
+    PutSessionKey,
     PutTargetState,
     PutTaskConfigs,
 )
@@ -161,6 +162,7 @@ class ConfigStore(Store[ConfigMachine]):
                 | DeleteConnector()
                 | PutTaskConfigs()
                 | PutTargetState()
+                | PutSessionKey()
                 | PutRestartRequest()
             ) as event:
                 self.runtime.serve(call, replace(event, call_id=call.call_id))

@@ -63,6 +63,24 @@ class Forward:
     hop_count: int
 
 
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A call of another worker, with its signature; empty for none."""
+
+    call: Forward | requests.SubmitTaskConfigs
+    signature: str
+
+    @staticmethod
+    def method(call: object) -> str:
+        """The name that is signed."""
+        return f"/{type(call).__name__}"
+
+    @staticmethod
+    def body(call: object) -> bytes:
+        """The bytes that are signed."""
+        return repr(call).encode()
+
+
 class Worker(Process):
     """A worker's herder process; its engine is a process of its own.
 
@@ -105,6 +123,7 @@ class Worker(Process):
             call_backoff_max_ms=1_000,
             status_check_ms=500,
             scheduled_delay_max_ms=network.mix.rebalance_delay_ms,
+            key_ttl_ms=6_000,
         )
         self.herder = self._new_herder()
 
@@ -300,12 +319,47 @@ class Worker(Process):
         match call.request:
             case Admin(request):
                 _CarriedCall(self, call, request)
-            case Forward(request, hop_count):
-                self._answer_here(call, request, hop_count, call.timeout_ms)
-            case requests.SubmitTaskConfigs() as request:
-                self.request(call, request, 0, call.timeout_ms, call.answer)
+            case Signed(asked, signature):
+                refusal = self._refusal(asked, signature)
+                if refusal is not None:
+                    call.answer(refusal)
+                elif isinstance(asked, Forward):
+                    self._answer_here(call, asked.request, asked.hop_count, call.timeout_ms)
+                else:
+                    self.request(call, asked, 0, call.timeout_ms, call.answer)
             case unknown:
                 raise BrokenRuleError("calls are known", str(unknown), self.name)
+
+    def call_worker(
+        self,
+        address: str,
+        asked: Forward | requests.SubmitTaskConfigs,
+        heard: Heard,
+        *,
+        timeout_ms: int = CALL_TIMEOUT_MS,
+        retry: bool = True,
+    ) -> None:
+        """Call another worker, signed if this one has a key."""
+        try:
+            signature = self.herder.signatures.sign(Signed.method(asked), Signed.body(asked))
+        except UnavailableError as error:
+            heard(error)
+            return
+        signed = Signed(asked, signature.encode() if signature else "")
+        self.call(address, signed, heard, timeout_ms=timeout_ms, retry=retry)
+
+    def _refusal(self, asked: object, signature: str) -> DroverError | None:
+        try:
+            self.herder.signatures.check(
+                Signed.method(asked), Signed.body(asked), signature, self.now_ms
+            )
+        except UnavailableError as error:
+            return error
+        except DroverError as error:
+            raise BrokenRuleError(
+                "no call of a worker is refused as if it were not one's", error.message, self.name
+            ) from error
+        return None
 
     def request(
         self,
@@ -348,7 +402,7 @@ class Worker(Process):
             heard(TOO_LATE)
         else:
             forward = Forward(request, hop_count + 1)
-            self.call(answer.worker_url, forward, heard, timeout_ms=left_ms, retry=False)
+            self.call_worker(answer.worker_url, forward, heard, timeout_ms=left_ms, retry=False)
 
     def _cancel_request(self, call_id: str) -> None:
         if self._requests.pop(call_id, None) is not None:

@@ -1,7 +1,6 @@
-"""Signatures of calls between workers: an HMAC over which call it is, when it was signed, and its
-request's bytes.
+"""Signatures of calls between workers: an HMAC over which call it is and its request's bytes.
 
-The method keeps a request from being replayed as another call, the time from being replayed later.
+The call's name keeps a request from being replayed as another call.
 """
 
 import base64
@@ -14,11 +13,9 @@ from drover.model.config import SessionKey
 ALGORITHMS = {"HmacSHA256": "sha256", "HmacSHA384": "sha384", "HmacSHA512": "sha512"}
 #: The gRPC metadata that holds a signature.
 SIGNATURE_KEY = "drover-signature"
-#: How far apart the clocks of two workers may be, and how late a call may arrive.
-AGE_MAX_MS = 300_000
 
-_CONTEXT = b"drover worker call 1"
-_TIME_MAX_MS = 253_402_300_799_999  # the year 9999
+_CONTEXT = "drover worker call 1"
+_TIME_MAX_CHARS = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +25,16 @@ class Signature:
     Attributes:
         algorithm: As ``ALGORITHMS`` names it, if the receiver knows it.
         key_ms: When the key was made, which names it.
-        signed_ms: When the call was signed, by the caller's clock.
         digest: The HMAC.
     """
 
     algorithm: str
     key_ms: int
-    signed_ms: int
     digest: bytes
 
     def encode(self) -> str:
         """The signature as gRPC metadata carries it."""
-        digest = base64.b64encode(self.digest).decode()
-        return f"{self.algorithm} {self.key_ms} {self.signed_ms} {digest}"
+        return f"{self.algorithm} {self.key_ms} {base64.b64encode(self.digest).decode()}"
 
     @classmethod
     def decode(cls, text: str) -> "Signature":
@@ -50,23 +44,23 @@ class Signature:
             ValueError: It is none; the text is not repeated.
         """
         parts = text.split(" ")
-        if len(parts) != 4 or not all(part.isascii() and part.isdigit() for part in parts[1:3]):
+        if len(parts) != 3:
             raise ValueError("it has not the form of a signature")
-        if max(map(len, parts[1:3])) > len(str(_TIME_MAX_MS)):
-            raise ValueError("its times are none")
+        algorithm, key_ms, digest = parts
+        if not (key_ms.isascii() and key_ms.isdigit() and len(key_ms) <= _TIME_MAX_CHARS):
+            raise ValueError("it names no key")
         try:
-            digest = base64.b64decode(parts[3], validate=True)
+            return cls(algorithm, int(key_ms), base64.b64decode(digest, validate=True))
         except ValueError:
             raise ValueError("its digest is not base64") from None
-        return cls(parts[0], int(parts[1]), int(parts[2]), digest)
 
     def is_of(self, key: SessionKey, method: str, body: bytes) -> bool:
         """Whether ``key`` signed this call of ``method`` (``/package.Service/Rpc``)."""
-        made = sign(key, self.algorithm, method, body, now_ms=self.signed_ms)
+        made = sign(key, self.algorithm, method, body)
         return hmac.compare_digest(made.digest, self.digest)
 
 
-def sign(key: SessionKey, algorithm: str, method: str, body: bytes, *, now_ms: int) -> Signature:
+def sign(key: SessionKey, algorithm: str, method: str, body: bytes) -> Signature:
     """Sign a call.
 
     Args:
@@ -74,8 +68,7 @@ def sign(key: SessionKey, algorithm: str, method: str, body: bytes, *, now_ms: i
         algorithm: One of ``ALGORITHMS``.
         method: gRPC's name of the call, ``/package.Service/Rpc``.
         body: The serialized request.
-        now_ms: The time.
     """
-    head = f"{method}\n{key.creation_ms}\n{now_ms}\n".encode()
-    digest = hmac.digest(key.key, b"\n".join((_CONTEXT, head + body)), ALGORITHMS[algorithm])
-    return Signature(algorithm, key.creation_ms, now_ms, digest)
+    head = f"{_CONTEXT}\n{method}\n{key.creation_ms}\n".encode()
+    digest = hmac.digest(key.key, head + body, ALGORITHMS[algorithm])
+    return Signature(algorithm, key.creation_ms, digest)

@@ -1,6 +1,7 @@
 """Workers sign what they ask of each other, over real gRPC; only the engines do nothing."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from drover.errors import (
     UnavailableError,
 )
 from drover.model.config import SessionKey
-from drover.security.signatures import AGE_MAX_MS, SIGNATURE_KEY, sign
+from drover.security.signatures import SIGNATURE_KEY, sign
 from tests.support.fake_engine import SOURCE
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
@@ -51,13 +52,11 @@ async def key_on(*workers: RunningWorker, other_than: SessionKey | None = None) 
     return key
 
 
-def signing(key: SessionKey, *, age_ms: int = 0, now_ms: int | None = None) -> Sign:
-    """As a worker with this key signs, or did."""
+def signing(key: SessionKey) -> Sign:
+    """As a worker with this key signs."""
 
     def made(method: str, body: bytes) -> tuple[tuple[str, str], ...]:
-        at_ms = (now_ms or key.creation_ms) - age_ms
-        signature = sign(key, "HmacSHA256", method, body, now_ms=at_ms)
-        return ((SIGNATURE_KEY, signature.encode()),)
+        return ((SIGNATURE_KEY, sign(key, "HmacSHA256", method, body).encode()),)
 
     return made
 
@@ -99,15 +98,19 @@ async def test_calls_between_workers_are_let_in_by_their_signature_alone(
     assert isinstance(missing, UnauthenticatedError)
     assert missing.reason is Reason.MISSING_CREDENTIALS
     forged_key = SessionKey(b"0" * 32, key.algorithm, key.creation_ms)
-    for other in (signing(forged_key), signing(key, age_ms=AGE_MAX_MS + 60_000)):
+
+    def of_another_call(method: str, body: bytes) -> tuple[tuple[str, str], ...]:
+        return signing(key)(method.replace("Forward", "SubmitTaskConfigs"), body)
+
+    for other in (signing(forged_key), of_another_call):
         error = await answer_to(leader, other)
         assert isinstance(error, PermissionDeniedError)
         assert error.reason is Reason.INVALID_SIGNATURE
         assert "\n" not in error.message
-    ahead = SessionKey(key.key, key.algorithm, key.creation_ms + 60_000)
-    unread = await answer_to(leader, signing(ahead, now_ms=key.creation_ms))
-    assert isinstance(unread, UnavailableError)
-    assert unread.reason is Reason.SESSION_KEY_UNKNOWN
+    for ms in (-60_000, 60_000):  # a key that was replaced long ago, or that is not read yet
+        unread = await answer_to(leader, signing(replace(key, creation_ms=key.creation_ms + ms)))
+        assert isinstance(unread, UnavailableError)
+        assert unread.reason is Reason.SESSION_KEY_UNKNOWN
 
 
 async def test_keys_are_replaced_while_calls_go_on(cluster: WorkerCluster) -> None:

@@ -30,7 +30,7 @@ class SignedCalls:
 
     def sign(self, method: str, body: bytes) -> Metadata:
         """The metadata that signs a call; see ``drover.client.worker.Sign``."""
-        signature = self._signatures.sign(method, body, self._clock.now_ms())
+        signature = self._signatures.sign(method, body)
         return () if signature is None else ((SIGNATURE_KEY, signature.encode()),)
 
     def check(self, method: str, body: bytes, context: Context) -> None:
