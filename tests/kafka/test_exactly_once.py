@@ -1,5 +1,6 @@
 """Batches of a source task in transactions of its own producer, on a real broker without Spark."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, create_topic, read_all
 from tests.support.kafka.fixtures import USERS
+from tests.support.waiting import wait_until
 
 TASK = TaskId("lines", 0)
 PARTITION = '{"filename":"/in.txt"}'
@@ -281,6 +283,32 @@ def test_a_producer_that_is_fenced_again_and_again_gives_up_and_says_why(world: 
     assert owner.producer.id in caught.value.message
     assert len(others) == FENCES_MAX + 1
     assert world.values() == []
+
+
+def test_a_transaction_that_takes_longer_than_the_brokers_let_it_is_told(
+    mortal_broker: KafkaBroker,
+    topic_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("drover.dataplane.kafka.protocol.FENCES_MAX", 1)
+    timeout = {"transaction.timeout.ms": "1000"}
+    world = make_world(mortal_broker.bootstrap, topic_prefix, tmp_path, **timeout)
+    owner = world.take_over()
+    owner.start()
+
+    def slow(next_step: str) -> None:
+        if next_step == "add_offsets":
+            over_s = time.monotonic() + 2
+            wait_until(lambda: time.monotonic() > over_s)
+
+    owner.producer.before = slow
+    with pytest.raises(
+        FailedPreconditionError, match=r"takes longer than transaction\.timeout\.ms"
+    ):
+        owner.publish_next()
+    assert world.values() == []
+    owner.writer.close()
 
 
 def test_a_task_that_was_abandoned_leaves_nothing(world: World) -> None:

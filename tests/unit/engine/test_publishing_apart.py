@@ -230,6 +230,19 @@ def test_a_stale_claim_ends_the_task(start: Callable[..., Task]) -> None:
     assert task.writer.closed
 
 
+def test_a_transactional_id_that_somebody_else_has_fails_the_task_with_who(
+    start: Callable[..., Task],
+) -> None:
+    task = start()
+    task.runner.run_once()
+    why = "another producer takes the transactional id g-c-0 again and again: does another cluster"
+    task.writer.raises.append(FailedPreconditionError(Reason.STALE_WRITER_EPOCH, why))
+    assert task.settle() is None
+    assert task.world.kinds == ["task_failed"]
+    assert why in task.world.reports[-1].task_failed.trace
+    assert task.writer.closed
+
+
 def test_a_batch_that_cannot_be_made_waits_for_the_one_that_is_published(
     start: Callable[..., Task],
 ) -> None:

@@ -1,6 +1,7 @@
 """Exactly once: records and source offsets of a task in one transaction (ADR 0020)."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -48,7 +49,14 @@ log = structlog.get_logger(__name__)
 
 
 class FencedError(Exception):
-    """Another producer has begun under the transactional id."""
+    """Another producer has begun under the transactional id.
+
+    ``timed_out``: the brokers have done so, it seems, as the transaction took longer than it may.
+    """
+
+    def __init__(self, message: str, *, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out
 
 
 class TaskProducer:
@@ -68,6 +76,10 @@ class TaskProducer:
         self._producer: Producer | None = None
         self._failures: list[KafkaError] = []
         self._in_transaction = False
+        self._began_s = 0.0
+        self.timeout_ms = int(
+            storage.client_config.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
+        )
 
     def init(self) -> None:
         """Begin: end what earlier producers of the id have open, and fence them."""
@@ -78,9 +90,7 @@ class TaskProducer:
             if error is not None:
                 failures.append(error)
 
-        timeout_ms = int(
-            self._storage.client_config.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
-        )
+        timeout_ms = self.timeout_ms
         settings: Mapping[str, object] = {
             **producer_settings(self._storage),
             "transactional.id": self.id,
@@ -105,6 +115,7 @@ class TaskProducer:
         with self._telling(f"{self.id} cannot begin a transaction"), as_raised():
             producer.begin_transaction()
         self._in_transaction = True
+        self._began_s = time.monotonic()
         with self._given_up():
             sending = Sending(self._storage, producer, self._failures)
             with as_raised():
@@ -182,7 +193,9 @@ class TaskProducer:
 
     def _meaning(self, error: KafkaError, doing: str) -> Exception:
         if error.code() in FENCED:
-            return FencedError(f"{doing}: {error.str()}")
+            took_s = time.monotonic() - self._began_s if self._in_transaction else 0.0
+            timed_out = took_s >= self.timeout_ms / 1000
+            return FencedError(f"{doing}: {error.str()}", timed_out=timed_out)
         meant = self._client.translated(error, doing=doing)
         if error.code() not in FORBIDDEN:
             return meant
@@ -340,6 +353,14 @@ class ExactlyOnceWriter:
         return list(last.values())
 
     def _taken(self, error: FencedError) -> DroverError:
+        if error.timed_out:
+            return FailedPreconditionError(
+                Reason.STORAGE_MISCONFIGURED,
+                f"a transaction of task {self._task} takes longer than transaction.timeout.ms "
+                f"({self._producer.timeout_ms}), and the brokers end it again and again: raise it "
+                "in DROVER_KAFKA_CONFIG (the brokers allow transaction.max.timeout.ms), or lower "
+                f"batch.max.records, batch.max.bytes or transaction.boundary.interval.ms ({error})",
+            )
         return FailedPreconditionError(
             Reason.STALE_WRITER_EPOCH,
             f"another producer takes the transactional id {self._producer.id} again and again, "
