@@ -199,7 +199,7 @@ class _Files:
 
     def add(self, batch: pa.RecordBatch) -> None:
         present = pc.is_valid(batch.column(VALUE))
-        if self._writer.layout.null_fails and not pc.all(present).as_py():
+        if self._writer.layout.null_fails and present.false_count:
             row = present.index(False).as_py()
             places = original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)
             topic, partition, offset = (each[row] for each in places)

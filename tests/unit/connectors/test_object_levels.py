@@ -171,3 +171,5 @@ def test_a_record_without_a_value_is_told() -> None:
     writer = RowFileWriter(None, layout)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="record orders-3@0 has no value"):
         list(writer([empty]))
+    # of a batch that was written already nothing is left, and no value is missing
+    assert list(RowFileWriter(None, layout, (("orders", 3, 2),))([rows])) == []  # type: ignore[arg-type]
