@@ -129,6 +129,20 @@ class ConnectorKit:
             self._task = None
             raise
 
+    def run_uncommitted(self, *, batch_records: int | None = None) -> None:
+        """Write one batch, lose its commit, and drop the task without its stop(): cheaper than a
+        kill, and the next ``run`` starts from what was committed before. Of a source the records
+        are lost with their offsets.
+        """
+        if batch_records != self._batch_records:
+            self.stop()
+            self._batch_records = batch_records
+        task = self._started()
+        task.loses_commits = True
+        task.run(batches=1, until=None)
+        task.drop()
+        self._task = None
+
     def stop(self) -> None:
         """Stop the task in order; ``run`` starts it again from what is committed."""
         task, self._task = self._task, None
@@ -259,19 +273,6 @@ class SinkKit(ConnectorKit):
         """What is committed with the offsets."""
         found = parse_sink_offsets(self._store.fetch_offsets(self.config["name"]))
         return {key: each.metadata for key, each in found.items()}
-
-    def run_uncommitted(self, *, batch_records: int | None = None) -> None:
-        """Write one batch, lose its commit, and drop the task without its stop(): cheaper than a
-        kill, and the next ``run`` gets the same records again.
-        """
-        if batch_records != self._batch_records:
-            self.stop()
-            self._batch_records = batch_records
-        task = self._started()
-        task.loses_commits = True
-        task.run(batches=1, until=None)
-        task.drop()
-        self._task = None
 
     def let_time_pass(self) -> None:
         """Make the call without records that the task asked for (``context.call_after``), and go on

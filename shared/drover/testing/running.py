@@ -17,6 +17,7 @@ from drover.dataplane.plane import PartitionKey
 from drover.dataplane.store import EmbeddedStore
 from drover.model.ids import TaskId
 from drover.model.offsets import CommitOutcome
+from drover_worker.engine.publisher import StagedBatch
 from drover_worker.engine.scheduler import Job, Scheduler
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.sink_runner import SinkRunner
@@ -106,10 +107,18 @@ class _Source(SourceRunner):
     error: BaseException | None = None
     batch_limit: int | None = None
     nothing_polled = False
+    loses_batches = False
+    lost = False
 
     def _run_batch(self) -> float | None:
         done = self.batch_limit is not None and self._batch_count >= self.batch_limit
         return None if done else super()._run_batch()
+
+    def _publish(self, polled: StagedBatch) -> float | None:
+        if self.loses_batches:
+            self.lost = True
+            return None
+        return super()._publish(polled)
 
     def _poll(self) -> SourceBatch | None:
         batch = super()._poll()
@@ -245,7 +254,9 @@ class RunningTask:
         self._scheduler.woken = self._watcher.waiting = False
         if isinstance(self.runner, _Source):
             self.runner.nothing_polled = False
+            self.runner.loses_batches = self.loses_commits
         pause_s = self.runner.run_once()
+        self._lost |= isinstance(self.runner, _Source) and self.runner.lost
         if self._ended is not None:
             if self._ended.WhichOneof("report") == "task_fenced":
                 raise TaskFencedError("another owner has claimed the task")

@@ -1,49 +1,69 @@
-"""Connectors of Drover in the kit, killed where it hurts: each record is there once."""
+"""Every connector of Drover's in the kit: lost where it hurts, and fed again in other batches."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from drover.connectors.file_stream_sink import FileStreamSink
-from drover.connectors.file_stream_source import FileStreamSource
-from drover.connectors.files_sink import FilesSink
-from drover.testing import KillPoint, SinkKit, SourceKit
+from drover.testing import SinkKit, SourceKit
+from tests.databases.conftest import postgres, postgres_server, s3, s3_server
+from tests.spark.connectors.cdc_shop import dropped
+from tests.support.own_connectors import (
+    ON_KAFKA,
+    SINKS,
+    SOURCES,
+    Place,
+    check_sink,
+    check_source,
+)
+from tests.support.postgres import Postgres
+from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults("connectors")]
+__all__ = ["postgres", "postgres_server", "s3", "s3_server"]
+pytestmark = pytest.mark.spark
+
+_FAULT = pytest.mark.faults("connectors")
+#: Those that other tests lose the commits of, and that take a while to start.
+_SLOW = ("IcebergSink", "PostgresCdcSource", "S3Sink")
 
 
-def test_file_stream_source_reads_each_line_once(
-    source_kit: Callable[..., SourceKit], tmp_path: Path
+def cases(names: Iterable[str]) -> list[Any]:
+    """Each one loses its commits, and is killed in the suite of faults."""
+    lost = [pytest.param(each, False, id=each) for each in sorted(names) if each not in _SLOW]
+    killed = [pytest.param(each, True, id=f"{each}-killed", marks=_FAULT) for each in sorted(names)]
+    return lost + killed
+
+
+@pytest.fixture
+def kit_shop(postgres: Postgres) -> Iterator[Postgres]:
+    """A database whose slots are gone afterwards."""
+    yield postgres
+    slots = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+    for (slot,) in postgres.rows(slots):
+        wait_until(partial(dropped, postgres, str(slot)))
+
+
+@pytest.mark.parametrize(("name", "kills"), cases(SINKS.keys() - {*ON_KAFKA}))
+def test_a_sink_has_each_record(
+    sink_kit: Callable[..., SinkKit],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    name: str,
+    kills: bool,
 ) -> None:
-    path = tmp_path / "lines.txt"
-    path.write_text("".join(f"line {n}\n" for n in range(20)))
-    kit = source_kit(FileStreamSource, file=path, topic="lines")
-    kit.kill(KillPoint.AFTER_WRITE)
-    kit.kill(KillPoint.AFTER_COMMIT)
-    kit.run()
-    assert [each.value for each in kit.records("lines")] == [b"line %d" % n for n in range(20)]
+    case = SINKS[name](Place(tmp_path, request))
+    check_sink(case, sink_kit(case.kind, case.config), kills=kills)
 
 
-def test_file_stream_sink_writes_each_line_once(
-    sink_kit: Callable[..., SinkKit], tmp_path: Path
+@pytest.mark.parametrize(("name", "kills"), cases(SOURCES.keys() - {*ON_KAFKA}))
+def test_a_source_has_each_record_once(
+    source_kit: Callable[..., SourceKit],
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    name: str,
+    kills: bool,
 ) -> None:
-    path = tmp_path / "lines.txt"
-    kit = sink_kit(FileStreamSink, file=path)
-    kit.feed([b"line %d" % n for n in range(20)])
-    kit.kill(KillPoint.AFTER_WRITE, after_batches=1, batch_records=6)
-    kit.kill(KillPoint.AFTER_WRITE, batch_records=9)
-    kit.run(batch_records=4)
-    assert path.read_text() == "".join(f"line {n}\n" for n in range(20))
-
-
-def test_files_sink_writes_each_row_once(sink_kit: Callable[..., SinkKit], tmp_path: Path) -> None:
-    kit = sink_kit(FilesSink, {"format": "json"}, path=tmp_path / "out")
-    kit.feed([{"n": n} for n in range(20)])
-    kit.kill(KillPoint.AFTER_WRITE, after_batches=1, batch_records=6)
-    kit.kill(KillPoint.AFTER_WRITE, batch_records=9)
-    kit.run(batch_records=4)
-    files = [each for each in (tmp_path / "out").rglob("*.json*") if each.is_file()]
-    rows = [json.loads(line)["n"] for each in files for line in each.read_text().splitlines()]
-    assert sorted(rows) == list(range(20))
+    case = SOURCES[name](Place(tmp_path, request))
+    check_source(case, source_kit(case.kind, case.config), kills=kills)
