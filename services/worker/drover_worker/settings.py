@@ -65,7 +65,7 @@ class WorkerSettings(ServiceSettings):
         inter_worker_verification_algorithms: By what signatures of other workers may be made, with
             commas between; one of them is that of this worker's own.
         scheduled_rebalance_max_delay_ms: How long the work of a worker that is gone waits for its
-            return before others get it; not under ``eager``.
+            return before others get it, unless it was killed; not under ``eager``.
         rebalance_timeout_ms: How long a rebalance waits for this worker to stop its work.
         plugin_call_timeout_ms: How long a plugin may take for each of: being made and started,
             checking a config, making task configs. What takes longer is given up.

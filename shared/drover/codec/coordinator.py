@@ -76,6 +76,7 @@ def encode_join_outcome(outcome: JoinOutcome) -> pb.JoinGroupResponse:
                         for member in outcome.members
                     ],
                     skip_assignment=outcome.skip_assignment,
+                    disconnected_member_ids=outcome.disconnected_member_ids,
                 )
             )
         case MemberIdRequired(member_id):
@@ -108,6 +109,7 @@ def decode_join_outcome(message: pb.JoinGroupResponse) -> JoinOutcome:
                     for member in joined.members
                 ),
                 skip_assignment=joined.skip_assignment,
+                disconnected_member_ids=tuple(joined.disconnected_member_ids),
             )
         case "member_id_required":
             return MemberIdRequired(message.member_id_required.member_id)

@@ -35,7 +35,10 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The member is in ``generation``; ``members`` is filled for the leader only."""
+    """The member is in ``generation``; ``members`` is filled for the leader only, and so is
+    ``disconnected_member_ids``: members of the generation before whose process is gone, as their
+    connection broke and did not come back.
+    """
 
     generation: int
     member_id: str
@@ -44,6 +47,7 @@ class Joined:
     protocol_name: str
     members: Sequence[JoinedMember] = ()
     skip_assignment: bool = False
+    disconnected_member_ids: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -254,6 +254,20 @@ async def test_its_work_does_not_wait_for_the_return_of_a_worker_that_was_told_t
     await cluster.running("numbers", 4, leader)
 
 
+async def test_its_work_does_not_wait_for_the_return_of_a_worker_whose_connection_is_gone(
+    cluster: WorkerCluster,
+) -> None:
+    a_day = {"scheduled_rebalance_max_delay_ms": 86_400_000}
+    trio = [await cluster.add_worker(**a_day) for _ in range(3)]
+    await cluster.settled(*trio)
+    await trio[0].stub.CreateConnector(create("numbers", **{"tasks.max": "6"}), timeout=20)
+    await cluster.running("numbers", 6, *trio)
+    killed = next(worker for worker in trio if not worker.leads)
+    await killed.service.kill()
+    left = [worker for worker in trio if worker is not killed]
+    await cluster.running("numbers", 6, *left)
+
+
 async def test_workers_that_are_told_to_end_together_just_end(
     cluster: WorkerCluster, workers: list[RunningWorker]
 ) -> None:

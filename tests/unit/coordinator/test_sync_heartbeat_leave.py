@@ -334,6 +334,32 @@ def test_w_a_broken_watch_cuts_the_session_to_the_grace(group: GroupHarness) -> 
     assert group.describe().state is GroupState.PREPARING_REBALANCE
 
 
+def test_w_the_next_leader_hears_who_is_gone(group: GroupHarness) -> None:
+    group.stable("a", "b", "c", "d")
+    for member_id in ("b", "c", "d"):
+        group.watch(member_id)
+    group.break_watch("b")
+    group.advance(1_000)
+    group.leave("c")
+    joins = [group.join(member_id) for member_id in ("a", "d")]
+    assert [call.joined.disconnected_member_ids for call in joins] == [("b",), ()]
+    group.assign("a", "d")
+    joins = [group.join(member_id) for member_id in ("a", "d")]
+    assert [call.joined.disconnected_member_ids for call in joins] == [(), ()]
+
+
+def test_w_the_leader_does_not_hear_of_a_session_that_ended_on_its_connection(
+    group: GroupHarness,
+) -> None:
+    group.stable("a", "b")
+    group.watch("b")
+    group.advance(SESSION_MS - 1)
+    group.heartbeat("a")
+    group.advance(1)
+    assert group.member_ids() == ["a"]
+    assert group.join("a").joined.disconnected_member_ids == ()
+
+
 def test_w_a_heartbeat_ends_the_grace(group: GroupHarness) -> None:
     group.stable("a")
     group.watch("a")

@@ -22,6 +22,8 @@ class Group:
         self.assignor = CooperativeAssignor(max_delay_ms)
         self.held: dict[str, set[StatusKey]] = {member: set() for member in members}
         self.draining: set[str] = set()
+        #: whose processes are known to be gone since the round before
+        self.disconnected: set[str] = set()
         self.configured: set[StatusKey] = set()
         self.generation = 0
         self.now_ms = 1_000_000
@@ -46,6 +48,10 @@ class Group:
         self.draining.discard(member)
         return self.held.pop(member)
 
+    def die(self, member: str) -> set[StatusKey]:
+        self.disconnected.add(member)
+        return self.leave(member)
+
     def new_leader(self) -> None:
         self.assignor = CooperativeAssignor(self.max_delay_ms)
 
@@ -59,7 +65,9 @@ class Group:
             last_generation=last,
             now_ms=self.now_ms,
             draining=self.draining,
+            disconnected=frozenset(self.disconnected),
         )
+        self.disconnected = set()
         assert not any(found.changes[member].starts for member in self.draining)
         self.delay_ms = found.delay_ms
         self.stop_count = sum(len(change.stops) for change in found.changes.values())
@@ -352,6 +360,37 @@ def test_work_moves_from_a_draining_member_while_a_lost_ones_waits() -> None:
     made.rebalance()
     assert made.held["a"] == made.configured - lost
     assert 0 < made.delay_ms <= MAX_DELAY_MS
+
+
+def test_the_work_of_a_member_that_is_known_to_be_gone_does_not_wait() -> None:
+    made = group("a", "b", "c", connectors=3, tasks=9)
+    made.die("b")
+    made.rebalance()
+    assert (made.stop_count, made.delay_ms) == (0, 0)
+    assert made.held["a"] | made.held["c"] == made.configured
+
+
+def test_it_moves_while_that_of_another_one_waits() -> None:
+    made = group("a", "b", "c", connectors=3, tasks=9)
+    lost = made.leave("c")
+    made.rebalance()
+    made.die("b")
+    made.rebalance(after_ms=1_000)
+    assert made.held["a"] == made.configured - lost
+    assert 0 < made.delay_ms < MAX_DELAY_MS
+    made.rebalance(after_ms=MAX_DELAY_MS)
+    assert made.held["a"] == made.configured
+
+
+def test_a_death_between_two_rounds_of_a_move_does_not_wait() -> None:
+    made = group("a", "b", connectors=2, tasks=8)
+    made.join("c")
+    made.rebalance()  # which stops what moves to c
+    assert made.stop_count
+    made.die("b")
+    made.rebalance()
+    assert made.held["a"] | made.held["c"] == made.configured
+    assert made.delay_ms == 0
 
 
 def test_a_draining_member_is_no_candidate_for_what_was_lost() -> None:

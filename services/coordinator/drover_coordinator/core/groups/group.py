@@ -45,6 +45,7 @@ class Group:
         "_parked_join_count",
         "_parked_static_count",
         "change",
+        "disconnected",
         "generation",
         "group_id",
         "hard",
@@ -86,6 +87,8 @@ class Group:
         self.pending: dict[str, int] = {}
         #: members of this generation that have not asked for their assignment
         self.unsynced: set[str] = set()
+        #: members whose process was gone when their session ended, by the generation they were in
+        self.disconnected: dict[str, int] = {}
         self.initial_delay: InitialDelay | None = None
         self.rebalance_due_ms = 0
         #: those that ended while this server has the group, and how long they took in all
@@ -377,7 +380,15 @@ class Group:
     def joined(self, member: Member, metadata: GroupMetadata) -> Joined:
         """The answer to a join of the generation that ``metadata`` describes."""
         members: tuple[JoinedMember, ...] = ()
+        disconnected: tuple[str, ...] = ()
         if member.member_id == metadata.leader_id:
+            disconnected = tuple(
+                sorted(
+                    gone_id
+                    for gone_id, generation in self.disconnected.items()
+                    if generation == metadata.generation - 1
+                )
+            )
             members = tuple(
                 JoinedMember(
                     each.member_id, each.metadata_of(metadata.protocol_name), each.instance_id
@@ -391,7 +402,13 @@ class Group:
             protocol_type=metadata.protocol_type,
             protocol_name=metadata.protocol_name,
             members=members,
+            disconnected_member_ids=disconnected,
         )
+
+    def note_disconnected(self, member_id: str) -> None:
+        """A member's connection broke and did not come back; the next leader hears of it."""
+        kept = {m: at for m, at in self.disconnected.items() if at == self.generation}
+        self.disconnected = {**kept, member_id: self.generation}
 
     def describe(self) -> GroupDescription:
         """The group for an operator (rule A1)."""

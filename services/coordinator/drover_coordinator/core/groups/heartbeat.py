@@ -40,6 +40,8 @@ def session_due(
     if builder.now_ms < member.alive_until_ms:
         set_session_timer(group, member, builder)
         return
+    if member.watch_broken:
+        group.note_disconnected(member.member_id)
     fail_parked_calls(group, member, builder)
     forget_members(group, [member], builder)
     after_removal(group, builder, settings)

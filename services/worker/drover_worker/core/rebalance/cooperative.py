@@ -161,6 +161,7 @@ class CooperativeStrategy(RebalanceStrategy):
             last_generation=self._last_generation,
             now_ms=now_ms,
             draining={member_id for member_id, member in members.items() if member.draining},
+            disconnected=frozenset(joined.disconnected_member_ids),
         )
         leader = members[joined.leader_id]
         base = Assignment(

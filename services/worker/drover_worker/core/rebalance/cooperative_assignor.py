@@ -84,6 +84,8 @@ class CooperativeAssignor:
         self._previous: AbstractSet[StatusKey] = frozenset()
         self._previous_stops: AbstractSet[StatusKey] = frozenset()
         self._previous_members: AbstractSet[str] = frozenset()
+        #: What the round before gave to each member.
+        self._previous_loads: Mapping[str, AbstractSet[StatusKey]] = {}
         self._previous_generation = -1
         self._stopped_in_previous = False
         self._successive_stops = 0
@@ -99,6 +101,7 @@ class CooperativeAssignor:
         last_generation: int,
         now_ms: int,
         draining: AbstractSet[str] = frozenset(),
+        disconnected: AbstractSet[str] = frozenset(),
     ) -> Round:
         """The next round.
 
@@ -112,6 +115,8 @@ class CooperativeAssignor:
             now_ms: The time.
             draining: Members that hand everything over and get nothing. While there are no others
                 they keep what they hold, and nothing starts.
+            disconnected: Members of the generation before whose processes are known to be gone:
+                what they held is not waited for.
         """
         reports = {member_id: set(keys) for member_id, keys in sorted(held.items())}
         if self._previous_generation != last_generation:
@@ -120,7 +125,8 @@ class CooperativeAssignor:
         if not self._previous_stops.isdisjoint(active):
             self._previous = frozenset(active)
         duplicated = _duplicated(reports.values())
-        lost = self._previous - active - (self._previous - configured)
+        gone = self._previous - active - (self._previous - configured)
+        lost = gone - set().union(*(self._previous_loads.get(each, ()) for each in disconnected))
         created = configured - self._previous - active
         loads = [
             _load(member_id, (keys & configured) - duplicated)
@@ -128,11 +134,11 @@ class CooperativeAssignor:
         ]
         takers = _takers(loads, draining)
         stops = _hand_over(loads, takers)
-        reassigned = self._handle_lost(lost, takers, reports.keys(), now_ms)
+        reassigned = self._handle_lost(lost, takers, reports.keys() | disconnected, now_ms)
         stops |= self._balance(configured, takers, now_ms, waits_for_lost=bool(lost))
         kept = {load.member_id: set(load.keys) for load in loads}
         # what a candidate was given beyond its share runs nowhere: no stop leads to another round
-        new = created | reassigned.items | (stops - active)
+        new = created | reassigned.items | (gone - lost) | (stops - active)
         stops &= active
         if takers:
             for kind in (_is_connector, _is_task):
@@ -146,6 +152,7 @@ class CooperativeAssignor:
         )
         self._previous_stops = frozenset(stopped)
         self._previous_members = frozenset(reports)
+        self._previous_loads = {load.member_id: frozenset(load.keys) for load in takers}
         self._previous_generation = generation
         changes = {
             load.member_id: MemberChange(
