@@ -35,6 +35,7 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "bad-rows": bad_rows.figures,
     "kafka-copy": kafka_copy.figures,
     "kafka-json": kafka_copy.json_figures,
+    "kafka-long-copy": kafka_copy.long_figures,
     "kafka-connectors": kafka_connectors.figures,
     "databases": connectors.figures,
     "postgres-to-parquet": postgres_to_parquet.figures,
@@ -44,7 +45,7 @@ SETS = {
     "coordinator": ("joins", "heartbeats", "fail-over"),
     "config-store": ("config-seen", "config-load"),
     "connectors": ("databases", "postgres-to-parquet"),
-    "kafka": ("kafka-copy", "kafka-json", "kafka-connectors"),
+    "kafka": ("kafka-copy", "kafka-json", "kafka-long-copy", "kafka-connectors"),
 }
 
 

@@ -199,10 +199,15 @@ async def connect_side(
     *,
     workers: int = 1,
     settings: Mapping[str, str] | None = None,
+    exactly_once: bool = False,
 ) -> AsyncIterator[StoppableSide]:
     """Its workers have joined their group; ``settings`` are theirs beside its defaults."""
     settings = {**_CONNECT_DEFAULTS, **(settings or {})}
-    options = replace(ConnectOptions.named("bench-connect"), settings=settings)
+    options = replace(
+        ConnectOptions.named("bench-connect"),
+        settings=settings,
+        exactly_once_source="enabled" if exactly_once else "disabled",
+    )
     async with AsyncExitStack() as stack:
         started = []
         for number in range(workers):

@@ -1,0 +1,36 @@
+"""CPU of the processes that are measured, by what they are."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.bench.cpu_time import CpuTimes, kind_of
+from tests.support.waiting import wait_until
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ("java -cp x kafka.Kafka server.properties", "broker"),
+        ("java org.apache.kafka.connect.cli.ConnectDistributed x", "Kafka Connect"),
+        ("java org.apache.spark.deploy.SparkSubmit pyspark-shell", "Spark's JVM"),
+        ("python -m drover_worker.engine.python_daemon pyspark.worker", "Python workers"),
+        ("python -m drover_worker.engine", "engine"),
+        ("python -m drover_worker", "herder"),
+        ("python -m drover_coordinator", "other services"),
+        ("sleep 1", "other"),
+    ],
+)
+def test_processes_are_told_apart(command: str, kind: str) -> None:
+    assert kind_of(command) == kind
+
+
+def test_what_a_child_takes_is_counted() -> None:
+    times = CpuTimes()
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        wait_until(lambda: times.by_kind().get("other", 0) > 0.05, describe="the child has run")
+    finally:
+        busy.kill()
+        busy.wait()
