@@ -1,5 +1,6 @@
 """deploy/kafka-compose.yml over docker-compose.yml: the same cluster on Kafka."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def merged(below: Any, above: Any) -> Any:
 
 def test_it_adds_a_broker_to_the_embedded_clusters_services(compose: dict[str, Any]) -> None:
     always = [name for name, each in compose["services"].items() if "profiles" not in each]
-    assert sorted(always) == sorted([*OURS, "certs", "gateway", "kafka"])
+    assert sorted(always) == sorted([*OURS, "certs", "gateway", "kafka", "kafka-certs"])
     for name in OURS:
         assert compose["services"][name]["build"]["dockerfile"].startswith("deploy/")
 
@@ -60,7 +61,7 @@ def test_everything_of_drover_is_on_the_broker_and_waits_for_it(
     storage = parse_storage(url, group_id="drover")
     assert isinstance(storage, KafkaStorage)
     advertised = compose["services"]["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
-    assert f"PLAINTEXT://{storage.bootstrap_servers}" == advertised
+    assert advertised.split(",")[0] == f"CLUSTER://{storage.bootstrap_servers}"
     assert service["depends_on"]["kafka"] == {"condition": "service_healthy"}
 
 
@@ -72,7 +73,46 @@ def test_workers_still_wait_for_the_services(compose: dict[str, Any]) -> None:
 def test_only_the_storage_is_another(overlay: dict[str, Any]) -> None:
     for name in OURS:
         assert set(overlay["services"][name]) == {"environment", "depends_on"}
-        assert set(overlay["services"][name]["environment"]) == {"DROVER_STORAGE_URL"}
+        told = overlay["services"][name]["environment"]
+        assert set(told) == {"DROVER_STORAGE_URL", "DROVER_KAFKA_CONFIG"}
+
+
+def test_who_speaks_to_the_broker_shows_the_services_certificate(compose: dict[str, Any]) -> None:
+    broker = compose["services"]["kafka"]["environment"]
+    protocols = dict(
+        p.split(":") for p in broker["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(",")
+    )
+    for listener in broker["KAFKA_LISTENERS"].split(","):
+        name, _, address = listener.partition("://")
+        assert protocols[name] == "SSL" or address.startswith("localhost:"), listener
+    assert broker["KAFKA_SSL_CLIENT_AUTH"] == "required"
+    assert "--host kafka" in compose["services"]["certs"]["command"][2]
+    for name in OURS:
+        environment = compose["services"][name]["environment"]
+        told = json.loads(environment["DROVER_KAFKA_CONFIG"])
+        assert told.pop("security.protocol") == "SSL"
+        assert told == {
+            "ssl.ca.location": environment["DROVER_TLS_CA"],
+            "ssl.certificate.location": environment["DROVER_TLS_CERT"],
+            "ssl.key.location": environment["DROVER_TLS_KEY"],
+        }
+
+
+def test_a_spark_cluster_is_of_the_workers_image_and_waits_as_it_should() -> None:
+    spark = load("deploy/spark-compose.yml")["services"]
+    master = spark["worker"]["environment"]["DROVER_SPARK_MASTER"]
+    assert master == "spark://spark-master:7077"
+    assert set(json.loads(spark["worker"]["environment"]["DROVER_SPARK_CONF"])) == {
+        "spark.cores.max",
+        "spark.executor.memory",
+    }
+    for name in ("spark-master", "spark-worker"):
+        assert spark[name]["image"].startswith("drover-worker:")
+        assert spark[name]["read_only"] is True
+        assert "ports" not in spark[name], "it speaks plaintext"
+    assert spark["spark-worker"]["command"][2].endswith(master)
+    guide = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
+    assert "-f deploy/kafka-compose.yml -f deploy/spark-compose.yml up" in guide
 
 
 def test_the_broker_is_of_the_version_that_the_tests_run_against(overlay: dict[str, Any]) -> None:
@@ -86,7 +126,7 @@ def test_the_broker_is_not_published_and_keeps_its_data_in_a_volume(
 ) -> None:
     broker = compose["services"]["kafka"]
     assert "ports" not in broker
-    ((volume, directory),) = (mount.split(":") for mount in broker["volumes"])
+    (volume, directory), _ = (mount.split(":")[:2] for mount in broker["volumes"])
     assert volume in compose["volumes"]
     assert broker["environment"]["KAFKA_LOG_DIRS"] == directory
 

@@ -45,3 +45,15 @@ def test_executors_of_other_machines_have_none() -> None:
 def test_a_users_setting_wins() -> None:
     settings = EngineSettings(storage=STORAGE, spark_conf={ENABLED: "false"})
     assert spark_conf(settings, Path("/tmp/engine"))[ENABLED] == "false"
+
+
+def test_executors_elsewhere_call_the_driver_where_spark_finds_it_to_be() -> None:
+    host = "spark.driver.host"
+    here = spark_conf(EngineSettings(storage=STORAGE), Path("/tmp/engine"))
+    assert here[host] == here["spark.driver.bindAddress"] == "127.0.0.1"
+    elsewhere = EngineSettings(storage=STORAGE, spark_master="spark://m:7077")
+    assert not {host, "spark.driver.bindAddress"} & set(spark_conf(elsewhere, Path("/tmp/engine")))
+    told = EngineSettings(
+        storage=STORAGE, spark_master="spark://m:7077", spark_conf={host: "w.example.com"}
+    )
+    assert spark_conf(told, Path("/tmp/engine"))[host] == "w.example.com"

@@ -151,8 +151,6 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
     conf = {
         "spark.app.name": "drover",
         "spark.driver.memory": "1g",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # tasks are many and small: each gets its share beside one big batch
@@ -173,6 +171,7 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
         "spark.cleaner.periodicGC.interval": "5min",
     }
     if is_local_master(settings.spark_master):
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
         conf["spark.python.daemon.module"] = "drover_worker.engine.python_daemon"
         # the JVM mostly plans and waits: threads of its own for garbage would take cores away
         conf["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
@@ -180,7 +179,8 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
             conf["spark.python.unix.domain.socket.enabled"] = "true"
             conf["spark.python.unix.domain.socket.dir"] = str(directory)
     else:
-        # executors here have the engine's environment; elsewhere they have to be told
+        # executors elsewhere call the driver at this machine's name, which Spark finds out; those
+        # here have the engine's environment, and elsewhere they have to be told
         conf[f"spark.executorEnv.{ROOTS_VARIABLE}"] = settings.file_roots or ","
     return {**conf, **settings.spark_conf, "spark.master": settings.spark_master}
 
