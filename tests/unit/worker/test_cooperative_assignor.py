@@ -405,6 +405,22 @@ def test_a_draining_member_is_no_candidate_for_what_was_lost() -> None:
     assert made.held["a"] | made.held["b"] == made.configured
 
 
+@pytest.mark.parametrize("max_delay_ms", [0, MAX_DELAY_MS])
+def test_as_many_new_members_take_all_over_with_one_stop_of_each(max_delay_ms: int) -> None:
+    made = group("a", "b", "c", connectors=3, tasks=4, max_delay_ms=max_delay_ms)
+    made.stops.clear()
+    made.join("d", "e", "f")
+    for _ in range(4):
+        made.rebalance(after_ms=made.delay_ms)
+    assert loads(made)[1] == [2] * 6
+    made.draining = {"a", "b", "c"}
+    for _ in range(3):
+        made.rebalance(after_ms=made.delay_ms)
+    assert [len(made.held[member]) for member in "abc"] == [0, 0, 0]
+    assert set(made.stops) == made.configured
+    assert set(made.stops.values()) == {1}
+
+
 def test_when_all_members_drain_nothing_moves_and_nothing_starts() -> None:
     made = group("a", "b")
     before = {member: set(keys) for member, keys in made.held.items()}
