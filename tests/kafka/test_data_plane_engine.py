@@ -291,6 +291,43 @@ async def test_lines_cross_a_topic_as_json_and_what_is_no_json_is_a_letter_that_
     assert flow.failures() == []
 
 
+async def test_a_letter_of_a_source_goes_into_its_topic_once(flow: Flow, kafka: Kafka) -> None:
+    flow.source.write_bytes(b"1\nno number\n2\n")
+    dead = Flow(flow.engine, kafka.bootstrap, flow.source.parent, f"{flow.topic}-dead-")
+    tolerant = {
+        "value_converter": "StringConverter",
+        "errors_tolerance": "all",
+        "errors_deadletterqueue_topic_name": dead.topic,
+        "errors_deadletterqueue_topic_replication_factor": "1",
+        "errors_deadletterqueue_context_headers_enable": "true",
+    }
+    cast = {
+        "transforms": "cast",
+        "transforms_cast_type": "Cast$Value",
+        "transforms_cast_spec": "int32",
+    }
+    await flow.start("source", **tolerant, **cast)
+    await wait_until_async(
+        lambda: (flow.records(), dead.records()) == ([b"1", b"2"], [b"no number"]),
+        timeout_s=CALL_TIMEOUT_S,
+        describe=lambda: (flow.records(), dead.records(), flow.failures()),
+    )
+    await flow.stop()
+    wanted = [b"1", b"2", b"no number"]
+    for last in (b"3", b"4"):
+        with flow.source.open("ab") as file:
+            file.write(last + b"\n")
+        wanted.append(last)
+        await flow.start("source", errors_deadletterqueue_replay="0:0-1", **tolerant)
+        await wait_until_async(
+            lambda: flow.records() == wanted,
+            timeout_s=CALL_TIMEOUT_S,
+            describe=lambda: (flow.records(), flow.failures()),
+        )
+        await flow.stop()
+    assert flow.failures() == []
+
+
 async def test_a_topic_that_the_cluster_keeps_itself_in_is_refused(flow: Flow) -> None:
     flow.topic = flow.storage.topics.config
     flow.grow(1)
