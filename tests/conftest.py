@@ -12,7 +12,7 @@ settings.register_profile(
 settings.load_profile("unhurried")
 
 #: What the tests marked `faults` are about: `make test-faults ONLY=…`.
-SUBJECTS = ("herder", "kafka", "coordinator", "engine", "connectors", "cluster")
+SUBJECTS = ("herder", "kafka", "coordinator", "engine", "connectors", "clients", "cluster")
 #: Which runs only when it is asked for by name, as it needs a Docker engine: `make test-cluster`.
 BY_NAME = "cluster"
 
