@@ -110,6 +110,8 @@ class KafkaBroker:
         self.directory = directory
         client, self._controller_port, self._sasl_port, self._tls_port = free_ports(4)
         self._port = self.options.port or client
+        #: Who elects the controller, where that is not broker 1 alone: ``node@address,…``.
+        self.voters = ""
         self._jars = jars
         self._properties = directory / "server.properties"
         self.process = ChildProcess(
@@ -222,7 +224,7 @@ class KafkaBroker:
             "process.roles": "broker" if joins else "broker,controller",
             "node.id": self.options.node_id,
             "log.dirs": self._data,
-            "controller.quorum.voters": f"1@{self.controller}",
+            "controller.quorum.voters": self.voters or f"1@{self.controller}",
             "listeners": ",".join(listeners.values()),
             "advertised.listeners": ",".join(
                 address for name, address in listeners.items() if name != "CONTROLLER"

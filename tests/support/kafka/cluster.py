@@ -40,16 +40,35 @@ _SETTINGS: Mapping[str, str] = {
     # leaders move when a test says so
     "auto.leader.rebalance.enable": "false",
 }
+#: What is acknowledged has two copies, also of what brokers write for themselves.
+_TWO_COPIES: Mapping[str, str] = {
+    "min.insync.replicas": "2",
+    "transaction.state.log.min.isr": "2",
+    # transactions of the dead are ended as soon as they have timed out
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    # one of two cores may be away for seconds
+    "controller.quorum.election.timeout.ms": "2000",
+    "controller.quorum.fetch.timeout.ms": "6000",
+}
 
 
 class KafkaCluster:
-    """Broker 1, which is the controller as well and stays up, and brokers 2 and 3."""
+    """Broker 1, which is the controller as well and stays up, and brokers 2 and 3.
 
-    def __init__(self, jars: KafkaJars, directory: Path) -> None:
-        first = _broker(jars, directory, CONTROLLER)
+    With ``equal`` each is a controller, any one of them may be away, and two keep what they take.
+    """
+
+    def __init__(self, jars: KafkaJars, directory: Path, *, equal: bool = False) -> None:
+        settings = {**_SETTINGS, **(_TWO_COPIES if equal else {})}
+        first = _broker(jars, directory, CONTROLLER, settings)
         self.brokers = {CONTROLLER: first}
+        joined = "" if equal else first.controller
         for node in OTHERS:
-            self.brokers[node] = _broker(jars, directory, node, controller=first.controller)
+            self.brokers[node] = _broker(jars, directory, node, settings, controller=joined)
+        if equal:
+            voters = [f"{node}@{broker.controller}" for node, broker in self.brokers.items()]
+            for broker in self.brokers.values():
+                broker.voters = ",".join(voters)
         self._admin = AdminClient({"bootstrap.servers": first.bootstrap, **QUIET})
 
     @property
@@ -67,9 +86,15 @@ class KafkaCluster:
         )
 
     def stop(self) -> None:
-        """In good order, the controller last; those that do not run are left alone."""
+        """In good order, the controller last; those that do not run are left alone.
+
+        The last one of equals could not end in order: there is nobody left to agree.
+        """
         for broker in reversed(self.brokers.values()):
-            broker.stop()
+            if broker.voters:
+                broker.kill()
+            else:
+                broker.stop()
 
     def make_topic(
         self,
@@ -101,6 +126,18 @@ class KafkaCluster:
             return bool(found) and all(whole)
 
         self._wait_until(is_whole, topic)
+
+    def wait_until_all_whole(self) -> None:
+        """As ``wait_until_whole``, of every topic, those of the brokers themselves included."""
+
+        def is_whole() -> bool:
+            with suppress(KafkaException):
+                topics = self._asks_the_first().list_topics(timeout=ANSWER_TIMEOUT_S).topics
+                found = [each for topic in topics.values() for each in topic.partitions.values()]
+                return all(len(each.isrs) == len(each.replicas) for each in found)
+            return False
+
+        wait_until(is_whole, timeout_s=2 * SETTLED_TIMEOUT_S, describe="all copies are there")
 
     def elect(self, topic: str, node: int) -> None:
         """Have the broker lead the partitions that were made for it; returns once it does."""
@@ -143,8 +180,15 @@ class KafkaCluster:
         return [(each.leader, each.isrs) for each in self._partitions(topic)]
 
 
-def _broker(jars: KafkaJars, directory: Path, node: int, controller: str = "") -> KafkaBroker:
+def _broker(
+    jars: KafkaJars,
+    directory: Path,
+    node: int,
+    settings: Mapping[str, str],
+    *,
+    controller: str = "",
+) -> KafkaBroker:
     options = BrokerOptions(
-        node_id=node, controller=controller, heap_mib=HEAP_MIB, settings=_SETTINGS
+        node_id=node, controller=controller, heap_mib=HEAP_MIB, settings=settings
     )
     return KafkaBroker(jars, directory / f"broker-{node}", options)

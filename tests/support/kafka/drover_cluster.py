@@ -1,6 +1,6 @@
 """A whole Drover, with workers and Spark, on the topics of a Kafka Connect."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,14 +12,21 @@ from tests.support.kafka.drover_services import kafka_environment
 
 @asynccontextmanager
 async def drover_on_kafka(
-    bootstrap: str, options: ConnectOptions, directory: Path, *, workers: int = 1
+    bootstrap: str,
+    options: ConnectOptions,
+    directory: Path,
+    *,
+    workers: int = 1,
+    coordinators: int = 1,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[EmbeddedCluster]:
     """The cluster of that group id; its workers come up by themselves after this."""
     chosen = ClusterOptions(
         directory,
         worker_count=workers,
+        coordinator_count=coordinators,
         storage_url=f"kafka://{bootstrap}",
-        env={**TEST_ENVIRONMENT, **kafka_environment(bootstrap, options)},
+        env={**TEST_ENVIRONMENT, **kafka_environment(bootstrap, options), **(env or {})},
     )
     async with running_cluster(directory, cluster_stages(chosen)) as cluster:
         yield cluster
