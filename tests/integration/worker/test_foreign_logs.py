@@ -17,7 +17,6 @@ from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
 JAVA = "io.debezium.connector.postgresql.PostgresConnector"
-SESSION_KEY = {"key": "aGVsbG8=", "algorithm": "HmacSHA256", "creation-timestamp": 1_795_305_659}
 CONNECT_WORKER = "10.0.0.9:8083"
 #: A Kafka Connect that has rebalanced more often than Drover will in these tests.
 CONNECT_GENERATION = 57
@@ -149,7 +148,6 @@ async def test_what_only_kafka_connect_uses_is_left_alone(
     cluster: WorkerCluster, tmp_path: Path
 ) -> None:
     own: list[tuple[str, Any]] = [
-        ("session-key", SESSION_KEY),
         ("tasks-fencing-c", {"task-count": 1}),
         ("logger-cluster-org.apache.kafka", {"level": "TRACE"}),
     ]
