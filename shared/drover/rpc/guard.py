@@ -57,6 +57,22 @@ class CallGuard:
         _principal.set(principal)
         return request
 
+    async def still(self, method: str, context: Context, request: Any) -> bool:
+        """Whether the caller of a stream under way has the rights that it began with.
+
+        Raises:
+            UnauthenticatedError: It is not known any more.
+            PermissionDeniedError: MISSING_ROLE: it may not make this call any more.
+        """
+        principal = await self._identify(context)
+        self._authorize(method, principal, request)
+        return principal == current_principal()
+
+    @property
+    def lets_everybody_in(self) -> bool:
+        """Whether there are no rights to ask for."""
+        return self._callers is None
+
     @contextmanager
     def recorded(self, method: str, context: Context, request: Message) -> Iterator[None]:
         """Tell the audit log how a call that was let in ends."""

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import grpc
@@ -59,6 +60,9 @@ Decode = Callable[[bytes], Any]
 #: Looks at a unary call that was let in: gRPC's name of it, its request's bytes, its metadata.
 CheckCall = Callable[[str, bytes, Context], None]
 #: On the monotonic clock, for calls whose caller set none.
+#: How often a stream under way is looked at, whether its caller still has the rights to it.
+RIGHTS_CHECK_S = 5.0
+
 _own_deadline: ContextVar[float] = ContextVar("drover_own_deadline", default=math.inf)
 _current_watch: ContextVar["WatchCall | None"] = ContextVar("drover_current_watch", default=None)
 
@@ -94,6 +98,8 @@ class WatchCall:
         self._task = asyncio.current_task()
         self._writing = False
         self.ended = False
+        #: Why its caller may not go on with it; None while it may.
+        self.refusal: DroverError | None = None
 
     def end(self) -> None:
         """End the stream as soon as no message is being written."""
@@ -247,7 +253,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 with self._let_in(len(data)):
                     request = await self._guard.let_in(method, context, lambda: decode(data))
                     if watching:
-                        await self._watch(behavior(request, context), context)
+                        still = partial(self._guard.still, method, context, request)
+                        await self._watch(behavior(request, context), context, still)
                     else:
                         async for response in behavior(request, context):
                             await _write(context, response)
@@ -288,22 +295,46 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         return handle
 
-    async def _watch(self, responses: AsyncIterable[Any], context: Context) -> None:
+    async def _watch(
+        self,
+        responses: AsyncIterable[Any],
+        context: Context,
+        still: Callable[[], Awaitable[bool]],
+    ) -> None:
         watch = WatchCall()
         _current_watch.set(watch)
         if not self.draining:
             self._watches.add(watch)
             age_s = self._watch_max_age_s * random.uniform(0.9, 1.1)
             timer = asyncio.get_running_loop().call_later(age_s, watch.end)
+            rights = None
+            if not self._guard.lets_everybody_in:
+                rights = asyncio.create_task(_end_without_rights(watch, still))
             try:
                 await watch.send(responses, context)
             finally:
                 timer.cancel()
+                if rights is not None:
+                    rights.cancel()
                 self._watches.discard(watch)
+        if watch.refusal is not None:
+            raise watch.refusal
         if self.draining:
             raise UnavailableError(
                 Reason.DRAINING, "the server is shutting down: watch again from the last offset"
             )
+
+
+async def _end_without_rights(watch: WatchCall, still: Callable[[], Awaitable[bool]]) -> None:
+    """End the stream once its caller has not the rights that it began with."""
+    same = True
+    while same and not watch.ended:
+        await asyncio.sleep(RIGHTS_CHECK_S)
+        try:
+            same = await still()
+        except DroverError as error:
+            watch.refusal, same = error, False
+    watch.end()
 
 
 async def _write(context: Context, response: Any) -> None:

@@ -19,6 +19,7 @@ from drover.client.calls import channel, server_stream, unary
 from drover.client.secure import connect_by
 from drover.errors import PermissionDeniedError, Reason, UnavailableError
 from drover.metrics.table import CERTIFICATE_END
+from drover.rpc import interceptors
 from drover.rpc.callers import Callers
 from drover.rpc.guard import CallGuard
 from drover.rpc.security import Security
@@ -207,3 +208,24 @@ async def test_a_service_is_asked_for_its_health_by_its_own_certificate(
         for name in ("ca", "cert", "key"):
             monkeypatch.setenv(f"DROVER_TLS_{name.upper()}", getattr(files, name))
         assert await asyncio.to_thread(health.main, [running.address]) == 0
+
+
+async def test_a_stream_ends_once_its_caller_has_no_right_to_it(
+    tmp_path: Path, authority: Authority, said: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del said  # files are looked at each time
+    monkeypatch.setattr(interceptors, "RIGHTS_CHECK_S", 0.01)
+    async with serving(tmp_path, issue(tmp_path / "s", authority, name=NAME)) as running:
+        own = issue(tmp_path / "own", authority, name=NAME, hosts=())
+        pems = [Path(path).read_bytes() for path in (own.ca, own.key, own.cert)]
+        async with channel(running.address, grpc.ssl_channel_credentials(*pems)) as connection:
+            stub: Any = pb_grpc.StatusStoreServiceStub(connection)
+            stream = stub.WatchStatuses(pb.WatchStatusesRequest())
+            assert (await stream.read()).created
+            await flush(connection)
+            assert not stream.done()
+            (tmp_path / "access.yaml").write_text("grants: []\n")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await stream.read()
+            assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert "needs the role internal" in str(refused.value.details())
