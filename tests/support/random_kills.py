@@ -1,0 +1,100 @@
+"""Kills processes of workers at random for a while: herder, guard, engine, JVM, Python daemon."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+
+import psutil
+
+from drover.api.connect.v1 import connect_service_pb2 as pb
+from drover.cli.process import descendants
+from drover.client import ConnectClient
+from drover.client.failover import FailoverChannel
+from drover.errors import DroverError
+from tests.support.cluster import EmbeddedCluster
+from tests.support.waiting import pause, wait_until_async
+
+#: Each kind of process of a worker, with what its command line holds. A guard's holds its engine's.
+KINDS = {
+    "herder": "drover_worker",
+    "guard": "drover_worker.engine",
+    "engine": "drover_worker.engine.process",
+    "JVM": "org.apache.spark.deploy.SparkSubmit",
+    "daemon": "drover_worker.engine.python_daemon",
+}
+PAUSE_S = (2.0, 8.0)
+#: Until everything runs after the last kill, on a machine that others use too.
+RECOVERY_MAX_S = 180.0
+
+
+class RandomKills:
+    """Kills one process after another by SIGKILL, and waits until the connectors run again."""
+
+    def __init__(self, cluster: EmbeddedCluster, seed: int) -> None:
+        self._cluster = cluster
+        self._rng = random.Random(seed)
+        #: How often each kind was killed.
+        self.counts: Counter[str] = Counter()
+        self._killed_s = 0.0
+
+    async def kill_for(self, duration_s: float) -> None:
+        """Kill until the time is over and each kind was killed."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + duration_s
+        while loop.time() < end_s or set(self.counts) != set(KINDS):
+            assert loop.time() < end_s + duration_s, f"not every kind was there: {self.counts}"
+            self._kill_one()
+            await pause(self._rng.uniform(*PAUSE_S))
+
+    async def wait_until_running(self, connectors: Sequence[str]) -> float:
+        """Wait until connectors and tasks all run; returns how long after the last kill, in s."""
+        shown: dict[str, str] = {}
+
+        async def run() -> bool:
+            async with FailoverChannel(self._cluster.workers) as workers:
+                client = ConnectClient(workers.as_channel())
+                try:
+                    for name in connectors:
+                        status = await client.get_connector_status(name, timeout_s=5)
+                        shown[name] = str(status)
+                        states = [status.connector.state, *(task.state for task in status.tasks)]
+                        if len(states) < 2 or set(states) != {pb.RUN_STATE_RUNNING}:
+                            return False
+                except DroverError as error:
+                    shown["error"] = error.message
+                    return False
+            return True
+
+        await wait_until_async(run, timeout_s=RECOVERY_MAX_S, describe=lambda: shown)
+        return asyncio.get_running_loop().time() - self._killed_s
+
+    def _kill_one(self) -> None:
+        """Kill one of the kind that was killed least of those that there are now."""
+        self._cluster.note_processes()
+        kinds = sorted(KINDS, key=lambda kind: (self.counts[kind], self._rng.random()))
+        workers = [self._cluster.worker_name(each) for each in self._cluster.workers]
+        self._rng.shuffle(workers)
+        for kind in kinds:
+            for worker in workers:
+                victim = self._find(worker, kind)
+                if victim is not None and victim.is_running():
+                    victim.kill()
+                    self.counts[kind] += 1
+                    self._killed_s = asyncio.get_running_loop().time()
+                    return
+
+    def _find(self, worker: str, kind: str) -> psutil.Process | None:
+        """The process of that kind, the topmost one; None if there is none now."""
+        root = self._cluster.process(worker).pid
+        if root is None:
+            return None
+        with suppress(psutil.NoSuchProcess):
+            if kind == "herder":
+                return psutil.Process(root)
+            for each in descendants(root):
+                is_guard = each.ppid() == root
+                if KINDS[kind] in " ".join(each.cmdline()) and is_guard is (kind == "guard"):
+                    return each
+        return None
