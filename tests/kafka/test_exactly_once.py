@@ -8,8 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import IsolationLevel, Producer
+from confluent_kafka.admin import OffsetSpec
 
+from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.protocol import FENCES_MAX
 from drover.dataplane.kafka.staging import FileStager, StagedFiles, staged_files
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter, TaskProducer
@@ -124,11 +126,23 @@ class World:
         stager = FileStager(self.storage, self.directory, Destination(topic=self.topic))
         return staged_files([row for each in stager(iter([batch])) for row in each.to_pylist()])
 
+    def _wait_until_decided(self, topic: str) -> None:
+        """A commit is answered before the brokers have marked its records."""
+        client, place = shared_client(self.storage), [(topic, 0)]
+
+        def is_decided() -> bool:
+            ends = [client.offsets_now(place, OffsetSpec.latest(), each) for each in IsolationLevel]
+            return ends[0] == ends[1]
+
+        wait_until(is_decided, describe=f"no transaction is open in {topic}")
+
     def values(self, *, committed_only: bool = True) -> list[bytes | None]:
+        self._wait_until_decided(self.topic)
         found = read_all(self.storage.bootstrap_servers, self.topic, committed_only=committed_only)
         return [each.value for each in found]
 
     def offset_records(self) -> list[tuple[bytes | None, bytes | None]]:
+        self._wait_until_decided(self.storage.topics.offset)
         found = read_all(self.storage.bootstrap_servers, self.storage.topics.offset)
         return [(each.key, each.value) for each in found]
 
