@@ -234,11 +234,11 @@ class Sending:
         produce = self._producer.produce
         rows = zip(
             records.column("value").to_pylist(),
-            _each(records.column("key")),
-            _each(places),
-            _each(records.column("timestamp_ms")),
+            records.column("key").to_pylist(),
+            places.to_pylist(),
+            records.column("timestamp_ms").to_pylist(),
             _headers(records.column("headers")),
-            strict=False,  # what is the same for all rows is repeated without an end
+            strict=True,
         )
         unserved = 0
         for value, key, place, timestamp_ms, headers in rows:
@@ -269,22 +269,10 @@ class Sending:
         )
 
 
-def _each(column: Any) -> Iterable[Any]:
-    """The value of each row; without a list where all rows have the same."""
-    if column.null_count == len(column):
-        return repeat(None)
-    if pa.types.is_integer(column.type) and not column.null_count:
-        bounds = pc.min_max(column)
-        if bounds["min"] == bounds["max"]:
-            return repeat(bounds["min"].as_py())
-    values: list[Any] = column.to_pylist()
-    return values
-
-
 def _headers(column: Any) -> Iterable[Any]:
     """The headers of each row, as the client takes them."""
     if column.null_count == len(column):
-        return repeat(None)
+        return repeat(None, len(column))
     return [
         None if each is None else [(header["key"], header["value"]) for header in each]
         for each in column.to_pylist()
