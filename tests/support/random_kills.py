@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,6 +15,7 @@ from drover.client import ConnectClient
 from drover.client.failover import FailoverChannel
 from drover.errors import DroverError
 from tests.support.cluster import EmbeddedCluster
+from tests.support.flow import Flow
 from tests.support.waiting import pause, wait_until_async
 
 #: Each kind of process of a worker, with what its command line holds. A guard's holds its engine's.
@@ -24,9 +26,26 @@ KINDS = {
     "JVM": "org.apache.spark.deploy.SparkSubmit",
     "daemon": "drover_worker.engine.python_daemon",
 }
+SEED = 12
+KILLING_S = 180.0
 PAUSE_S = (2.0, 8.0)
 #: Until everything runs after the last kill, on a machine that others use too.
 RECOVERY_MAX_S = 180.0
+
+
+async def assert_all_survive(cluster: EmbeddedCluster, flow: Flow) -> None:
+    """Kill for three minutes while lines flow through connectors that were created before: then
+    everything runs again, and nothing was lost or doubled.
+    """
+    kills = RandomKills(cluster, SEED)
+    async with flow.feeding():
+        await flow.wait_until_passed("before anything is killed")
+        await kills.kill_for(KILLING_S)
+        seconds = await kills.wait_until_running([flow.source, flow.sink])
+        await flow.wait_until_passed("after the last kill")
+    await flow.assert_equal()
+    await cluster.wait_until_members()
+    sys.stdout.write(f"killed {dict(kills.counts)}; all ran {seconds:.1f} s after the last one\n")
 
 
 class RandomKills:
