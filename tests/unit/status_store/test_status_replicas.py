@@ -162,6 +162,22 @@ def test_replicas_that_decide_side_by_side_come_to_the_same(
         assert replica.statuses == {TASK: status(RunState.RUNNING, worker="w:2", generation=6)}
 
 
+@pytest.mark.parametrize("gone", [TASK, CONNECTOR])
+def test_a_replica_removes_what_it_has_yet_to_read(
+    driver: StatusDriver, other: StatusDriver, gone: StatusKey
+) -> None:
+    put(driver, "a", 1, status(RunState.RUNNING, gone), status(RunState.RUNNING))
+    removed = other.decide(request("a", 2, status(RunState.DESTROYED, gone)))
+    other.append(removed)
+    for replica in (driver, other, StatusDriver(driver.log)):
+        replica.read()
+        assert replica.statuses == {}
+    again = other.decide(
+        request("a", 3, status(RunState.DESTROYED, gone), status(RunState.DESTROYED, gone))
+    )
+    assert len(again.records) == 1
+
+
 def test_a_copy_that_another_replica_writes_late_counts_nowhere(
     driver: StatusDriver, other: StatusDriver
 ) -> None:

@@ -62,6 +62,9 @@ class Draft:
     def _destroy(self, key: StatusKey, mark: Mark) -> None:
         """Tombstones for what is there; a connector's tasks and topics get their own, so that they
         stay gone when compaction has forgotten the connector's.
+
+        One for the key itself is written though nothing is there: another replica may have heard
+        something that this one has yet to read.
         """
         keys: list[StatusKey] = [key]
         if isinstance(key, str):
@@ -69,5 +72,6 @@ class Draft:
             keys = [*sorted(tasks), key]
             self.records += [TopicRecord(topic, None) for topic in self._state.topics(key)]
         for gone in keys:
-            if self._held(gone) is not None:
+            unheard = gone == key and gone not in self._changed and mark.writer
+            if unheard or self._held(gone) is not None:
                 self._put(StatusRecord(gone, None, mark))
