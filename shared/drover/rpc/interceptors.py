@@ -59,10 +59,10 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Decode = Callable[[bytes], Any]
 #: Looks at a unary call that was let in: gRPC's name of it, its request's bytes, its metadata.
 CheckCall = Callable[[str, bytes, Context], None]
-#: On the monotonic clock, for calls whose caller set none.
 #: How often a stream under way is looked at, whether its caller still has the rights to it.
 RIGHTS_CHECK_S = 5.0
 
+#: On the monotonic clock, for calls whose caller set none.
 _own_deadline: ContextVar[float] = ContextVar("drover_own_deadline", default=math.inf)
 _current_watch: ContextVar["WatchCall | None"] = ContextVar("drover_current_watch", default=None)
 
