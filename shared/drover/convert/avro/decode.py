@@ -4,7 +4,7 @@ All records of a batch that have one schema are read together: for every field o
 is one step, which reads it of all records at once and moves the place in each behind it.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,15 @@ import pyarrow as pa
 from drover.convert.avro.connect_schemas import is_map_entry
 from drover.convert.avro.schemas import AvroSchema, kind_of
 from drover.convert.number_bytes import decimals_of
-from drover.record.errors import RecordError, RowsError
-from drover.record.schema import Schema, Type, arrow_field, arrow_type
+from drover.convert.registered.columns import checked, refuse, struct_column
+from drover.record.errors import RecordError
+from drover.record.schema import Schema, Type, arrow_type
 
 #: Behind the last record, so that no number is read from behind the data.
 _SPARE_BYTES = 16
 _FIXED_WIDTH = {"boolean": 1, "float": 4, "double": 8}
 _DAY_MS = 86_400_000
+_refuse = partial(refuse, "Avro")
 
 
 def decode_records(values: Any, avro: AvroSchema, schema: Schema, *, skipped_bytes: int) -> Any:
@@ -56,7 +58,7 @@ class _Cursor:
                 self.read(each["type"], field.schema, rows)
                 for each, field in zip(node["fields"], schema.fields, strict=True)
             ]
-            return _struct(schema, columns, len(rows))
+            return struct_column(schema, columns, len(rows))
         if kind == "array":
             return self._array(node, schema, rows)
         if kind == "map":
@@ -75,8 +77,8 @@ class _Cursor:
         lengths = np.full(len(rows), node["size"]) if kind == "fixed" else self._lengths(rows)
         found = self._bytes(rows, lengths)
         if pa.types.is_decimal(target):
-            return self._checked(lambda part: decimals_of(part, target), found, rows)
-        return self._checked(_text, found, rows) if kind == "string" else found
+            return checked("Avro", lambda part: decimals_of(part, target), found, rows)
+        return checked("Avro", _text, found, rows) if kind == "string" else found
 
     def _union(self, branches: list[Any], schema: Schema, rows: Any) -> Any:
         nodes = [self._avro.resolved(each) for each in branches]
@@ -90,7 +92,7 @@ class _Cursor:
             for index, field in zip(others, schema.fields, strict=True)
         ]
         nulls = np.isin(chosen, others, invert=True)
-        return _struct(schema, columns, len(rows), nulls if nulls.any() else None)
+        return struct_column(schema, columns, len(rows), nulls)
 
     def _where(self, mask: Any, node: Any, schema: Schema, rows: Any) -> Any:
         """What is next in the rows where ``mask`` is true, and null elsewhere."""
@@ -160,7 +162,7 @@ class _Cursor:
             self._longs(rows[sized])
             counts = np.abs(counts)
         # an item has one byte at least; there is no other bound
-        self._refuse(rows, counts > self._ends[rows] - self._at[rows], "has too few bytes")
+        _refuse(rows, counts > self._ends[rows] - self._at[rows], "has too few bytes")
         return counts
 
     def _whole(self, kind: str, target: pa.DataType, rows: Any) -> Any:
@@ -168,14 +170,14 @@ class _Cursor:
         if kind == "long":
             return pa.array(numbers).view(target)
         narrow = numbers.astype(np.int32)
-        self._refuse(rows, narrow != numbers, "has a number that does not fit into int")
+        _refuse(rows, narrow != numbers, "has a number that does not fit into int")
         if pa.types.is_time32(target):
             outside = (narrow < 0) | (narrow >= _DAY_MS)
-            self._refuse(rows, outside, "has a time that is not among the milliseconds of a day")
+            _refuse(rows, outside, "has a time that is not among the milliseconds of a day")
         if target in (pa.int8(), pa.int16()):
             info = np.iinfo(target.to_pandas_dtype())
             outside = (narrow < info.min) | (narrow > info.max)
-            self._refuse(rows, outside, f"has a number that does not fit into {target}")
+            _refuse(rows, outside, f"has a number that does not fit into {target}")
             return pa.array(narrow.astype(target.to_pandas_dtype()))
         return pa.array(narrow).view(target)
 
@@ -190,18 +192,18 @@ class _Cursor:
     def _index(self, rows: Any, count: int) -> Any:
         """Of a branch or a symbol, of which there are so many."""
         found = self._longs(rows)
-        self._refuse(rows, (found < 0) | (found >= count), f"chooses what is none of {count}")
+        _refuse(rows, (found < 0) | (found >= count), f"chooses what is none of {count}")
         return found
 
     def _lengths(self, rows: Any) -> Any:
         lengths = self._longs(rows)
-        self._refuse(rows, lengths < 0, "has a negative length")
+        _refuse(rows, lengths < 0, "has a negative length")
         return lengths
 
     def _longs(self, rows: Any) -> Any:
         """Numbers of seven bits in each byte, folded so that the sign is the last bit."""
         at = self._at[rows]
-        self._refuse(rows, at >= self._ends[rows], "ends too early")
+        _refuse(rows, at >= self._ends[rows], "ends too early")
         byte = self._data[at]
         folded = (byte & 0x7F).astype(np.uint64)
         widths = np.ones(len(rows), np.int64)
@@ -209,7 +211,7 @@ class _Cursor:
         while more.size:
             width = int(widths[more[0]])
             if width == 10:
-                self._refuse(rows[more], np.ones(len(more), bool), "has a number without an end")
+                _refuse(rows[more], np.ones(len(more), bool), "has a number without an end")
             byte = self._data[at[more] + width]
             folded[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(7 * width)
             widths[more] += 1
@@ -229,39 +231,10 @@ class _Cursor:
         """Where these many bytes begin; the place is behind them then."""
         at = self._at[rows]
         # not at + widths: that may be more than a number can be
-        self._refuse(rows, widths > self._ends[rows] - at, "ends too early")
+        _refuse(rows, widths > self._ends[rows] - at, "ends too early")
         self._at[rows] = at + widths
         return at
-
-    def _checked(self, make: Callable[[Any], Any], found: Any, rows: Any) -> Any:
-        try:
-            return make(found)
-        except (ValueError, pa.ArrowException) as error:
-            bad = np.array([not _makes(make, found.slice(n, 1)) for n in range(len(found))], bool)
-            self._refuse(rows, bad, f"has a value that is none: {error}")
-            raise
-
-    def _refuse(self, rows: Any, bad: Any, fault: str) -> None:
-        if bad.any():
-            error = RecordError(f"the Avro record {fault}: was it written with this schema?")
-            raise RowsError(dict.fromkeys(rows[bad].tolist(), error))
-
-
-def _struct(schema: Schema, columns: list[Any], count: int, nulls: Any = None) -> Any:
-    fields = [arrow_field(each.name, each.schema) for each in schema.fields]
-    if not columns:
-        return pa.array([{}] * count, pa.struct([]))
-    mask = None if nulls is None else pa.array(nulls)
-    return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
 
 
 def _text(found: Any) -> Any:
     return found.cast(pa.string())
-
-
-def _makes(make: Callable[[Any], Any], value: Any) -> bool:
-    try:
-        make(value)
-    except (ValueError, pa.ArrowException):
-        return False
-    return True

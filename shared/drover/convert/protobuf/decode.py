@@ -21,7 +21,8 @@ from drover.convert.protobuf.wire import (
     masked,
     refuse,
 )
-from drover.record.schema import DECIMAL256_DIGITS, Schema, Type, arrow_field, arrow_type
+from drover.convert.registered.columns import checked, struct_column
+from drover.record.schema import DECIMAL256_DIGITS, Schema, Type, arrow_type
 
 _F = FieldDescriptor
 _KINDS = {
@@ -76,7 +77,7 @@ class _Reader:
             else self._field(by_name[each.name], each.schema, found, spans)
             for each in schema.fields
         ]
-        return _struct(schema, columns, len(spans), None)
+        return struct_column(schema, columns, len(spans))
 
     def wrapped(self, message: Any, schema: Schema, spans: Spans) -> Any:
         """The value of each message of one field."""
@@ -97,7 +98,7 @@ class _Reader:
             masked(self._field(each, part.schema, found, spans), chosen == index)
             for index, (each, part) in enumerate(zip(oneof.fields, schema.fields, strict=True))
         ]
-        return _struct(schema, columns, len(spans), chosen < 0)
+        return struct_column(schema, columns, len(spans), chosen < 0)
 
     def _field(
         self, field: Any, schema: Schema, found: Mapping[int, list[Found]], spans: Spans
@@ -244,7 +245,7 @@ class _Reader:
     def _text(self, field: Any, found: Any, owners: Any) -> Any:
         if field.type == _F.TYPE_BYTES:
             return found
-        return _checked(lambda part: part.cast(pa.string()), found, owners)
+        return checked("Protobuf", lambda part: part.cast(pa.string()), found, owners)
 
     def _numbers_within(self, message: Any, spans: Spans) -> list[Any]:
         """The fields of messages that have numbers alone, 0 where they are missing."""
@@ -301,7 +302,7 @@ class _Reader:
                     return decimals_of(part, target)
                 return decimals_of(part, pa.decimal256(DECIMAL256_DIGITS, scale)).cast(target)
 
-            parts.append(_checked(make, digits.take(pa.array(here)), spans.owners[here]))
+            parts.append(checked("Protobuf", make, digits.take(pa.array(here)), spans.owners[here]))
             rows.append(here)
         return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(rows))))
 
@@ -330,31 +331,6 @@ def _symbols(enum: Any, numbers: Any) -> Any:
     # as Java's libraries call them
     texts = [known.get(each, f"UNKNOWN_ENUM_VALUE_{enum.name}_{each}") for each in values.tolist()]
     return pa.array(texts, pa.string()).take(pa.array(places.reshape(-1)))
-
-
-def _struct(schema: Schema, columns: list[Any], count: int, nulls: Any) -> Any:
-    fields = [arrow_field(each.name, each.schema) for each in schema.fields]
-    if not columns:
-        return pa.array([{}] * count, pa.struct([]))
-    mask = pa.array(nulls) if nulls is not None and nulls.any() else None
-    return pa.StructArray.from_arrays(columns, fields=fields, mask=mask)
-
-
-def _checked(make: Callable[[Any], Any], found: Any, owners: Any) -> Any:
-    try:
-        return make(found)
-    except (ValueError, pa.ArrowException) as error:
-        bad = np.array([not _makes(make, found.slice(n, 1)) for n in range(len(found))], bool)
-        refuse(owners, bad, f"has a value that is none: {error}")
-        raise
-
-
-def _makes(make: Callable[[Any], Any], value: Any) -> bool:
-    try:
-        make(value)
-    except (ValueError, pa.ArrowException):
-        return False
-    return True
 
 
 def message_groups(wire: Wire) -> list[tuple[tuple[int, ...], Any, Spans]]:

@@ -6,13 +6,14 @@ is next. So a batch of messages takes about as many steps as they have different
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from drover.convert.number_bytes import of_bytes
-from drover.record.errors import RecordError, RowsError
+from drover.convert.registered import columns
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _WIDTHS = {FIXED64: 8, FIXED32: 4}
@@ -21,6 +22,8 @@ _SPARE_BYTES = 16
 _VARINT_MAX_BYTES = 10
 _NO_TAG = np.iinfo(np.int64).max
 _NUMBER_MAX = 2**29 - 1
+#: Raises RowsError for the records of a sequence of which a mask is true.
+refuse = partial(columns.refuse, "Protobuf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +189,6 @@ class Wire:
         total = int(lengths.sum())
         offsets = np.cumsum(lengths) - lengths
         return self._data[np.repeat(starts - offsets, lengths) + np.arange(total)]
-
-
-def refuse(owners: Any, bad: Any, fault: str) -> None:
-    """Raises RowsError for the records of which ``bad`` is true."""
-    if bad.any():
-        error = RecordError(f"the Protobuf record {fault}: was it written with this schema?")
-        raise RowsError(dict.fromkeys(owners[bad].tolist(), error))
 
 
 def masked(values: Any, present: Any) -> Any:
