@@ -1,25 +1,23 @@
 """Topics of the embedded store: names, partitions, end offsets."""
 
-import re
 import sqlite3
 from collections.abc import Iterable
 
 from drover.dataplane.values import TopicInfo
 from drover.errors import InvalidArgumentError, NotFoundError, Reason, Violation
+from drover.model.names import TOPIC_NAME, TOPIC_NAME_MAX_CHARS
 
-NAME_MAX_LENGTH = 249
 PARTITION_COUNT_MAX = 10_000
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 def name_fault(name: str) -> str:
     """What is wrong with a topic's name by Kafka's rule; empty when nothing is."""
     if name in (".", ".."):
         return f"must not be {name!r}"
-    if not _NAME.fullmatch(name):
+    if not TOPIC_NAME.fullmatch(name):
         return (
-            f"must be 1 to {NAME_MAX_LENGTH} of the characters a-z, A-Z, 0-9, '.', '_' and '-', "
-            f"not {name[:80]!r}"
+            f"must be 1 to {TOPIC_NAME_MAX_CHARS} of the characters a-z, A-Z, 0-9, '.', '_' and "
+            f"'-', not {name[:80]!r}"
         )
     return ""
 

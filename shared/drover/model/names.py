@@ -1,10 +1,17 @@
-"""What a connector may be called; names become log keys, file names and parts of group ids."""
+"""What connectors and topics may be called.
 
+A connector's name becomes log keys, file names and parts of group ids.
+"""
+
+import re
 import unicodedata
 
 from drover.errors import Violation
 
 CONNECTOR_NAME_MAX_CHARS = 255
+TOPIC_NAME_MAX_CHARS = 249
+#: Kafka's names of topics, but for "." and "..".
+TOPIC_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_MAX_CHARS}}}")
 
 _FORBIDDEN = frozenset("/\\")
 #: Controls, characters that steer how text is shown, halves of characters, ends of lines.

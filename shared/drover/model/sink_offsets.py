@@ -8,12 +8,12 @@ import json
 import re
 from collections.abc import Mapping
 
+from drover.model.names import TOPIC_NAME
 from drover.model.offsets import CommittedOffset, TopicPartition
 
 TOPIC, PARTITION, OFFSET = "kafka_topic", "kafka_partition", "kafka_offset"
 PARTITION_MAX = 2**31 - 1
 OFFSET_MAX = 2**63 - 1
-_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 
@@ -81,7 +81,7 @@ def sink_offset(at: TopicPartition, offset: int | None, metadata: str = "") -> C
 
 def _topic_partition(partition: Mapping[str, object]) -> TopicPartition:
     topic = partition[TOPIC]
-    if not (isinstance(topic, str) and _TOPIC_NAME.fullmatch(topic)):
+    if not (isinstance(topic, str) and TOPIC_NAME.fullmatch(topic)):
         raise SinkOffsetError(f"{TOPIC} is not the name of a topic")
     return TopicPartition(topic, _number(partition[PARTITION], PARTITION, PARTITION_MAX))
 

@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.log.storage import KafkaTopics, Storage, parse_storage
+from drover.model.names import TOPIC_NAME
 from drover.rpc.audit import STDOUT, AuditLog
 from drover.rpc.callers import Callers
 from drover.rpc.guard import CallGuard
@@ -125,7 +126,7 @@ JsonTexts = Annotated[dict[str, str], BeforeValidator(_parsed)]
 #: A JSON object whose values are objects whose values are texts.
 JsonObjects = Annotated[dict[str, dict[str, str]], BeforeValidator(_parsed)]
 #: A topic of Kafka.
-TopicName = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+TopicName = Annotated[str, Field(pattern=f"^{TOPIC_NAME.pattern}$")]
 PartitionCount = Annotated[int, Field(ge=1, le=10_000)]
 
 

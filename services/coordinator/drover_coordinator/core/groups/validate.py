@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from drover.errors import InvalidArgumentError, Reason, Violation
 from drover.model.group import GroupState, LeavingMember
 from drover.model.ids import TaskId
+from drover.model.names import TOPIC_NAME
 from drover.model.offset_json import validate
 from drover.model.offsets import CommittedOffset, TaskOffsets, TopicPartition
 from drover.model.pages import PAGE_SIZE_MAX
@@ -31,7 +32,6 @@ ID_MAX_CHARS = 255
 MEMBER_ID_MAX_CHARS = ID_MAX_CHARS + 37
 PROTOCOL_MAX_COUNT = 32
 #: DeleteOffsets names partitions only: ``offsets[0].partition_json`` is its ``partition_json[0]``.
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _DELETED = re.compile(r"offsets(\[\d+\])\.(partition_json)")
 METADATA_MAX_BYTES = 512 * 1024
 LEAVING_MAX_COUNT = 10_000
@@ -173,7 +173,7 @@ def check_offsets_change(
     faults += _consumer_group_faults("consumer_group", consumer_group)
     if offsets is not None and not offsets:
         faults.append(_invalid("offsets", "give at least one"))
-    if offsets_topic and not _TOPIC.fullmatch(offsets_topic):
+    if offsets_topic and not TOPIC_NAME.fullmatch(offsets_topic):
         faults.append(_invalid("offsets_topic", "must be a topic's name, or empty"))
     for each in validate(offsets or ()):
         field = each.field if call == "AlterOffsets" else _DELETED.sub(r"\2\1", each.field)
