@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from contextlib import aclosing, suppress
 
 from drover.dataplane.kafka.clients import shared_client
-from drover.errors import Reason, UnavailableError
-from drover.log.kafka.reader import TopicReader
+from drover.errors import UnavailableError
+from drover.log.kafka.reader import read_to_end
 from drover.log.kafka.records import EARLIEST
 from drover.log.kafka.topics import ensure_topics, own_offset_topic
 from drover.log.storage import KafkaStorage
@@ -47,14 +47,15 @@ async def _read(storage: KafkaStorage, topic: str, connector: str) -> list[Commi
     states = await ensure_topics(client, [own_offset_topic(storage, topic)])
     partitions = range(states[topic].partition_count)
     ends = await client.last_offsets(topic, partitions)
-    left = {partition for partition, end in ends.items() if end > 0}
     offsets = SourceOffsets()
-    reader = TopicReader(client, topic, dict.fromkeys(partitions, EARLIEST))
+    read = read_to_end(
+        *(client, topic, dict.fromkeys(partitions, EARLIEST)),
+        at_least=ends,
+        patience_s=_SILENCE_S,
+    )
     try:
-        async with aclosing(reader.batches()) as batches:
-            while left:
-                async with asyncio.timeout(_SILENCE_S):
-                    batch = await anext(batches)
+        async with aclosing(read) as batches:
+            async for batch in batches:
                 for record in batch.records:
                     with suppress(UnreadableOffsetError):
                         offsets.replay(
@@ -63,13 +64,11 @@ async def _read(storage: KafkaStorage, topic: str, connector: str) -> list[Commi
                             timestamp_ms=record.timestamp_ms,
                             metadata=metadata_of(record.headers),
                         )
-                left -= {p for p, at in batch.positions.items() if at >= ends[p]}
-    except TimeoutError as error:
+    except UnavailableError as error:
         raise UnavailableError(
-            Reason.STORAGE_UNAVAILABLE,
-            f"the topic {topic} of the offsets of {connector} could not be read to its end: a "
-            "transaction in it may still be open",
+            error.reason,
+            f"the topic {topic} of the offsets of {connector} could not be read to its end, a "
+            f"transaction in it may still be open: {error.message}",
+            metadata=error.metadata,
         ) from error
-    finally:
-        await reader.close()
     return [offset for _, offset in offsets.of(connector)]

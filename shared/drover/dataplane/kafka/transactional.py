@@ -90,14 +90,13 @@ class TaskProducer:
             if error is not None:
                 failures.append(error)
 
-        timeout_ms = self.timeout_ms
         settings: Mapping[str, object] = {
             **producer_settings(self._storage),
             "transactional.id": self.id,
-            "transaction.timeout.ms": timeout_ms,
-            "message.timeout.ms": min(DELIVERY_TIMEOUT_MS, timeout_ms),
+            "transaction.timeout.ms": self.timeout_ms,
+            "message.timeout.ms": min(DELIVERY_TIMEOUT_MS, self.timeout_ms),
             # no request may outlive the transaction that it is about
-            "socket.timeout.ms": min(SOCKET_TIMEOUT_MS, timeout_ms),
+            "socket.timeout.ms": min(SOCKET_TIMEOUT_MS, self.timeout_ms),
             "queue.buffering.max.kbytes": 64 * 1024,
             "on_delivery": on_delivery,
         }
@@ -249,19 +248,21 @@ class ExactlyOnceWriter:
 
     def opened(self, committed: Sequence[CommittedOffset]) -> Sequence[CommittedOffset]:
         """See TopicWriter. Both topics have the same offsets afterwards."""
-        starts = list(committed)
+        starts: Sequence[CommittedOffset] = committed
+        behind: Sequence[CommittedOffset] = ()
         if self._offsets_topic:
             connector = self._task.connector
             own = read_own_offsets(self._storage, self._offsets_topic, connector)
             starts = joined(own, committed)
+            in_both = set(own).intersection(committed)
+            behind = [each for each in starts if each not in in_both]
         self._spellings = {
             canonical_json(each.partition_json): each.partition_json for each in starts
         }
         if self._protocol.step is Step.FETCH:
             self._protocol.ended(Ended.DONE)
-        if self._offsets_topic:
-            both = [each for each in committed if each in own]
-            self.publish([], [each for each in starts if each not in both])
+        if behind:
+            self.publish([], behind)
         return starts
 
     def stage(self, batch: OutgoingBatch) -> StagedFiles:

@@ -284,6 +284,7 @@ async def read_to_end(
     starts: Mapping[int, int],
     *,
     at_least: Mapping[int, int] | None = None,
+    patience_s: float | None = None,
 ) -> AsyncGenerator[ReadBatch, None]:
     """What is there from ``starts`` to the last stable offsets of this moment.
 
@@ -293,9 +294,11 @@ async def read_to_end(
         starts: Where to begin in each partition to read: an offset, or ``EARLIEST``.
         at_least: Read up to these offsets, which are known to be written, though they may not be
             stable yet.
+        patience_s: How long nothing may come; by default the client's timeout, and with
+            ``at_least`` as long as a transaction of Drover's logs may be open beside it.
 
     Raises:
-        UnavailableError: STORAGE_UNAVAILABLE, nothing came for the client's timeout.
+        UnavailableError: STORAGE_UNAVAILABLE, nothing came for so long.
         DataLossError, FailedPreconditionError: As ``TopicReader.batches``.
     """
     ends = await client.stable_offsets(topic, starts)
@@ -304,7 +307,8 @@ async def read_to_end(
     wanted = {partition: end for partition, end in ends.items() if starts[partition] < end > 0}
     if not wanted:
         return
-    patience_s = client.timeout_s + (TRANSACTION_TIMEOUT_S if at_least else 0)
+    if patience_s is None:
+        patience_s = client.timeout_s + (TRANSACTION_TIMEOUT_S if at_least else 0)
     starts = {partition: starts[partition] for partition in wanted}
     reader = TopicReader(client, topic, starts, fetch_wait_ms=FETCH_WAIT_TO_END_MS)
     try:
