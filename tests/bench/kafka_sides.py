@@ -184,7 +184,7 @@ async def drover_side(
 ) -> AsyncIterator[StoppableSide]:
     """Its workers are members with warm engines."""
     directory.mkdir()
-    options = replace(ConnectOptions.named("bench-drover"), exactly_once_source="enabled")
+    options = ConnectOptions.named("bench-drover", exactly_once_source="enabled")
     async with drover_on_kafka(bootstrap, options, directory, workers=workers) as cluster:
         await cluster.wait_until_members()
         async with cluster.client() as client:

@@ -16,6 +16,7 @@ import pytest
 
 from tests.support import apicurio
 from tests.support.apicurio import Apicurio, running_apicurio
+from tests.support.http_gate import HttpGate, http_gate
 from tests.support.iceberg_rest import IcebergRest, find_command, running_iceberg_rest
 from tests.support.mariadb import PACKAGE, MariaDb, running_mariadb, server_binary
 from tests.support.maven import JarsMissingError
@@ -160,3 +161,11 @@ def schema_registry(schema_registry_server: Apicurio) -> Apicurio:
     if not schema_registry_server.process.is_alive:
         schema_registry_server.process.start(ready=schema_registry_server.answers)
     return schema_registry_server
+
+
+@pytest.fixture
+def gate(schema_registry: Apicurio) -> Iterator[HttpGate]:
+    """A door before the registry."""
+    with http_gate(schema_registry.port) as found:
+        found.address += "/apis/ccompat/v7"
+        yield found

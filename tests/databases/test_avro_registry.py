@@ -4,7 +4,7 @@ import base64
 import pickle
 import socket
 import struct
-from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,13 @@ import pyarrow as pa
 import pytest
 
 from drover.convert.converter import Converter, Decoded
-from drover.convert.registry import build_converter, converter_config_def
+from drover.convert.registry import converter_config_def
 from drover.record.errors import PassError, RetriableError, RowsError
 from drover.record.schema import is_schemaless, schema_of
 from tests.support.apicurio import Apicurio
 from tests.support.http_gate import HttpGate, http_gate
 from tests.support.pem import make_pem
+from tests.support.registry_converters import converter_at, schema_id_of, topics
 
 pytestmark = pytest.mark.xdist_group("spark")  # whose process has the registry
 
@@ -29,20 +30,7 @@ _FIELD = pa.field("value", _ROW, nullable=False)
 _ROWS = pa.array([{"id": 1, "city": "oslo"}, {"id": 2, "city": None}], _ROW)
 
 
-def converter(url: str, **settings: str) -> Converter:
-    """As a connector's config sets it up; underscores stand for dots."""
-    return converter_of("value.converter", url, **settings)
-
-
-def converter_of(setting: str, url: str, **settings: str) -> Converter:
-    raw: dict[str, str | None] = {
-        setting: "io.confluent.connect.avro.AvroConverter",
-        f"{setting}.schema.registry.url": url,
-        f"{setting}.max.retries": "0",
-    }
-    raw |= {f"{setting}.{name.replace('_', '.')}": value for name, value in settings.items()}
-    values = converter_config_def(setting, raw).parse(raw).require_valid()
-    return build_converter(setting, values, is_key=setting == "key.converter")
+converter = partial(converter_at, "io.confluent.connect.avro.AvroConverter")
 
 
 def faults(**settings: str) -> dict[str, str]:
@@ -54,10 +42,6 @@ def faults(**settings: str) -> dict[str, str]:
             for each in parsed.violations}  # fmt: skip
 
 
-def topics(*names: str | None) -> pa.Array:
-    return pa.array(names, pa.string())
-
-
 def a_topic() -> str:
     """One that no other test has."""
     return f"avro-{next(_numbers)}"
@@ -66,20 +50,6 @@ def a_topic() -> str:
 def _rows(found: Decoded) -> list[int]:
     assert found.rows is not None
     return list(found.rows.to_pylist())
-
-
-def schema_id(raw: bytes) -> int:
-    magic, found = struct.unpack(">bI", raw[:5])
-    assert magic == 0
-    return int(found)
-
-
-@pytest.fixture
-def gate(schema_registry: Apicurio) -> Iterator[HttpGate]:
-    """A door before the registry."""
-    with http_gate(schema_registry.port) as found:
-        found.address += "/apis/ccompat/v7"
-        yield found
 
 
 def test_records_come_back_with_their_schema(schema_registry: Apicurio) -> None:
@@ -93,13 +63,13 @@ def test_records_come_back_with_their_schema(schema_registry: Apicurio) -> None:
     # the subject has the schema, under the id that the records have
     (registered,) = schema_registry.schemas(f"{topic}-value")
     assert registered["name"] == "ConnectDefault"
-    assert schema_id(raw[0].as_py()) == schema_id(raw[1].as_py())
+    assert schema_id_of(raw[0].as_py()) == schema_id_of(raw[1].as_py())
     assert fastavro.parse_schema(registered)
 
 
 def test_keys_have_subjects_of_their_own(schema_registry: Apicurio) -> None:
     topic = a_topic()
-    avro = converter_of("key.converter", schema_registry.url)
+    avro = converter(schema_registry.url, "key.converter")
     raw = avro.encode(pa.field("key", pa.string(), nullable=False), topics("a"), topics(topic))
     assert schema_registry.schemas(f"{topic}-key") == ["string"]
     (found,) = avro.decode(raw, topics(topic))
@@ -178,7 +148,7 @@ def test_the_latest_version_decides_what_is_written(schema_registry: Apicurio) -
     settings = {"auto_register_schemas": "false", "use_latest_version": "true"}
     avro = converter(schema_registry.url, **settings)
     raw = avro.encode(_FIELD, _ROWS, topics(topic, topic))
-    assert schema_id(raw[0].as_py()) == number
+    assert schema_id_of(raw[0].as_py()) == number
     (found,) = avro.decode(raw, topics(topic, topic))
     rows = found.values.to_pylist()
     assert [(each["city"], each["id"]) for each in rows] == [("oslo", 1.0), (None, 2.0)]

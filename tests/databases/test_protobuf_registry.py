@@ -2,7 +2,7 @@
 
 import pickle
 import struct
-from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -12,11 +12,11 @@ from google.protobuf.message_factory import GetMessageClass
 
 from drover.convert.converter import Converter
 from drover.convert.protobuf.descriptors import parse_proto
-from drover.convert.registry import build_converter, converter_config_def
 from drover.record.errors import PassError, RetriableError, RowsError
 from drover.record.schema import schema_of
 from tests.support.apicurio import Apicurio
-from tests.support.http_gate import HttpGate, http_gate
+from tests.support.http_gate import HttpGate
+from tests.support.registry_converters import converter_at, schema_id_of, topics
 
 pytestmark = pytest.mark.xdist_group("spark")  # whose process has the registry
 
@@ -39,20 +39,7 @@ message Second { message Within { string b = 1; } int32 c = 1; Within within = 2
 """
 
 
-def converter(url: str, setting: str = "value.converter", **settings: str) -> Converter:
-    """As a connector's config sets it up; underscores stand for dots."""
-    raw: dict[str, str | None] = {
-        setting: "io.confluent.connect.protobuf.ProtobufConverter",
-        f"{setting}.schema.registry.url": url,
-        f"{setting}.max.retries": "0",
-    }
-    raw |= {f"{setting}.{name.replace('_', '.')}": value for name, value in settings.items()}
-    values = converter_config_def(setting, raw).parse(raw).require_valid()
-    return build_converter(setting, values, is_key=setting == "key.converter")
-
-
-def topics(*names: str) -> pa.Array:
-    return pa.array(names, pa.string())
+converter = partial(converter_at, "io.confluent.connect.protobuf.ProtobufConverter")
 
 
 def a_topic() -> str:
@@ -60,22 +47,8 @@ def a_topic() -> str:
     return f"proto-{next(_numbers)}"
 
 
-def id_of(raw: Any) -> int:
-    magic, found = struct.unpack(">bI", raw.as_py()[:5])
-    assert magic == 0
-    return int(found)
-
-
 def framed(schema_id: int, indexes: bytes, body: bytes) -> bytes:
     return struct.pack(">bI", 0, schema_id) + indexes + body
-
-
-@pytest.fixture
-def gate(schema_registry: Apicurio) -> Iterator[HttpGate]:
-    """A door before the registry."""
-    with http_gate(schema_registry.port) as found:
-        found.address += "/apis/ccompat/v7"
-        yield found
 
 
 def test_records_come_back_with_their_schema(schema_registry: Apicurio) -> None:
@@ -190,7 +163,7 @@ def test_the_latest_version_decides_what_is_written(schema_registry: Apicurio) -
     with pytest.raises(ValueError, match="has the field 'more', which the schema"):
         latest.encode(wider, further, topics(topic))
     lenient = converter(schema_registry.url, latest_compatibility_strict="false", **settings)
-    assert id_of(lenient.encode(wider, further, topics(topic))[0]) == schema_id
+    assert schema_id_of(lenient.encode(wider, further, topics(topic))[0].as_py()) == schema_id
 
 
 def test_an_incompatible_schema_is_an_error_of_its_records(schema_registry: Apicurio) -> None:
@@ -211,7 +184,7 @@ def test_bytes_of_no_schema_and_unknown_ids_are_errors_of_their_rows(
     topic = a_topic()
     proto = converter(schema_registry.url)
     good = proto.encode(_FIELD, _ROWS, topics(topic, topic))[0].as_py()
-    schema_id = id_of(pa.scalar(good))
+    schema_id = schema_id_of(good)
     raw = [good, framed(999_999, b"\0", b""), b"{}", None]
     with pytest.raises(RowsError) as raised:
         proto.decode(pa.array(raw, pa.binary()), topics(*[topic] * 4))

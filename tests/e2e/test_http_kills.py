@@ -10,9 +10,9 @@ from threading import Lock
 
 import pytest
 
-from drover.cli.process import descendants
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.http_api import Api, Reply, Request, running_api
+from tests.support.random_kills import kill_part_of_a_worker
 from tests.support.waiting import wait_until_async
 
 pytestmark = [
@@ -67,7 +67,7 @@ async def test_nothing_is_lost_whatever_is_killed(tmp_path: Path) -> None:
             for turn in range(ROUNDS):
                 wanted = turn * ROWS // ROUNDS + rng.randrange(ROWS // ROUNDS)
                 await _wait_until(target, wanted)
-                _kill_something(cluster, rng, turn)
+                kill_part_of_a_worker(cluster, rng, whole=turn % 3 == 0)
             await cluster.wait_until_members()
             await _wait_until(target, ROWS)
     assert sorted(target.counts) == list(range(ROWS))
@@ -104,21 +104,6 @@ async def _create_connectors(cluster: EmbeddedCluster, source: Api, sink: Api) -
                 "errors.retry.timeout": "60000",
             },
         )
-
-
-def _kill_something(cluster: EmbeddedCluster, rng: random.Random, turn: int) -> None:
-    """A worker, or a process below one (guard, engine, JVM, Python), with -9."""
-    cluster.note_processes()
-    process = cluster.process(rng.choice(["worker-1", "worker-2"]))
-    if process.pid is None:
-        return
-    below = descendants(process.pid)
-    if turn % 3 == 0 or not below:
-        process.kill()
-        return
-    victim = rng.choice(below)
-    if victim.is_running():
-        victim.kill()
 
 
 async def _wait_until(target: Target, count: int) -> None:

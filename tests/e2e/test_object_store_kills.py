@@ -11,8 +11,8 @@ import obstore
 import pytest
 from obstore.exceptions import BaseError
 
-from drover.cli.process import descendants
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
+from tests.support.random_kills import kill_in_turn
 from tests.support.s3 import S3, running_s3
 from tests.support.waiting import wait_until_async
 
@@ -37,7 +37,7 @@ async def test_each_record_is_in_one_object_whatever_is_killed(tmp_path: Path) -
             for turn in range(ROUNDS):
                 wanted = turn * ROWS // ROUNDS + rng.randrange(ROWS // ROUNDS)
                 await _wait_until_written(s3, wanted)
-                await _kill_something(cluster, s3, rng, turn)
+                await kill_in_turn(cluster, rng, turn, s3.kill)
             await cluster.wait_until_members()
             await _wait_until_written(s3, ROWS)
         counts = _ids(s3)
@@ -75,24 +75,6 @@ async def _create_connectors(cluster: EmbeddedCluster, s3: S3) -> None:
                 "errors.retry.timeout": "60000",
             },
         )
-
-
-async def _kill_something(cluster: EmbeddedCluster, s3: S3, rng: random.Random, turn: int) -> None:
-    """A worker, a process below one (guard, engine, JVM, Python), or the server, with -9."""
-    cluster.note_processes()
-    if turn % 4 == 3:
-        await asyncio.to_thread(s3.kill)
-        return
-    process = cluster.process(rng.choice(["worker-1", "worker-2"]))
-    if process.pid is None:
-        return
-    below = descendants(process.pid)
-    if turn % 4 == 0 or not below:
-        process.kill()
-        return
-    victim = rng.choice(below)
-    if victim.is_running():
-        victim.kill()
 
 
 async def _wait_until_written(s3: S3, count: int) -> None:

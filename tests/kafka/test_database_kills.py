@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,12 +13,12 @@ import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from drover.cli.process import descendants
 from drover.codec.common import decode_figures
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.kafka.connect import ConnectOptions
 from tests.support.kafka.drover_cluster import drover_on_kafka
 from tests.support.postgres import Postgres, running_postgres
+from tests.support.random_kills import kill_in_turn
 from tests.support.waiting import wait_until_async
 
 pytestmark = [
@@ -43,7 +42,7 @@ def started(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterStart:
         return partial(embedded_cluster, tmp_path)
     bootstrap = request.getfixturevalue("kafka").bootstrap
     prefix = request.getfixturevalue("topic_prefix")
-    options = replace(ConnectOptions.named(f"{prefix}cluster"), exactly_once_source="enabled")
+    options = ConnectOptions.named(f"{prefix}cluster", exactly_once_source="enabled")
     return partial(drover_on_kafka, bootstrap, options, tmp_path, workers=2)
 
 
@@ -63,7 +62,7 @@ async def test_a_copy_is_equal_whatever_is_killed(started: ClusterStart) -> None
                 await asyncio.to_thread(_insert, postgres)
                 count = turn * ROWS_A_ROUND + rng.randrange(ROWS_A_ROUND)
                 await _wait_until_copied(postgres, count, "inserted")
-                await _kill_something(cluster, postgres, rng, turn)
+                await kill_in_turn(cluster, rng, turn, postgres.kill)
             await cluster.wait_until_members()
             for table in ("inserted", "upserted"):
                 await wait_until_async(
@@ -90,7 +89,7 @@ async def test_changes_arrive_whatever_is_killed(started: ClusterStart, tmp_path
             for turn in range(ROUNDS):
                 await asyncio.to_thread(_change, postgres, turn + 1)
                 await _wait_until_copied(postgres, rng.randrange(2_000 * turn + 1), "copied")
-                await _kill_something(cluster, postgres, rng, turn)
+                await kill_in_turn(cluster, rng, turn, postgres.kill)
             await cluster.wait_until_members()
             await wait_until_async(
                 partial(asyncio.to_thread, _equal, postgres, "copied"),
@@ -238,26 +237,6 @@ async def _create_connectors(cluster: EmbeddedCluster, postgres: Postgres) -> No
                     **keys,
                 },
             )
-
-
-async def _kill_something(
-    cluster: EmbeddedCluster, postgres: Postgres, rng: random.Random, turn: int
-) -> None:
-    """A worker, a process below one (guard, engine, JVM, Python), or the server, with -9."""
-    cluster.note_processes()
-    if turn % 4 == 3:
-        await asyncio.to_thread(postgres.kill)
-        return
-    process = cluster.process(rng.choice(["worker-1", "worker-2"]))
-    if process.pid is None:
-        return
-    below = descendants(process.pid)
-    if turn % 4 == 0 or not below:
-        process.kill()
-    else:
-        victim = rng.choice(below)
-        if victim.is_running():
-            victim.kill()
 
 
 async def _wait_until_copied(postgres: Postgres, count: int, table: str) -> None:

@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,7 +60,7 @@ def brokers(
 async def test_each_record_arrives_once_and_in_order_whatever_happens(
     brokers: KafkaCluster, kafka_jars: KafkaJars, topic_prefix: str, tmp_path: Path
 ) -> None:
-    options = replace(ConnectOptions.named(f"{topic_prefix}cluster"), exactly_once_source="enabled")
+    options = ConnectOptions.named(f"{topic_prefix}cluster", exactly_once_source="enabled")
     topic = f"{topic_prefix}lines"
     brokers.make_topic(topic, leader=LEADER, partitions=PARTITIONS)
     copy = FileCopy(tmp_path, "flow", topic, lines_per_tick=100)
@@ -72,8 +71,7 @@ async def test_each_record_arrives_once_and_in_order_whatever_happens(
         harm = Harm(cluster, brokers, random.Random(SEED), log=tmp_path / "harm.txt")
         async with copy.feeding():
             async with cluster.client() as client:
-                for name, config in copy.configs.items():
-                    await client.create_connector(name, config)
+                await copy.create_connectors(client)
             await copy.wait_until_passed("before anything happens")
             async with harm.to_brokers():
                 end_s = time.monotonic() + MINUTES * 60

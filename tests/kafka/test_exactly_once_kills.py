@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -36,7 +35,7 @@ KILLS = 6
 async def test_each_line_arrives_once_whoever_is_killed(
     kafka: Kafka, kafka_jars: KafkaJars, topic_prefix: str, tmp_path: Path
 ) -> None:
-    options = replace(ConnectOptions.named(f"{topic_prefix}cluster"), exactly_once_source="enabled")
+    options = ConnectOptions.named(f"{topic_prefix}cluster", exactly_once_source="enabled")
     topic = f"{topic_prefix}lines"
     create_topic(kafka.bootstrap, topic)
     copy = FileCopy(tmp_path, "flow", topic, lines_per_tick=1_000)
@@ -44,8 +43,7 @@ async def test_each_line_arrives_once_whoever_is_killed(
         await cluster.wait_until_members()
         async with copy.feeding():
             async with cluster.client() as client:
-                for name, config in copy.configs.items():
-                    await client.create_connector(name, config)
+                await copy.create_connectors(client)
             for number in range(KILLS):
                 await copy.wait_until_passed(f"before kill {number}")
                 await _kill_the_owner(cluster, copy.source, engine_only=number % 2 == 0)

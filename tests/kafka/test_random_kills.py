@@ -1,7 +1,6 @@
 """The same as on embedded storage, on a real broker; its own consumer counts the lines."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,15 +25,14 @@ pytestmark = [
 async def test_everything_runs_again_and_nothing_is_lost(
     kafka: Kafka, kafka_jars: KafkaJars, topic_prefix: str, tmp_path: Path
 ) -> None:
-    options = replace(ConnectOptions.named(f"{topic_prefix}cluster"), exactly_once_source="enabled")
+    options = ConnectOptions.named(f"{topic_prefix}cluster", exactly_once_source="enabled")
     topic = f"{topic_prefix}lines"
     create_topic(kafka.bootstrap, topic)
     copy = FileCopy(tmp_path, "random", topic, lines_per_tick=50)
     async with drover_on_kafka(kafka.bootstrap, options, tmp_path / "d", workers=2) as cluster:
         await cluster.wait_until_members()
         async with cluster.client() as client:
-            for name, config in copy.configs.items():
-                await client.create_connector(name, config)
+            await copy.create_connectors(client)
         await assert_all_survive(cluster, copy)
     lines = await asyncio.to_thread(read_committed, kafka_jars, kafka.bootstrap, topic)
     assert lines == copy.input.read_text().splitlines()

@@ -1,10 +1,10 @@
-"""Kills processes of workers at random for a while: herder, guard, engine, JVM, Python daemon."""
+"""Kills of processes of workers: now and then, or at random for a while."""
 
 import asyncio
 import random
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import psutil
@@ -46,6 +46,34 @@ async def assert_all_survive(cluster: EmbeddedCluster, flow: Flow) -> None:
     await flow.assert_equal()
     await cluster.wait_until_members()
     sys.stdout.write(f"killed {dict(kills.counts)}; all ran {seconds:.1f} s after the last one\n")
+
+
+def kill_part_of_a_worker(cluster: EmbeddedCluster, rng: random.Random, *, whole: bool) -> None:
+    """Kill one of two workers, if ``whole`` or nothing is below it; else a process below it (guard,
+    engine, JVM, Python). Nothing happens while it does not run.
+    """
+    cluster.note_processes()
+    process = cluster.process(rng.choice(["worker-1", "worker-2"]))
+    if process.pid is None:
+        return
+    below = descendants(process.pid)
+    if whole or not below:
+        process.kill()
+        return
+    victim = rng.choice(below)
+    if victim.is_running():
+        victim.kill()
+
+
+async def kill_in_turn(
+    cluster: EmbeddedCluster, rng: random.Random, turn: int, kill_server: Callable[[], object]
+) -> None:
+    """Kill a worker in the first of four turns, the server in the last, else a part of a worker."""
+    if turn % 4 == 3:
+        cluster.note_processes()
+        await asyncio.to_thread(kill_server)
+    else:
+        kill_part_of_a_worker(cluster, rng, whole=turn % 4 == 0)
 
 
 class RandomKills:

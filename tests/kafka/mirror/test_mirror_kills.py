@@ -11,10 +11,10 @@ import pyarrow.dataset as ds
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from drover.cli.process import descendants
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.clients import QUIET, create_topic
+from tests.support.random_kills import kill_in_turn
 from tests.support.waiting import wait_until_async
 
 pytestmark = [
@@ -41,7 +41,7 @@ async def test_each_record_is_copied_once_whatever_is_killed(
         for turn in range(ROUNDS):
             await asyncio.to_thread(_send, mortal_broker, topic, turn)
             await _wait_until_copied(tmp_path, turn * ROWS_A_ROUND + rng.randrange(ROWS_A_ROUND))
-            await _kill_something(cluster, mortal_broker, rng, turn)
+            await kill_in_turn(cluster, rng, turn, partial(_kill_and_revive, mortal_broker))
         await cluster.wait_until_members()
         await _wait_until_copied(tmp_path, ROUNDS * ROWS_A_ROUND)
         back = partial(asyncio.to_thread, _rows_back, mortal_broker, topic)
@@ -132,25 +132,9 @@ async def _create_connectors(
         )
 
 
-async def _kill_something(
-    cluster: EmbeddedCluster, broker: KafkaBroker, rng: random.Random, turn: int
-) -> None:
-    """A worker, a process below one (guard, engine, JVM, Python), or the broker, with -9."""
-    cluster.note_processes()
-    if turn % 4 == 3:
-        await asyncio.to_thread(broker.kill)
-        await asyncio.to_thread(broker.revive)
-        return
-    process = cluster.process(rng.choice(["worker-1", "worker-2"]))
-    if process.pid is None:
-        return
-    below = descendants(process.pid)
-    if turn % 4 == 0 or not below:
-        process.kill()
-        return
-    victim = rng.choice(below)
-    if victim.is_running():
-        victim.kill()
+def _kill_and_revive(broker: KafkaBroker) -> None:
+    broker.kill()
+    broker.revive()
 
 
 async def _wait_until_copied(path: Path, count: int) -> None:

@@ -51,9 +51,12 @@ class ConnectOptions:
     settings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def named(cls, name: str) -> "ConnectOptions":
+    def named(cls, name: str, *, exactly_once_source: str = "disabled") -> "ConnectOptions":
         """The group and the topics are called after the name."""
-        return cls(name, f"{name}-configs", f"{name}-offsets", f"{name}-status")
+        return cls(
+            *(name, f"{name}-configs", f"{name}-offsets", f"{name}-status"),
+            exactly_once_source=exactly_once_source,
+        )
 
 
 class KafkaConnect:

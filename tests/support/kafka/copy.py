@@ -3,6 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
+from drover.client import ConnectClient
 from tests.support.flow import Flow
 from tests.support.kafka.connect import FILE_SINK, FILE_SOURCE, STRING_CONVERTER
 from tests.support.kafka.connect_rest import ConnectRest
@@ -30,6 +31,11 @@ class FileCopy(Flow):
                 "name": self.sink,
             },
         }
+
+    async def create_connectors(self, client: ConnectClient) -> None:
+        """Create both."""
+        for name, config in self.configs.items():
+            await client.create_connector(name, config)
 
     def create_in(self, rest: ConnectRest) -> None:
         """Both connectors; returns once they run."""
