@@ -72,6 +72,7 @@ class Draft:
             keys = [*sorted(tasks), key]
             self.records += [TopicRecord(topic, None) for topic in self._state.topics(key)]
         for gone in keys:
-            unheard = gone == key and gone not in self._changed and mark.writer
-            if unheard or self._held(gone) is not None:
+            if self._held(gone) is not None:
                 self._put(StatusRecord(gone, None, mark))
+        if mark.writer and key not in self._changed:
+            self._put(StatusRecord(key, None, mark))
