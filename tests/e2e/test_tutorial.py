@@ -27,9 +27,9 @@ def commands() -> list[tuple[str, str]]:
 
 def test_the_page_has_its_steps() -> None:
     names = [command for command, _ in commands()]
-    assert names.count("python -m pytest") == 2
+    assert names.count("python -m pytest") == 3
     assert [each for each in names if each.startswith("drover connector create")] != []
-    assert len(re.findall("<!-- (?:added|the file)", PAGE.read_text())) == 5
+    assert len(re.findall("<!-- (?:added|the file)", PAGE.read_text())) == 10
 
 
 async def test_the_tests_of_the_package_pass_as_they_are_and_with_what_the_page_adds(
@@ -38,7 +38,7 @@ async def test_the_tests_of_the_package_pass_as_they_are_and_with_what_the_page_
     folder = write_package(tmp_path)
     program = f"cd {folder} && {PYTHON} -m pytest -q -p no:cacheprovider"
     printed = await run("bash", "-c", program)
-    assert "3 passed" in printed
+    assert "5 passed" in printed
 
 
 @pytest.mark.asyncio(loop_scope="session")

@@ -96,6 +96,29 @@ def gathered(context: SinkTaskContext) -> Generator[Any, SinkBatch, None]:
             file.write("closed\n")
 
 
+_interruptions: list[int] = []
+
+
+@sink("Journal", ConfigDef(PATH), tasks=lambda config, tasks_max: [{}])
+def journal(context: SinkTaskContext) -> Generator[Any, SinkBatch, None]:
+    """Appends to one file, and cuts off what is not committed; its third batch fails halfway, once,
+    so that it is called anew.
+    """
+    with Path(context.config["path"]).open("ab") as file:
+        lengths = (int(each.metadata) for each in context.committed.values())
+        file.truncate(max(lengths, default=0))
+        answer = None
+        while True:
+            batch = yield answer
+            for row in batch.arrow().run(iter):
+                file.write(f"{row['n']}\n".encode())
+                file.flush()
+                if row["n"] == 3 and not _interruptions:
+                    _interruptions.append(3)
+                    raise RetriableError("not yet")
+            answer = str(file.seek(0, 2))
+
+
 class BufferTask(SinkTask):
     """Holds rows back until there are five, or time has passed."""
 

@@ -30,6 +30,11 @@ def write_package(into: Path) -> Path:
             path.write_text(found.replace(behind, f"{behind}\n{text.rstrip()}"))
         else:
             path.write_text(f"{found}\n\n{text}")
+    (imports,) = re.findall(r"<!-- imported by my_weather.py -->\n```\w+\n(.*?)```", page, re.S)
+    module = folder / "my_weather.py"
+    module.write_text(
+        module.read_text().replace("import json\n", f"import json\nimport os\n{imports}", 1)
+    )
     for name, text in re.findall(r"<!-- the file (\S+) -->\n```\w+\n(.*?)```", page, re.S):
         (folder / name).write_text(text)
     tests = folder / "test_my_weather.py"

@@ -163,7 +163,10 @@ def _no_answer(server: str, addresses: Sequence[str]) -> CliError:
         if why := why_refused(address, access_to(address).tls):
             return CliError(f"the {server} at {address} {why}")
     where = " or ".join(addresses)
-    return CliError(f"no {server} answers at {where}; `drover up` starts a cluster here")
+    found = f"no {server} answers at {where}; `drover up` starts a cluster here"
+    if server == "worker":
+        found += f", and {ADDRESS_VARIABLE} or --address names one elsewhere"
+    return CliError(found)
 
 
 async def _connects(candidate: grpc.aio.Channel) -> bool:

@@ -31,6 +31,7 @@ from drover.connector.generators import GeneratorError, sink, source
 from drover.connector.offset_forms import ForeignOffsetsError, OffsetForm
 from drover.connector.offsets import OffsetChange, SinkOffset, TopicPartition
 from drover.connector.other_settings import OtherSettings
+from drover.connector.plain_rows import RowsError
 from drover.connector.settings import TOPIC_NAME
 from drover.connector.sink import (
     OffsetRange,
@@ -79,6 +80,7 @@ __all__ = [
     "Password",
     "Recommender",
     "RetriableError",
+    "RowsError",
     "SinkBatch",
     "SinkConnector",
     "SinkOffset",

@@ -61,7 +61,8 @@ class SinkTaskContext(ControlledContext):
     """Where a sink task runs, and what it may ask for.
 
     ``committed`` has the connector's committed offsets with the metadata that ``write`` returned
-    with them, by topic partition, read after this task got its claim.
+    with them, by topic partition: read after this task got its claim, and kept up to date with
+    what it commits since.
     """
 
     committed: Mapping[TopicPartition, SinkOffset] = field(default_factory=dict)

@@ -42,6 +42,7 @@ import pyarrow as pa
 from drover.connector.connector import Connector
 from drover.connector.offset_forms import OffsetForm
 from drover.connector.offsets import offset_key, parse_offsets
+from drover.connector.plain_rows import table_of
 from drover.connector.task import TaskContext
 from drover.dataplane.arrow_rows import ArrowRows
 from drover.model.offsets import CommittedOffset
@@ -118,16 +119,20 @@ class SourceBatch:
         """Rows whose columns are the fields of the records' values.
 
         Args:
-            rows: a frame, rows that executors make, or some that are at hand. Columns of
+            rows: a frame, rows that executors make, or some that are at hand, of which each may
+                have fields of its own: what one does not have is null there. Columns of
                 ``drover.connector.records`` (TOPIC_COLUMN, TIMESTAMP_COLUMN, ORIGIN_COLUMN,
                 ERROR_COLUMN, RAW_COLUMN) say what they say of the record and are no fields.
             offsets: see the class.
             topic: where the records go that do not say it themselves.
             key: the column whose values are the keys, or several that are fields of the keys.
+
+        Raises:
+            RowsError: rows at hand are no table, as the values of a field are of different types.
         """
         names = key if isinstance(key, str) or key is None else tuple(key)
         if isinstance(rows, Sequence):
-            rows = pa.Table.from_pylist([dict(each) for each in rows])
+            rows = table_of(rows)
         return cls(rows, offsets, topic, TableRows(names))
 
 

@@ -107,6 +107,16 @@ def test_a_generator_is_a_sink_that_is_closed_at_its_end(sink_kit: MakeSink, pat
     assert path.read_text() == "1\n2\n3\nclosed\n"
 
 
+def test_a_sink_that_is_to_be_called_again_sees_what_is_committed_by_then(
+    sink_kit: MakeSink, path: Path
+) -> None:
+    kit = sink_kit(connectors.journal, {"errors.retry.timeout": "60000"}, path=path)
+    kit.feed(numbers(1, 2, 3, 4))
+    kit.run(batch_records=1)
+    assert path.read_text() == "1\n2\n3\n4\n"
+    assert kit.metadata == {FIRST: "8"}
+
+
 @pytest.mark.parametrize(("mode", "words"), [("ends", "ended without"), ("odd", "yielded int")])
 def test_what_a_generator_must_not_do_fails_its_sink(
     sink_kit: MakeSink, path: Path, mode: str, words: str

@@ -179,7 +179,10 @@ def test_a_plaintext_server_is_told_from_one_that_is_away(
     assert "does not speak TLS as it should" in err
     monkeypatch.delenv("DROVER_ADDRESS")
     code, _, err = drover(*options(admin), "connector", "list", "-a", "127.0.0.1:1")
-    assert err == "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here\n"
+    assert err == (
+        "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here, and "
+        "DROVER_ADDRESS or --address names one elsewhere\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -509,7 +509,8 @@ def test_a_server_that_cannot_be_reached_is_one_line_with_its_address(drover: Ru
     code, _, err = drover("connector", "list", "-a", "127.0.0.1:1")
     assert (code, err) == (
         1,
-        "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here\n",
+        "drover: no worker answers at 127.0.0.1:1; `drover up` starts a cluster here, and "
+        "DROVER_ADDRESS or --address names one elsewhere\n",
     )
 
 

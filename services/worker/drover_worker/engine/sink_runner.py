@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from zlib import crc32
 
 import structlog
 
 from drover.connector import RetriableError, SinkTask, SinkTaskContext, Written
-from drover.connector.offsets import parse_sink_offsets
+from drover.connector.offsets import SinkOffset, TopicPartition, parse_sink_offsets
 from drover.connector.settings import (
     BATCH_MAX_BYTES,
     BATCH_MAX_RECORDS,
@@ -63,6 +64,8 @@ class SinkRunner(TaskRunner):
         #: How many partitions each topic was seen to have.
         self._partition_counts: dict[str, int] = {}
         self._committed: dict[PartitionKey, int] = {}
+        #: The same with metadata, for the task object.
+        self._committed_offsets: dict[TopicPartition, SinkOffset] = {}
         #: Where the task object goes on instead, as it said at its start.
         self._own_positions: Mapping[PartitionKey, int] = {}
         #: What the task object asks for.
@@ -85,8 +88,8 @@ class SinkRunner(TaskRunner):
         self._batch_limit: int = self._config[BATCH_MAX_RECORDS]
 
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
-        parsed = parse_sink_offsets(committed)
-        self._committed = {(key.topic, key.partition): each.offset for key, each in parsed.items()}
+        self._committed, self._committed_offsets = {}, {}
+        self._note_committed(committed)
         self._positions, self._partition_counts = {}, {}
         self._replaying, self._letters = None, {}
         if self._path.replay is not None:
@@ -105,7 +108,7 @@ class SinkRunner(TaskRunner):
             spark=self._tools.spark,
             stopping=lambda: self.stopping,
             report=self._figures.report,
-            committed=parsed,
+            committed=MappingProxyType(self._committed_offsets),
             control=self._control,
         )
         instance.start(context)
@@ -191,6 +194,7 @@ class SinkRunner(TaskRunner):
 
     def _note_committed(self, offsets: Sequence[CommittedOffset]) -> None:
         parsed = parse_sink_offsets(offsets)
+        self._committed_offsets.update(parsed)
         self._committed.update({(key.topic, key.partition): v.offset for key, v in parsed.items()})
 
     def _wait_s(self, plan: ReadPlan) -> float:
