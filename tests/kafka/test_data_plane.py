@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.plane import KafkaPlane
 from drover.dataplane.kafka.producing import RecordProducer
-from drover.dataplane.partitioner import partition_for_key
+from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.payload import FrameError
 from drover.dataplane.values import ReadPlan, ReadRange
 from drover.errors import DataLossError, InvalidArgumentError, OutOfRangeError
@@ -70,8 +70,9 @@ def test_a_missing_topic_is_made_and_one_that_is_there_left_alone(topic: Topic) 
 def test_a_given_partition_wins_then_the_key_as_in_java_then_the_first(topic: Topic) -> None:
     keys = [b"%d" % number for number in range(50)]
     topic.write({"key": keys, "value": keys}, partition_count=4)
-    for row in topic.rows(0, 1, 2, 3):
-        assert row["partition"] == partition_for_key(row["key"], 4)
+    rows = topic.rows(0, 1, 2, 3)
+    by_key = partitions_for_keys(pa.array([row["key"] for row in rows], pa.binary()), 4)
+    assert [row["partition"] for row in rows] == by_key.to_pylist()
     columns = {
         "key": [b"21", None, b"21", None],
         "value": [b"given", b"given too", b"keyed", b"first"],
@@ -80,7 +81,7 @@ def test_a_given_partition_wins_then_the_key_as_in_java_then_the_first(topic: To
     ends = {key[1]: end for key, end in topic.plane.end_offsets(_keys(topic, 4)).items()}
     topic.write(columns)
     found = {row["value"]: row["partition"] for row in topic.read(topic.plan(ends).ranges)}
-    keyed = partition_for_key(b"21", 4)
+    (keyed,) = partitions_for_keys(pa.array([b"21"]), 4).to_pylist()
     assert found == {b"given": 3, b"given too": 2, b"keyed": keyed, b"first": 0}
 
 
