@@ -22,6 +22,7 @@ from drover.errors import UnavailableError
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
+from drover_worker.engine.settings import EngineLimits
 from tests.spark.engine.harness import CALL_TIMEOUT_S, Harness
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
@@ -144,7 +145,8 @@ def _sha256(path: Path) -> str:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Harness]:
     storage = KafkaStorage(bootstrap_servers=kafka.bootstrap, group_id="engine")
-    harness = Harness(tmp_path_factory.mktemp("engine"), storage=storage)
+    limits = EngineLimits(start_ms=60_000, stop_ms=60_000, poll_ms=60_000, progress_ms=50)
+    harness = Harness(tmp_path_factory.mktemp("engine"), storage=storage, limits=limits)
     await harness.start()
     yield harness
     await harness.close()

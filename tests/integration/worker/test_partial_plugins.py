@@ -9,8 +9,16 @@ import pytest
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.client import ConnectClient
 from drover.errors import InvalidArgumentError
+from drover_worker.admin import cluster_plugins
 from tests.support.fake_engine import SINK, SOURCE, FakeEngine
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However busy the machine is, a worker that lives is not silent."""
+    monkeypatch.setattr(cluster_plugins, "_WORKER_TIMEOUT_S", 15.0)
+    monkeypatch.setattr(cluster_plugins, "_LEADER_TIMEOUT_S", 18.0)
 
 
 @pytest.fixture

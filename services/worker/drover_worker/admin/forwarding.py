@@ -153,16 +153,30 @@ class RequestForwarder:
         hop_count: int,
         timeout_s: float,
     ) -> ResponseT:
-        """Have the worker at ``address`` answer a call; ``hop_count`` includes this hop."""
-        data = await self._workers.get(address).forward(
-            method=method.name,
-            request=message.SerializeToString(),
-            hop_count=hop_count,
-            author=author,
-            retry=False,
-            timeout_s=timeout_s,
-        )
-        return method.decode_response(data)
+        """Have the worker at ``address`` answer a call; ``hop_count`` includes this hop.
+
+        While the key that signs calls makes its way to both workers, it is made again.
+        """
+        give_up_s = asyncio.get_running_loop().time() + timeout_s
+        backoff = Backoff(_RETRY_FIRST_S, _RETRY_MAX_S)
+        while True:
+            left_s = give_up_s - asyncio.get_running_loop().time()
+            try:
+                data = await self._workers.get(address).forward(
+                    method=method.name,
+                    request=message.SerializeToString(),
+                    hop_count=hop_count,
+                    author=author,
+                    retry=False,
+                    timeout_s=left_s,
+                )
+            except UnavailableError as error:
+                pause_s = backoff.next_pause_s()
+                if error.reason is not Reason.SESSION_KEY_UNKNOWN or pause_s >= left_s:
+                    raise
+                await asyncio.sleep(pause_s)
+            else:
+                return method.decode_response(data)
 
     async def _try(
         self,
