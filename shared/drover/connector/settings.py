@@ -117,7 +117,8 @@ _COMMON = ConfigDef(
         default=64 * _MIB,
         importance=Importance.LOW,
         group="Batches",
-        documentation="About how many bytes one batch carries at most; one record always fits.",
+        documentation="About how many bytes one batch carries at most; one record always fits. "
+        "Sources that go by bytes begin with 4 MiB and have larger batches while they are quick.",
         validator=InRange(1024),
     ),
     ConfigKey(

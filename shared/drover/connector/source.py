@@ -59,6 +59,9 @@ class SourceTaskContext(TaskContext):
     ``committed`` are all offsets of the connector, those of its other tasks included, read after
     this task got its claim.
 
+    ``config["batch.max.bytes"]`` may be another at each ``poll``: what a batch should carry, up to
+    the operator's limit, by how long those before took.
+
     ``commits_with_records`` says that offsets are committed in the transaction that has the
     records, so that no batch comes again; else a crash between the two repeats one.
     """

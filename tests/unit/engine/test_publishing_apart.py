@@ -20,7 +20,7 @@ from drover.dataplane.spark_jobs import run_pass
 from drover.errors import FailedPreconditionError, Reason
 from drover.model.ids import TaskId, Term
 from drover.model.offsets import CommittedOffset
-from drover_worker.engine import source_runner
+from drover_worker.engine import batch_size, source_runner
 from drover_worker.engine.source_runner import SourceRunner
 from tests.support.waiting import wait_until
 from tests.unit.engine.runner_world import Lines, LinesSource, World, unavailable
@@ -182,6 +182,21 @@ def test_a_task_that_reads_ahead_makes_one_batch_while_another_is_published(
     task.settle()
     task.settle()
     assert task.writer.transactions == [["line 0"], ["line 1"], ["line 2"]]
+
+
+def test_the_task_is_told_how_large_its_next_batch_should_be(
+    start: Callable[..., Task], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_size, "TARGET_S", 1e9)
+    task = start()
+    (source,) = Lines.made
+    task.runner.run_once()
+    assert source.context.config["batch.max.bytes"] == batch_size.LEAST_BYTES
+    task.runner.run_once()
+    task.settle()
+    task.settle()
+    task.runner.run_once()
+    assert source.context.config["batch.max.bytes"] == 2 * batch_size.LEAST_BYTES
 
 
 def test_a_rate_is_kept_by_not_reading_ahead(start: Callable[..., Task]) -> None:

@@ -24,7 +24,8 @@ SourceOffsets = Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
 class StagedBatch:
     """A batch that waits to be published, and how far it brings the source.
 
-    ``said`` are the offsets as the task said them; None of dead letters.
+    ``said`` are the offsets as the task said them; None of dead letters. ``follows`` says that it
+    was made right after another one.
     """
 
     staged: Any
@@ -32,6 +33,8 @@ class StagedBatch:
     said: SourceOffsets | None
     started_s: float
     write_started_s: float
+    made_s: float
+    follows: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,18 @@ class _Transaction:
 
     batches: Sequence[GatheredBatch]
     ended: threading.Event
+    began_s: float
+    ended_s: float = 0.0
     outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a transaction has published; ``took_s`` are the seconds of each batch, on average."""
+
+    batches: Sequence[GatheredBatch]
+    receipt: Receipt
+    took_s: float
 
 
 class Publisher:
@@ -92,7 +106,7 @@ class Publisher:
             self._gathering_since_s = time.monotonic()
         self._gathered.append(batch)
 
-    def settle(self) -> tuple[Sequence[GatheredBatch], Receipt] | None:
+    def settle(self) -> Settled | None:
         """Take up the end of the transaction under way; None while there is none.
 
         Raises:
@@ -106,7 +120,8 @@ class Publisher:
         self._under_way = None
         if isinstance(outcome, Returned):
             assert isinstance(outcome.value, Receipt)
-            return transaction.batches, outcome.value
+            took_s = (transaction.ended_s - transaction.began_s) / len(transaction.batches)
+            return Settled(transaction.batches, outcome.value, took_s)
         if isinstance(outcome, Raised):
             if isinstance(outcome.error, NotPublishedError):
                 self._gathered = [*transaction.batches, *self._gathered]
@@ -125,12 +140,12 @@ class Publisher:
         now_s = time.monotonic()
         if not at_once and not self._is_due(now_s):
             return self._gathering_since_s + self._interval_s - now_s
-        transaction = _Transaction(tuple(self._gathered), threading.Event())
+        transaction = _Transaction(tuple(self._gathered), threading.Event(), now_s)
         self._gathered = []
         self._under_way = transaction
 
         def done(outcome: Outcome) -> None:
-            transaction.outcome = outcome
+            transaction.outcome, transaction.ended_s = outcome, time.monotonic()
             transaction.ended.set()
             self._wake()
 

@@ -39,6 +39,7 @@ from drover.errors import Reason, UnavailableError
 from drover.model.config import OFFSETS_TOPIC_SETTING
 from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
+from drover_worker.engine.batch_size import BatchSize
 from drover_worker.engine.publisher import GatheredBatch, Publisher, SourceOffsets, StagedBatch
 from drover_worker.engine.record_path import source_topic_creation
 from drover_worker.engine.replaying import Replaying, parted_letters
@@ -62,6 +63,11 @@ class SourceRunner(TaskRunner):
             check_claim=lambda: self._commits.write_claim(CLAIM_CHECK_S),
             offsets_topic=self._config[OFFSETS_TOPIC_SETTING] or "",
         )
+        self._batch_size = BatchSize(self._config[BATCH_MAX_BYTES])
+        #: What the task sees, with the bytes of its next batch.
+        self._task_config = dict(self._config)
+        #: The poll before found something.
+        self._found = False
         #: The batch that is not written yet; the task is polled again only after that.
         self._polled: StagedBatch | None = None
         #: The offsets of committed batches that the task was not told of yet.
@@ -114,7 +120,7 @@ class SourceRunner(TaskRunner):
         context = SourceTaskContext(
             task=self.spec.task,
             claim=self.spec.claim,
-            config=self._config,
+            config=self._task_config,
             spark=self._tools.spark,
             stopping=lambda: self.stopping,
             report=self._figures.report,
@@ -175,6 +181,7 @@ class SourceRunner(TaskRunner):
             return letters
         batch = self._poll()
         if batch is None or self.over:
+            self._found = False
             return None
         self._idle.reset()
         offsets = source_offsets(batch.offsets)
@@ -193,12 +200,15 @@ class SourceRunner(TaskRunner):
         with self._spark_jobs():
             staged = self._writer.stage(batch)
         self._restart_wanted = False
-        return StagedBatch(staged, offsets, said, started_s, write_started_s)
+        made_s = time.monotonic() - started_s
+        follows, self._found = self._found, True
+        return StagedBatch(staged, offsets, said, started_s, write_started_s, made_s, follows)
 
     def _poll(self) -> SourceBatch | None:
         task = self._instance
         assert isinstance(task, SourceTask)
         limit_ms = self._tools.limits.poll_ms
+        self._task_config[BATCH_MAX_BYTES] = self._batch_size.bytes
         with self._time_limit("poll()", limit_ms), timed(self._times.polls):
             batch = task.poll()
         if batch is not None and not isinstance(batch, SourceBatch):
@@ -218,6 +228,7 @@ class SourceRunner(TaskRunner):
 
     def _publish(self, polled: StagedBatch) -> float | None:
         self._restart_wanted = True
+        began_s = time.monotonic()
         try:
             with self._spark_jobs():
                 receipt = self._writer.publish([polled.staged], polled.offsets)
@@ -226,7 +237,9 @@ class SourceRunner(TaskRunner):
             raise
         self._restart_wanted = False
         self._polled = None
-        self._times.writes.add(time.monotonic() - polled.write_started_s)
+        now_s = time.monotonic()
+        self._times.writes.add(now_s - polled.write_started_s)
+        self._batch_size.took(polled.made_s + now_s - began_s, follows=polled.follows)
         self._tools.watcher.published()
         report = self._path.report(read_count=receipt.record_count)
 
@@ -308,10 +321,12 @@ class SourceRunner(TaskRunner):
         self._restart_wanted = False
         if settled is None:
             return
-        batches, receipt = settled
+        receipt = settled.receipt
         self._tools.watcher.published()
         size_bytes = receipt.size_bytes  # of all of them
-        for each in batches:
+        for each in settled.batches:
+            took_s = max(each.batch.made_s, settled.took_s)
+            self._batch_size.took(took_s, follows=each.batch.follows)
             self._times.writes.add(time.monotonic() - each.batch.write_started_s)
             self._note_committed(each.batch, each.report, receipt.topics, size_bytes)
             size_bytes = 0
