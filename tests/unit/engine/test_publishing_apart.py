@@ -188,15 +188,16 @@ def test_the_task_is_told_how_large_its_next_batch_should_be(
     start: Callable[..., Task], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batch_size, "TARGET_S", 1e9)
+    monkeypatch.setattr(batch_size, "FIRST_BYTES", 1024)
     task = start()
     (source,) = Lines.made
     task.runner.run_once()
+    assert source.context.config["batch.max.bytes"] == 1024
+    task.runner.run_once()
+    task.settle()
+    task.settle()
+    task.runner.run_once()
     assert source.context.config["batch.max.bytes"] == batch_size.LEAST_BYTES
-    task.runner.run_once()
-    task.settle()
-    task.settle()
-    task.runner.run_once()
-    assert source.context.config["batch.max.bytes"] == 2 * batch_size.LEAST_BYTES
 
 
 def test_a_rate_is_kept_by_not_reading_ahead(start: Callable[..., Task]) -> None:
