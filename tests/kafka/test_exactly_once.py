@@ -11,10 +11,13 @@ import pytest
 from confluent_kafka import IsolationLevel, Producer
 from confluent_kafka.admin import OffsetSpec
 
+from drover.dataplane.kafka.batch_producer import BatchProducer
 from drover.dataplane.kafka.clients import shared_client
+from drover.dataplane.kafka.one_record_producer import OneRecordProducer
 from drover.dataplane.kafka.protocol import FENCES_MAX
 from drover.dataplane.kafka.staging import FileStager, StagedFiles, staged_files
-from drover.dataplane.kafka.transactional import ExactlyOnceWriter, TaskProducer
+from drover.dataplane.kafka.task_producer import TaskProducer
+from drover.dataplane.kafka.transactional import ExactlyOnceWriter
 from drover.dataplane.plane import AbandonedError, Destination, OutcomeUnknownError
 from drover.errors import (
     DroverError,
@@ -40,7 +43,7 @@ class Killed(BaseException):
     """The process ended here."""
 
 
-class MortalProducer(TaskProducer):
+class Mortal(TaskProducer):
     """It dies after a step, as a process that is killed; ``before`` is called before each."""
 
     dies_after = ""
@@ -61,6 +64,14 @@ class MortalProducer(TaskProducer):
         return done
 
 
+class MortalBatchProducer(Mortal, BatchProducer):
+    pass
+
+
+class MortalOneRecordProducer(Mortal, OneRecordProducer):
+    pass
+
+
 @dataclass
 class Owner:
     """An engine that runs the task: it has a claim, until somebody else claims."""
@@ -68,11 +79,11 @@ class Owner:
     world: "World"
     number: int
     writer: ExactlyOnceWriter = field(init=False)
-    producer: MortalProducer = field(init=False)
+    producer: Mortal = field(init=False)
     next: int = 0
 
     def __post_init__(self) -> None:
-        self.producer = MortalProducer(self.world.storage, TASK)
+        self.producer = self.world.kind(self.world.storage, TASK)
         self.writer = ExactlyOnceWriter(
             self.world.storage,
             self.world.directory,
@@ -111,6 +122,7 @@ class World:
     storage: KafkaStorage
     topic: str
     directory: Path
+    kind: type[Mortal]
     owner: int = 0
     abandoned: bool = False
     owners: list[Owner] = field(default_factory=list)
@@ -155,15 +167,23 @@ class World:
         return (CommittedOffset(PARTITION, position),)
 
 
+@pytest.fixture(params=[MortalBatchProducer, MortalOneRecordProducer])
+def kind(request: pytest.FixtureRequest) -> type[Mortal]:
+    found: type[Mortal] = request.param
+    return found
+
+
 @pytest.fixture
-def world(kafka: Kafka, topic_prefix: str, tmp_path: Path) -> Iterator[World]:
-    world = make_world(kafka.bootstrap, topic_prefix, tmp_path)
+def world(kafka: Kafka, topic_prefix: str, tmp_path: Path, kind: type[Mortal]) -> Iterator[World]:
+    world = make_world(kafka.bootstrap, topic_prefix, tmp_path, kind)
     yield world
     for each in world.owners:
         each.writer.close()
 
 
-def make_world(bootstrap: str, prefix: str, directory: Path, **client: str) -> World:
+def make_world(
+    bootstrap: str, prefix: str, directory: Path, kind: type[Mortal], **client: str
+) -> World:
     """Topics of a test's own."""
     topics = KafkaTopics(offset=f"{prefix}offsets")
     storage = KafkaStorage(
@@ -174,7 +194,7 @@ def make_world(bootstrap: str, prefix: str, directory: Path, **client: str) -> W
     )
     create_topic(bootstrap, topics.offset, config={"cleanup.policy": "compact"})
     create_topic(bootstrap, f"{prefix}lines")
-    return World(storage, f"{prefix}lines", directory)
+    return World(storage, f"{prefix}lines", directory, kind)
 
 
 def test_a_batch_and_its_offsets_are_one_transaction(world: World) -> None:
@@ -303,11 +323,12 @@ def test_a_transaction_that_takes_longer_than_the_brokers_let_it_is_told(
     mortal_broker: KafkaBroker,
     topic_prefix: str,
     tmp_path: Path,
+    kind: type[Mortal],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("drover.dataplane.kafka.protocol.FENCES_MAX", 1)
     timeout = {"transaction.timeout.ms": "1000"}
-    world = make_world(mortal_broker.bootstrap, topic_prefix, tmp_path, **timeout)
+    world = make_world(mortal_broker.bootstrap, topic_prefix, tmp_path, kind, **timeout)
     owner = world.take_over()
     owner.start()
 
@@ -348,10 +369,10 @@ def test_a_record_that_is_too_large_is_told_and_the_next_owner_goes_on(world: Wo
 
 
 def test_a_timeout_above_the_brokers_is_told(
-    kafka: Kafka, topic_prefix: str, tmp_path: Path
+    kafka: Kafka, topic_prefix: str, tmp_path: Path, kind: type[Mortal]
 ) -> None:
     world = make_world(
-        kafka.bootstrap, topic_prefix, tmp_path, **{"transaction.timeout.ms": "3600000"}
+        kafka.bootstrap, topic_prefix, tmp_path, kind, **{"transaction.timeout.ms": "3600000"}
     )
     with pytest.raises(DroverError, match="Transaction timeout is larger") as caught:
         world.take_over().start()
@@ -359,9 +380,9 @@ def test_a_timeout_above_the_brokers_is_told(
 
 
 def test_brokers_that_forbid_it_are_told_with_what_it_needs(
-    mortal_broker: KafkaBroker, topic_prefix: str, tmp_path: Path
+    mortal_broker: KafkaBroker, topic_prefix: str, tmp_path: Path, kind: type[Mortal]
 ) -> None:
-    world = make_world(mortal_broker.bootstrap, topic_prefix, tmp_path)
+    world = make_world(mortal_broker.bootstrap, topic_prefix, tmp_path, kind)
     storage = KafkaStorage(
         bootstrap_servers=mortal_broker.sasl_bootstrap,
         group_id=world.storage.group_id,
@@ -376,13 +397,18 @@ def test_brokers_that_forbid_it_are_told_with_what_it_needs(
 
 
 def test_brokers_that_are_away_leave_the_batch_staged(
-    kafka: Kafka, topic_prefix: str, tmp_path: Path
+    kafka: Kafka, topic_prefix: str, tmp_path: Path, kind: type[Mortal]
 ) -> None:
-    world = make_world(kafka.bootstrap, topic_prefix, tmp_path)
+    world = make_world(kafka.bootstrap, topic_prefix, tmp_path, kind)
     away = KafkaStorage(bootstrap_servers="127.0.0.1:1", group_id="away")
     owner = Owner(world, 0)
     writer = ExactlyOnceWriter(
-        away, tmp_path, TASK, abandoned=lambda: False, check_claim=lambda: None
+        away,
+        tmp_path,
+        TASK,
+        abandoned=lambda: False,
+        check_claim=lambda: None,
+        producer=kind(away, TASK),
     )
     staged = world.staged(b"v")
     with pytest.raises(UnavailableError):

@@ -15,7 +15,7 @@ import pytest
 
 from drover.errors import UnavailableError
 from drover.log.storage import KafkaStorage, KafkaTopics
-from tests.kafka.test_exactly_once import World
+from tests.kafka.test_exactly_once import MortalBatchProducer, World
 from tests.support.cluster import EmbeddedCluster
 from tests.support.kafka.cluster import KafkaCluster
 from tests.support.kafka.connect import ConnectOptions
@@ -116,7 +116,7 @@ def test_what_is_away_for_longer_than_a_transaction_makes_no_aborted_record_visi
         topics=topics,
         client_config={"transaction.timeout.ms": str(TRANSACTION_TIMEOUT_MS)},
     )
-    world = World(storage, f"{topic_prefix}lines", tmp_path)
+    world = World(storage, f"{topic_prefix}lines", tmp_path, MortalBatchProducer)
     owner = world.take_over()
     owner.start()
     owner.publish_next()

@@ -8,9 +8,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from drover.dataplane.kafka import transactional
+from drover.dataplane.kafka import batch_producer, one_record_producer
 from drover.errors import UnavailableError
-from tests.kafka.test_exactly_once import make_world, offset
+from tests.kafka.test_exactly_once import (
+    Mortal,
+    MortalBatchProducer,
+    MortalOneRecordProducer,
+    make_world,
+    offset,
+)
 from tests.support.cluster import EmbeddedCluster
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
@@ -69,19 +75,22 @@ async def _kill_the_owner(cluster: EmbeddedCluster, connector: str, *, engine_on
     await cluster.wait_until_members()
 
 
+@pytest.mark.parametrize("kind", [MortalBatchProducer, MortalOneRecordProducer])
 @pytest.mark.parametrize("step", ["produce", "add_offsets", "commit"])
 def test_a_broker_that_dies_in_a_transaction_doubles_and_loses_nothing(
     mortal_broker: KafkaBroker,
     topic_prefix: str,
     tmp_path: Path,
+    kind: type[Mortal],
     step: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # what waits for the broker gives up sooner, but not the transaction: a broker that comes up
     # behind a transaction's timeout may forget to write the marker of its abort
-    monkeypatch.setattr(transactional, "DELIVERY_TIMEOUT_MS", 3_000)
-    monkeypatch.setattr(transactional, "_COMMIT_S", 3.0)
-    world = make_world(mortal_broker.bootstrap, topic_prefix, tmp_path)
+    for module in (batch_producer, one_record_producer):
+        monkeypatch.setattr(module, "DELIVERY_TIMEOUT_MS", 3_000)
+        monkeypatch.setattr(module, "COMMIT_S", 3.0)
+    world = make_world(mortal_broker.bootstrap, topic_prefix, tmp_path, kind)
     owner = world.take_over()
     owner.start()
     owner.publish_next()

@@ -1,0 +1,145 @@
+"""How the producer of whole batches reaches brokers that let not everybody in."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    pkcs12,
+)
+
+from drover.dataplane.kafka.batch_producer import BatchProducer, can_reach
+from drover.errors import DroverError
+from drover.log.storage import KafkaStorage
+from drover.model.ids import TaskId
+from tests.kafka.test_exactly_once import MortalBatchProducer, World, make_world
+from tests.kafka.test_kafka_log_topics import ANY_ACL
+from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.fixtures import USERS
+from tests.support.kafka.tls import Certificate
+from tests.support.waiting import wait_until
+
+TASK = TaskId("lines", 0)
+
+
+def as_pem(found: Certificate, into: Path) -> dict[str, str]:
+    """The same certificate and its key, under a password, as files."""
+    password = found.password.encode()
+    loaded = pkcs12.load_pkcs12(found.keystore.read_bytes(), password)
+    assert loaded.key is not None
+    assert loaded.cert is not None
+    key = loaded.key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password)
+    )
+    (into / "key.pem").write_bytes(key)
+    (into / "cert.pem").write_bytes(loaded.cert.certificate.public_bytes(Encoding.PEM))
+    return {
+        "ssl.certificate.location": str(into / "cert.pem"),
+        "ssl.key.location": str(into / "key.pem"),
+        "ssl.key.password": found.password,
+    }
+
+
+@pytest.fixture
+def world(mortal_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> World:
+    return make_world(mortal_broker.bootstrap, topic_prefix, tmp_path, MortalBatchProducer)
+
+
+def by_certificate(broker: KafkaBroker, into: Path) -> dict[str, str]:
+    tls = broker.options.tls
+    assert tls is not None
+    ca = {"security.protocol": "SSL", "ssl.ca.location": str(tls.broker.pem)}
+    return {"bootstrap.servers": broker.tls_bootstrap, **ca, **as_pem(tls.client, into)}
+
+
+def by_password(broker: KafkaBroker, _into: Path) -> dict[str, str]:
+    """Of a user who may write every topic under every transactional id."""
+    bindings = [
+        AclBinding(
+            kind,
+            "*",
+            ResourcePatternType.LITERAL,
+            "User:drover",
+            "*",
+            AclOperation.ALL,
+            AclPermissionType.ALLOW,
+        )
+        for kind in (ResourceType.TOPIC, ResourceType.TRANSACTIONAL_ID)
+    ]
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
+    for made in admin.create_acls(bindings).values():
+        made.result(60)
+    wait_until(lambda: {*admin.describe_acls(ANY_ACL).result(60)} >= {*bindings})
+    return {"bootstrap.servers": broker.sasl_bootstrap, **USERS.client_settings("drover")}
+
+
+def producer(world: World, settings: dict[str, str]) -> BatchProducer:
+    storage = KafkaStorage(
+        bootstrap_servers=settings["bootstrap.servers"],
+        group_id=world.storage.group_id,
+        topics=world.storage.topics,
+        client_config={key: v for key, v in settings.items() if key != "bootstrap.servers"},
+    )
+    assert can_reach(storage)
+    return BatchProducer(storage, TASK)
+
+
+@pytest.mark.parametrize("login", [by_certificate, by_password])
+def test_it_writes_as_whom_its_settings_name(
+    world: World,
+    mortal_broker: KafkaBroker,
+    tmp_path: Path,
+    login: Callable[[KafkaBroker, Path], dict[str, str]],
+) -> None:
+    sender = producer(world, login(mortal_broker, tmp_path))
+    sender.init()
+    sender.produce(world.staged(b"line").paths)
+    sender.add_offsets([(b"k", b"v", "note")])
+    sender.commit()
+    sender.close()
+    assert [value for _, value in world.offset_records()] == [b"v"]
+    assert world.values() == [b"line"]
+
+
+def test_a_wrong_password_is_told(world: World, mortal_broker: KafkaBroker) -> None:
+    login = {**USERS.client_settings("drover"), "sasl.password": "not-it"}
+    sender = producer(world, {"bootstrap.servers": mortal_broker.sasl_bootstrap, **login})
+
+    def is_told() -> bool:
+        """Not so where a busy machine heard of it after the call had been given up."""
+        with pytest.raises(DroverError) as caught:
+            sender.init()
+        assert "not-it" not in caught.value.message
+        return "do not let this user in" in caught.value.message
+
+    wait_until(is_told)
+
+
+@pytest.mark.parametrize(
+    ("settings", "reached"),
+    [
+        ({}, True),
+        ({"compression.type": "zstd", "message.max.bytes": "2000000"}, True),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/ca.pem"}, True),
+        ({"security.protocol": "SSL", "ssl.keystore.location": "/client.p12"}, False),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}, False),
+        ({"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "u", "sasl.password": "p"}, True),
+        ({"broker.address.family": "v6"}, False),
+    ],
+)
+def test_settings_that_only_librdkafka_has_are_left_to_it(
+    settings: dict[str, str], reached: bool
+) -> None:
+    storage = KafkaStorage(bootstrap_servers="b:1", group_id="g", client_config=settings)
+    assert can_reach(storage) is reached
