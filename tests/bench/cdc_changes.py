@@ -12,6 +12,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from confluent_kafka import Message
+
 from tests.bench.databases import (
     JSON_BOTH,
     LARGE_BATCHES,
@@ -22,8 +24,8 @@ from tests.bench.databases import (
     arrived_s,
     fill_table,
     in_turn,
-    last_records,
     make_table,
+    read_records,
 )
 from tests.bench.figure import Figure
 from tests.bench.kafka_sides import StoppableSide
@@ -84,6 +86,9 @@ class Capture:
         self._stage, self._side, self._change_count = stage, side, change_count
         self._stack = ExitStack()
         self._end: Callable[[], int]
+        #: Where the changes of this round begin, and the last of them, once they were read.
+        self._first = 0
+        self.last: Sequence[Message] = ()
 
     async def begin(self) -> None:
         """The connector reads the log, of which nothing is in its topic yet."""
@@ -94,9 +99,20 @@ class Capture:
         await side.create(_CONNECTOR, own(stage.postgres, self.prefix))
         await arrived_s(self._is_reading, f"the replication slot of {side.name}")
 
-    async def stop(self, *, behind: int) -> None:
-        """Once so many records are in the topic."""
-        await arrived_s(lambda: self._end() >= behind, f"{behind} changes by {self._side.name}")
+    async def stop(self) -> None:
+        """Once all changes of the round are in the topic, and no more than these."""
+        wanted, name = self._change_count, self._side.name
+
+        def all_there() -> bool:
+            if self._end() < self._first + wanted:
+                return False
+            count, self.last = read_records(
+                self._stage.bootstrap, self.topic, self._first, _COMPARED
+            )
+            assert count <= wanted, f"{name} wrote {count}, not {wanted}"
+            return count == wanted
+
+        await arrived_s(all_there, f"{wanted} changes by {name}")
         await self._side.stop(_CONNECTOR)
         await arrived_s(lambda: not self._is_reading(), f"{self._side.name} leaves its slot")
 
@@ -106,8 +122,8 @@ class Capture:
         Raises:
             TimeoutError: They do not come.
         """
-        before = await asyncio.to_thread(self._end)
-        wanted = before + self._change_count
+        before = self._first = await asyncio.to_thread(self._end)
+        wanted = before + self._change_count  # with a handful of markers among the records
         seen: list[tuple[float, int]] = []
 
         def all_there() -> bool:
@@ -119,8 +135,7 @@ class Capture:
         started_s = time.monotonic()
         await self._side.resume(_CONNECTOR)
         done_s = await arrived_s(all_there, f"{self._change_count} changes by {self._side.name}")
-        await self.stop(behind=wanted)
-        assert self._end() == wanted, f"{self._side.name} wrote {self._end()}, not {wanted}"
+        await self.stop()
         first_s, first_count = seen[0]
         return Rates(
             self._change_count / (done_s - started_s),
@@ -181,7 +196,7 @@ async def measure(
         await capture.begin()
     await asyncio.to_thread(changes.make)
     for capture in captures.values():
-        await capture.stop(behind=change_count)
+        await capture.stop()
     try:
         ours, theirs = await in_turn(
             stage.sides,
@@ -189,9 +204,7 @@ async def measure(
             rounds=rounds,
             prepare=changes.make,
         )
-        for records in zip(
-            *(_changes_of(stage, each.topic) for each in captures.values()), strict=True
-        ):
+        for records in zip(*(_changes_of(each.last) for each in captures.values()), strict=True):
             assert records[0] == records[1], f"{records[0]} is not {records[1]}"
     finally:
         for capture in captures.values():
@@ -231,10 +244,10 @@ def _figure(
     )
 
 
-def _changes_of(stage: Stage, topic: str) -> list[dict[str, Any]]:
-    """What the last records say of the row, and of its key."""
+def _changes_of(records: Sequence[Message]) -> list[dict[str, Any]]:
+    """What records say of the row, and of its key."""
     found = []
-    for record in last_records(stage.bootstrap, topic, _COMPARED):
+    for record in records:
         key, value = (json.loads(part or b"")["payload"] for part in (record.key(), record.value()))
         found.append({"key": key, "op": value["op"], "after": value["after"]})
     return found

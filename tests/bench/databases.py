@@ -3,6 +3,7 @@
 import asyncio
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ ROW_COUNT = 200_000
 ROUNDS = 3
 TIMEOUT_S = 300.0
 _POLL_S = 0.02
+_READ_AT_ONCE = 10_000
 
 #: Both sides write and read the same JSON, with schemas.
 JSON_BOTH = {"key.converter": JSON_CONVERTER, "value.converter": JSON_CONVERTER}
@@ -153,7 +155,7 @@ async def in_turn(
 
 
 class TopicEnd:
-    """How many records a topic of one partition has."""
+    """The end of a topic of one partition: its records, and the markers of transactions."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._consumer = Consumer(
@@ -201,20 +203,28 @@ def fill_table(postgres: Postgres, table: str, *, first: int, last: int) -> None
     postgres.execute(f"INSERT INTO {table} ({COLUMNS}) {rows}")
 
 
-def last_records(bootstrap: str, topic: str, count: int) -> list[Message]:
-    """The last ``count`` of a topic of one partition, which has so many."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench-that-reads", **QUIET})
+def read_records(
+    bootstrap: str, topic: str, first: int, kept: int
+) -> tuple[int, Sequence[Message]]:
+    """How many committed records a topic of one partition has from an offset on, and the last of
+    them. Offsets do not tell: each transaction takes one for its marker.
+    """
+    settings = {"group.id": "bench-that-reads", "enable.partition.eof": True, **QUIET}
+    consumer = Consumer({"bootstrap.servers": bootstrap, **settings})
     try:
-        place = TopicPartition(topic, 0)
-        _, end = consumer.get_watermark_offsets(place, timeout=CALL_TIMEOUT_S)
-        consumer.assign([TopicPartition(topic, 0, end - count)])
-        found: list[Message] = []
+        consumer.assign([TopicPartition(topic, 0, first)])
+        last: deque[Message] = deque(maxlen=kept)
+        count = 0
 
-        def all_there() -> bool:
-            found.extend(consumer.consume(count - len(found), timeout=1))
-            return len(found) == count
+        def at_end() -> bool:
+            nonlocal count
+            read = consumer.consume(_READ_AT_ONCE, timeout=1)
+            found = [each for each in read if each.error() is None]
+            last.extend(found)
+            count += len(found)
+            return len(found) < len(read)
 
-        wait_until(all_there, describe=lambda: f"{len(found)} of {count} records of {topic}")
-        return found
+        wait_until(at_end, describe=lambda: f"{count} records of {topic}")
+        return count, last
     finally:
         consumer.close()

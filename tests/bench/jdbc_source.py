@@ -20,6 +20,7 @@ from tests.bench.databases import (
     fill_table,
     in_turn,
     make_table,
+    read_records,
 )
 from tests.bench.figure import Figure
 from tests.bench.kafka_sides import StoppableSide
@@ -82,8 +83,13 @@ async def measure(
             started_s = time.monotonic()
             await side.create(prefix, config)
             done_s = await arrived_s(lambda: end() >= row_count, f"{topic} by {side.name}")
-            await side.stop(prefix)
-            assert end() == row_count, f"{side.name} wrote {end()} rows, not {row_count}"
+
+        def count() -> int:
+            return read_records(stage.bootstrap, topic, 0, kept=0)[0]
+
+        await arrived_s(lambda: count() >= row_count, f"all of {topic}")
+        await side.stop(prefix)
+        assert count() == row_count, f"{side.name} wrote {count()} rows, not {row_count}"
         await side.delete(prefix)
         return row_count / (done_s - started_s)
 
