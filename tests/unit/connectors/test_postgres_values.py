@@ -4,17 +4,17 @@ import struct
 from datetime import UTC, datetime, time
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from drover.connectors.postgres.copied import parse_array
 from drover.connectors.postgres.pgoutput import (
-    UNCHANGED,
     RelationColumn,
     parse_begin,
-    parse_change,
     parse_relation,
 )
+from drover.connectors.postgres.row_columns import TextColumn
 from drover.connectors.postgres.settings import key_rules
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
 from drover.connectors.postgres.values import ColumnReader, column_type
@@ -30,8 +30,10 @@ def no_fault(row: int, why: str) -> None:
     raise AssertionError(f"row {row}: {why}")
 
 
-def text(value: str | None) -> bytes:
-    return b"n" if value is None else b"t" + struct.pack(">I", len(value)) + value.encode()
+def sent(*texts: str | None, unchanged: bool = False) -> TextColumn:
+    """A column; with ``unchanged`` the first value was not sent."""
+    marks = np.arange(len(texts)) == 0 if unchanged else None
+    return TextColumn(pa.array(texts, pa.string()), marks)
 
 
 @pytest.mark.parametrize(
@@ -51,17 +53,14 @@ def text(value: str | None) -> bytes:
     ],
 )
 def test_values_are_what_their_text_says(oid: int, raw: str, value: object) -> None:
-    (found,) = reader(oid).from_values([raw.encode()], no_fault).to_pylist()
+    (found,) = reader(oid).from_column(sent(raw), no_fault).to_pylist()
     assert (str(found) if value == "nan" else found) == value
 
 
 def test_numeric_is_exact_or_as_asked_for() -> None:
     modifier = (10 << 16 | 2) + 4
-    values: list[bytes | None] = [b"12.50", None]
-    assert reader(1700, modifier).from_values(values, no_fault).to_pylist() == [
-        Decimal("12.50"),
-        None,
-    ]
+    found = reader(1700, modifier).from_column(sent("12.50", None), no_fault)
+    assert found.to_pylist() == [Decimal("12.50"), None]
     assert reader(1700, modifier, "double").type.arrow_type == pa.float64()
     assert reader(1700, modifier, "string").type.arrow_type == pa.string()
 
@@ -84,12 +83,12 @@ def test_times_are_as_debezium_tells_them(
 ) -> None:
     kind = column_type(oid, modifier, "precise", "adaptive")
     read = ColumnReader(RelationColumn("c", oid, modifier), kind, "?")
-    assert read.from_values([raw.encode(), None], no_fault).to_pylist() == [value, None]
+    assert read.from_column(sent(raw, None), no_fault).to_pylist() == [value, None]
     schema = schema_of(kind.field("c"))
     assert schema is not None
     assert (schema.name, schema.version) == (f"io.debezium.time.{name}", 1)
     faults: dict[int, str] = {}
-    assert read.from_values([b"infinity"], faults.setdefault).to_pylist() == [None]
+    assert read.from_column(sent("infinity"), faults.setdefault).to_pylist() == [None]
     assert "'infinity'" in faults[0]
 
 
@@ -115,7 +114,7 @@ def test_key_rules() -> None:
 
 def test_a_value_without_a_place_is_one_rows_fault() -> None:
     faults: dict[int, str] = {}
-    found = reader(1082).from_values([b"2026-01-02", b"infinity", None], faults.setdefault)
+    found = reader(1082).from_column(sent("2026-01-02", "infinity", None), faults.setdefault)
     assert [each is not None for each in found.to_pylist()] == [True, False, False]
     assert list(faults) == [1]
     assert "'infinity'" in faults[1]
@@ -123,10 +122,12 @@ def test_a_value_without_a_place_is_one_rows_fault() -> None:
 
 def test_what_was_not_sent_has_a_stand_in_or_is_a_fault() -> None:
     faults: dict[int, str] = {}
-    assert reader(25).from_values([UNCHANGED, b"x"], faults.setdefault).to_pylist() == ["?", "x"]
-    assert reader(17).from_values([UNCHANGED], faults.setdefault).to_pylist() == [b"?"]
+    column = sent(None, "x", unchanged=True)
+    assert reader(25).from_column(column, faults.setdefault).to_pylist() == ["?", "x"]
+    column = sent(None, unchanged=True)
+    assert reader(17).from_column(column, faults.setdefault).to_pylist() == [b"?"]
     assert not faults
-    assert reader(1007).from_values([UNCHANGED], faults.setdefault).to_pylist() == [None]
+    assert reader(1007).from_column(column, faults.setdefault).to_pylist() == [None]
     assert "REPLICA IDENTITY FULL" in faults[0]
 
 
@@ -172,12 +173,3 @@ def test_messages_are_parsed() -> None:
     )  # fmt: skip
     assert relation.name == "public.a b"
     assert relation.columns == (RelationColumn("id", 23, -1, in_identity=True),)
-    head = struct.pack(">I", 9)
-    two = struct.pack(">H", 2)
-    update = parse_change(
-        b"U" + head + b"K" + two + text("1") + text(None) + b"N" + two + text("2") + b"u"
-    )
-    assert (update.old, update.new) == ([b"1", None], [b"2", UNCHANGED])
-    assert update.old_is_key
-    delete = parse_change(b"D" + head + b"O" + two + text("1") + text("x"))
-    assert (delete.old, delete.new, delete.old_is_key) == ([b"1", b"x"], None, False)

@@ -7,33 +7,41 @@ however often it is tried.
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from drover.connector.records import ERROR_COLUMN, KEY, ORIGIN_COLUMN, TOPIC, VALUE, with_identity
 from drover.connectors.postgres.pgoutput import (
     BEGIN,
-    CHANGES,
     DELETE,
+    EPOCH_US,
     INSERT,
     RELATION,
     TRUNCATE,
-    UNCHANGED,
+    UPDATE,
     Relation,
-    Row,
     Transaction,
-    parse_begin,
-    parse_change,
     parse_relation,
-    relation_oid_of,
     truncated_oids,
+)
+from drover.connectors.postgres.row_columns import (
+    NO_ROW,
+    RowChanges,
+    TextColumn,
+    big_endian,
+    row_changes,
 )
 from drover.connectors.postgres.settings import CONNECT, ENVELOPE, FLAT, is_column_wanted
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
 from drover.connectors.postgres.values import ColumnReader, column_type
 
 READ, CREATED, UPDATED, DELETED, TRUNCATED = "r", "c", "u", "d", "t"
+#: In place of an operation: a record without a value.
+_TOMBSTONE = ""
 _SOURCE = pa.struct(
     [
         pa.field("version", pa.string(), nullable=False),
@@ -87,15 +95,29 @@ class RecordShape:
     nullable_keys: bool = False
 
 
-class _Event(NamedTuple):
-    """One record to be; ``op`` None is a tombstone."""
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """Records to be, in order; rows by their numbers in ``columns``.
 
-    op: str | None
-    before: Row | None
-    after: Row | None
-    key: Row | None
-    lsn: int
-    transaction: Transaction
+    Attributes:
+        ops: The operations, as Arrow has them.
+        before: The row as it was, or NO_ROW.
+        after: The row as it is, or NO_ROW.
+        key: The row whose key the record has, or NO_ROW.
+        lsns: Where each is in the log.
+        moments_ms: When the transaction was committed.
+        xids: The transaction.
+        columns: The values of rows.
+    """
+
+    ops: pa.Array
+    before: Any
+    after: Any
+    key: Any
+    lsns: Any
+    moments_ms: Any
+    xids: Any
+    columns: Sequence[TextColumn]
 
 
 class TableRecords:
@@ -135,21 +157,37 @@ class TableRecords:
             [fields[n].with_nullable(shape.nullable_keys) for n in self.key_indices]
         )
 
-    def of_changes(self, events: Sequence[_Event]) -> pa.RecordBatch:
+    def of_changes(self, events: _Events) -> pa.RecordBatch:
         """Records of events, in order."""
-        faults: dict[int, str] = {}
-        after = self._rows([each.after for each in events], faults)
-        ops = [each.op for each in events]
-        moments = [each.transaction.committed_us // 1_000 for each in events]
-        lsns = [each.lsn for each in events]
+        values: dict[int, pa.Array] = {}
+        found: dict[int, dict[int, str]] = {}
+        for number in sorted({*self._shown, *self.key_indices}):
+            found[number] = {}
+            column = events.columns[number]
+            values[number] = self._readers[number].from_column(column, found[number].setdefault)
+        shown, in_keys = (
+            {row: why for number in reversed(numbers) for row, why in found[number].items()}
+            for numbers in (self._shown, self.key_indices)
+        )
+        after = self._rows(values, events.after)
+        sources = [(shown, events.after)]
         if self._shape.layout == FLAT:
             value = after
         else:
-            before = self._rows([each.before for each in events], faults)
-            xids = [each.transaction.xid for each in events]
-            value = self._envelope(ops, before, after, moments, lsns, xids, snapshot="false")
-        key = self._key([each.key for each in events], faults)
-        return self._batch(key, value, lsns, faults)
+            before = self._rows(values, events.before)
+            sources.append((shown, events.before))
+            value = self._envelope(
+                events.ops, before, after, events.moments_ms, events.lsns, events.xids, "false"
+            )
+        key = None
+        if self.key_indices:
+            sources.append((in_keys, events.key))
+            key = _structs(values, self.key_indices, self._key_type, events.key)
+        faults: dict[int, str] = {}
+        for faulty, rows in sources:
+            for event in np.flatnonzero(np.isin(rows, list(faulty))).tolist():
+                faults.setdefault(event, faulty[rows[event]])
+        return self._batch(key, value, events.lsns, faults)
 
     def of_rows(self, columns: Sequence[pa.Array], point: SnapshotPoint) -> pa.RecordBatch:
         """Records of rows that a snapshot found; the columns are text."""
@@ -159,29 +197,27 @@ class TableRecords:
             number: self._readers[number].from_texts(columns[number], faults.setdefault)
             for number in sorted({*self._shown, *self.key_indices})
         }
-        rows = self._structs([arrays[number] for number in self._shown], pa.array([False] * count))
-        lsns = [point.lsn] * count
+        everything = np.arange(count)
+        rows = self._rows(arrays, everything)
+        lsns = np.full(count, point.lsn, np.int64)
         if self._shape.layout == FLAT:
             value = rows
         else:
             nothing = pa.nulls(count, self._row_type)
-            moments, xids = [self._shape.now_ms] * count, [None] * count
-            ops = [READ] * count
-            value = self._envelope(ops, nothing, rows, moments, lsns, xids, snapshot="true")
-        key = (
-            pa.StructArray.from_arrays(
-                [arrays[each] for each in self.key_indices], fields=list(self._key_type)
-            )
-            if self.key_indices
-            else None
-        )
+            moments = np.full(count, self._shape.now_ms, np.int64)
+            ops = pa.repeat(pa.scalar(READ), count)
+            xids = pa.nulls(count, pa.int64())
+            value = self._envelope(ops, nothing, rows, moments, lsns, xids, "true")
+        key = None
+        if self.key_indices:
+            key = _structs(arrays, self.key_indices, self._key_type, everything)
         return self._batch(key, value, lsns, faults)
 
     def _batch(
         self,
         key: pa.Array | None,
         value: pa.Array,
-        lsns: Sequence[int],
+        lsns: Any,
         faults: Mapping[int, str],
     ) -> pa.RecordBatch:
         count = len(lsns)
@@ -191,8 +227,9 @@ class TableRecords:
             with_identity(pa.field(VALUE, value.type), name=f"{self.topic}.{kind}"),
             pa.field(ORIGIN_COLUMN, pa.string()),
         ]
-        origins = [f"{self.relation.name} at {each}" for each in lsns]
-        arrays = [pa.array([self.topic] * count), value, pa.array(origins)]
+        place = pa.scalar(f"{self.relation.name} at ")
+        origins = pc.binary_join_element_wise(place, pa.array(lsns).cast(pa.string()), "")
+        arrays = [pa.repeat(pa.scalar(self.topic), count), value, origins]
         if key is not None:
             identity = pa.field(KEY, key.type, nullable=False)
             fields.append(with_identity(identity, name=f"{self.topic}.Key"))
@@ -202,43 +239,17 @@ class TableRecords:
             arrays.append(pa.array([faults.get(n) for n in range(count)], pa.string()))
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
-    def _rows(self, rows: Sequence[Row | None], faults: dict[int, str]) -> pa.Array:
-        if not any(row is not None for row in rows):
-            return pa.nulls(len(rows), self._row_type)
-        absent: Row = [None] * len(self._readers)
-        columns = list(zip(*(row or absent for row in rows), strict=True))
-        arrays = [
-            self._readers[number].from_values(columns[number], faults.setdefault)
-            for number in self._shown
-        ]
-        return self._structs(arrays, pa.array([row is None for row in rows]))
-
-    def _structs(self, arrays: Sequence[pa.Array], missing: pa.Array) -> pa.Array:
-        if not arrays:
-            return pa.array([None if each else {} for each in missing.to_pylist()], self._row_type)
-        return pa.StructArray.from_arrays(arrays, fields=list(self._row_type), mask=missing)
-
-    def _key(self, rows: Sequence[Row | None], faults: dict[int, str]) -> pa.Array | None:
-        if not self.key_indices:
-            return None
-        arrays = [
-            self._readers[index].from_values(
-                [None if row is None else row[index] for row in rows], faults.setdefault
-            )
-            for index in self.key_indices
-        ]
-        missing = pa.array([row is None for row in rows])
-        return pa.StructArray.from_arrays(arrays, fields=list(self._key_type), mask=missing)
+    def _rows(self, values: Mapping[int, pa.Array], rows: Any) -> pa.Array:
+        return _structs(values, self._shown, self._row_type, rows)
 
     def _envelope(
         self,
-        ops: Sequence[str | None],
+        ops: pa.Array,
         before: pa.Array,
         after: pa.Array,
-        moments_ms: Sequence[int],
-        lsns: Sequence[int],
-        xids: Sequence[int | None],
-        *,
+        moments_ms: Any,
+        lsns: Any,
+        xids: Any,
         snapshot: str,
     ) -> pa.Array:
         count, shape = len(ops), self._shape
@@ -275,11 +286,10 @@ class TableRecords:
             before,
             after,
             source,
-            pa.array([each or "" for each in ops]),
+            ops,
             pa.repeat(pa.scalar(shape.now_ms, pa.int64()), count),
         ]
-        tombstones = pa.array([each is None for each in ops])
-        return pa.StructArray.from_arrays(arrays, fields=fields, mask=tombstones)
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=pc.equal(ops, _TOMBSTONE))
 
 
 @dataclass(frozen=True)
@@ -287,7 +297,8 @@ class Messages:
     """A run of a log's messages, in order; may be pickled.
 
     Attributes:
-        payloads: Begin, Relation and change messages.
+        data: Begin, Relation and change messages, one after the other.
+        sizes: How many bytes each has.
         lsns: Where each is in the log.
         transaction: The one that is open at the beginning.
         relations: The tables that the session knows there, by oid: their Relation messages.
@@ -296,8 +307,9 @@ class Messages:
         seen: What snapshots have read already, by ``schema.table``.
     """
 
-    payloads: Sequence[bytes]
-    lsns: Sequence[int]
+    data: bytes
+    sizes: Any
+    lsns: Any
     transaction: Transaction | None
     relations: Mapping[int, bytes]
     keys: Mapping[str, Sequence[str]]
@@ -305,84 +317,210 @@ class Messages:
 
     def records(self, shape: RecordShape) -> Iterator[pa.RecordBatch]:
         """Records, those of each table in order; one batch for each form that a table has."""
-        tables = {oid: self._table(payload, shape) for oid, payload in self.relations.items()}
-        events: dict[TableRecords, list[_Event]] = {}
-        transaction = self.transaction
-        points = {each: self.seen.get(each.relation.name) for each in tables.values() if each}
-        for payload, lsn in zip(self.payloads, self.lsns, strict=True):
-            kind = payload[0]
-            if kind == BEGIN:
-                transaction = parse_begin(payload)
-            elif kind == RELATION:
-                table = tables[relation_oid_of(payload)] = self._table(payload, shape)
-                if table is not None:
-                    points[table] = self.seen.get(table.relation.name)
-            elif kind in CHANGES:
-                assert transaction is not None, "a change outside of a transaction"
-                for table, event in _events(payload, lsn, transaction, tables, shape):
-                    point = points[table]
-                    if point is None or not point.has_seen(transaction.xid, transaction.commit_lsn):
-                        events.setdefault(table, []).append(event)
-        for table, found in events.items():
-            yield table.of_changes(found)
+        log = _Log.of(self)
+        for table, changed, truncated in self._tables(log, shape):
+            changes = row_changes(log.data, log.starts[changed], len(table.relation.columns))
+            steps = _steps(changes, changed, truncated, table, shape)
+            point = self.seen.get(table.relation.name)
+            if point is not None:
+                steps = steps[:, ~log.seen_by(point)[log.transaction_of(steps[0])]]
+            if steps.shape[1]:
+                yield table.of_changes(log.events(steps, changes.columns))
 
-    def _table(self, payload: bytes, shape: RecordShape) -> TableRecords | None:
-        relation = parse_relation(payload)
-        key = self.keys.get(relation.name)
-        return None if key is None else TableRecords(relation, key, shape)
+    def _tables(self, log: "_Log", shape: RecordShape) -> Iterator[tuple[TableRecords, Any, Any]]:
+        """Tables in each of their forms, with their messages of rows and those that empty them."""
+        forms: dict[int, list[tuple[int, bytes]]] = {}
+        for at in log.of_kinds(RELATION).tolist():
+            oid = int(big_endian(log.data, log.starts[at : at + 1] + 1, 4)[0])
+            forms.setdefault(oid, []).append((at, log.message(at)))
+        messages = log.of_kinds(INSERT, UPDATE, DELETE)
+        oids = big_endian(log.data, log.starts[messages] + 1, 4)
+        by_table = np.argsort(oids, kind="stable")
+        found, firsts = np.unique(oids[by_table], return_index=True)
+        ends = [*firsts[1:], len(oids)]
+        changed = {
+            oid: messages[by_table[first:end]]
+            for oid, first, end in zip(found.tolist(), firsts, ends[: len(firsts)], strict=True)
+        }
+        truncated: dict[int, list[int]] = {}
+        for at in log.of_kinds(TRUNCATE).tolist():
+            for oid in truncated_oids(log.message(at)):
+                truncated.setdefault(oid, []).append(at)
+        for oid in dict.fromkeys((*changed, *truncated)):
+            known = [(-1, self.relations[oid])] if oid in self.relations else []
+            known += [*forms.get(oid, []), (len(log.starts), b"")]
+            for (begin, payload), (end, _) in pairwise(known):
+                relation = parse_relation(payload)
+                key = self.keys.get(relation.name)
+                if key is None:
+                    continue
+                table = TableRecords(relation, key, shape)
+                own, emptied = changed.get(oid, ()), truncated.get(oid, ())
+                yield table, _between(own, begin, end), _between(emptied, begin, end)
 
 
-def _events(
-    payload: bytes,
-    lsn: int,
-    transaction: Transaction,
-    tables: Mapping[int, TableRecords | None],
-    shape: RecordShape,
-) -> Iterator[tuple[TableRecords, _Event]]:
-    """The records that a message of a change becomes."""
-    if payload[0] == TRUNCATE:
-        if TRUNCATED in shape.skipped or shape.layout == FLAT:
-            return
-        for oid in truncated_oids(payload):
-            table = tables.get(oid)
-            if table is not None:
-                yield table, _Event(TRUNCATED, None, None, None, lsn, transaction)
-        return
-    change = parse_change(payload)
-    table = tables.get(change.relation_oid)
-    if table is None:
-        return
-    old, new = change.old, change.new
-    if change.kind == INSERT:
-        if CREATED not in shape.skipped:
-            yield table, _Event(CREATED, None, new, new, lsn, transaction)
-    elif change.kind == DELETE:
-        yield from _deleted(table, old, lsn, transaction, shape)
-    else:
-        assert new is not None, "an update without its row"
-        if old is not None and not change.old_is_key:
-            new = [o if n is UNCHANGED else n for o, n in zip(old, new, strict=True)]
-        moved = old is not None and any(
-            new[each] is not UNCHANGED and old[each] != new[each] for each in table.key_indices
+@dataclass(frozen=True)
+class _Log:
+    """A part's messages by their numbers, and the transactions they are of by theirs."""
+
+    data: Any
+    starts: Any
+    kinds: Any
+    lsns: Any
+    sizes: Any
+    begins: Any
+    commit_lsns: Any
+    moments_ms: Any
+    xids: Any
+
+    @classmethod
+    def of(cls, messages: Messages) -> "_Log":
+        data = np.frombuffer(messages.data, np.uint8)
+        starts = np.cumsum(messages.sizes) - messages.sizes
+        kinds = data[starts]
+        begins = np.flatnonzero(kinds == BEGIN)
+        at = starts[begins]
+        opening = messages.transaction or Transaction(0, 0, 0)
+        commit_lsns, moments_us, xids = (
+            np.concatenate([[first], rest])
+            for first, rest in (
+                (opening.commit_lsn, big_endian(data, at + 1, 8)),
+                (opening.committed_us, big_endian(data, at + 9, 8) + EPOCH_US),
+                (opening.xid, big_endian(data, at + 17, 4)),
+            )
         )
-        if moved:  # the record of the old key goes, that of the new one comes
-            yield from _deleted(table, old, lsn, transaction, shape)
-            if CREATED not in shape.skipped:
-                yield table, _Event(CREATED, None, new, new, lsn, transaction)
-        elif UPDATED not in shape.skipped:
-            yield table, _Event(UPDATED, old, new, new, lsn, transaction)
+        return cls(
+            data,
+            starts,
+            kinds,
+            messages.lsns,
+            messages.sizes,
+            begins,
+            commit_lsns,
+            moments_us // 1_000,
+            xids,
+        )
+
+    def of_kinds(self, *kinds: int) -> Any:
+        """The messages of these kinds."""
+        return np.flatnonzero(np.isin(self.kinds, kinds))
+
+    def message(self, number: int) -> bytes:
+        """All of its bytes."""
+        start = self.starts[number]
+        found: bytes = self.data[start : start + self.sizes[number]].tobytes()
+        return found
+
+    def transaction_of(self, numbers: Any) -> Any:
+        """The transaction of each of these messages."""
+        return np.searchsorted(self.begins, numbers)
+
+    def seen_by(self, point: SnapshotPoint) -> Any:
+        """Which transactions a snapshot has seen."""
+        found = np.zeros(len(self.xids), np.bool_)
+        for number in np.flatnonzero(self.commit_lsns < point.lsn).tolist():
+            xid, commit_lsn = int(self.xids[number]), int(self.commit_lsns[number])
+            found[number] = point.has_seen(xid, commit_lsn)
+        return found
+
+    def events(self, steps: Any, columns: Sequence[TextColumn]) -> _Events:
+        """See ``_steps``."""
+        at, _, ops, before, after, key = steps
+        transactions = self.transaction_of(at)
+        return _Events(
+            _OPS.take(pa.array(ops)),
+            before,
+            after,
+            key,
+            self.lsns[at],
+            self.moments_ms[transactions],
+            self.xids[transactions],
+            columns,
+        )
 
 
-def _deleted(
-    table: TableRecords,
-    old: Row | None,
-    lsn: int,
-    transaction: Transaction,
-    shape: RecordShape,
-) -> Iterator[tuple[TableRecords, _Event]]:
-    if DELETED in shape.skipped:
-        return
-    if shape.layout == ENVELOPE:
-        yield table, _Event(DELETED, old, None, old, lsn, transaction)
-    if shape.tombstones and table.key_indices:
-        yield table, _Event(None, None, None, old, lsn, transaction)
+_OPS = pa.array([CREATED, UPDATED, DELETED, TRUNCATED, _TOMBSTONE])
+_CREATED, _UPDATED, _DELETED, _TRUNCATED, _GONE = range(len(_OPS))
+
+
+def _steps(
+    changes: RowChanges, changed: Any, truncated: Any, table: TableRecords, shape: RecordShape
+) -> Any:
+    """What becomes a record, in order, as columns of six rows: the message, which of its records
+    this is, the operation's number in ``_OPS``, and the rows before, after, and of the key.
+    """
+    old, new, nothing = changes.old, changes.new, np.full(len(changed), NO_ROW)
+    created, deleted = changes.kinds == INSERT, changes.kinds == DELETE
+    # the record of the old key goes, that of the new one comes
+    moved = _moved(changes, table)
+    gone = deleted | moved
+    none = np.full(len(truncated), NO_ROW)
+    found = []
+
+    def add(which: Any, step: int, op: int, before: Any, after: Any, key: Any) -> None:
+        at = changed[which]
+        parts = at, np.full(len(at), step), np.full(len(at), op)
+        found.append(np.stack([*parts, before[which], after[which], key[which]]))
+
+    if CREATED not in shape.skipped:
+        add(created, 0, _CREATED, nothing, new, new)
+        add(moved, 2, _CREATED, nothing, new, new)
+    if UPDATED not in shape.skipped:
+        add(~(created | gone), 0, _UPDATED, old, new, new)
+    if DELETED not in shape.skipped:
+        if shape.layout == ENVELOPE:
+            add(gone, 0, _DELETED, old, nothing, old)
+        if shape.tombstones and table.key_indices:
+            add(gone, 1, _GONE, nothing, nothing, old)
+    if TRUNCATED not in shape.skipped and shape.layout != FLAT:
+        zeros, op = np.zeros_like(none), np.full_like(none, _TRUNCATED)
+        found.append(np.stack([truncated, zeros, op, none, none, none]))
+    filled = [each for each in found if each.shape[1]]
+    if len(filled) < 2:
+        return filled[0] if filled else np.empty((6, 0), np.int64)
+    steps = np.concatenate(filled, axis=1)
+    return steps[:, np.lexsort((steps[1], steps[0]))]
+
+
+def _moved(changes: RowChanges, table: TableRecords) -> Any:
+    """Which changes are updates of a row's key."""
+    found = np.zeros(len(changes.kinds), np.bool_)
+    which = np.flatnonzero((changes.old != NO_ROW) & (changes.new != NO_ROW))
+    if not len(which):
+        return found
+    old, new = changes.old[which], changes.new[which]
+    for index in table.key_indices:
+        column = changes.columns[index]
+        was, now = column.texts.take(pa.array(old)), column.texts.take(pa.array(new))
+        differs = pc.fill_null(pc.not_equal(was, now), False)
+        differs = pc.or_(differs, pc.xor(was.is_null(), now.is_null()))
+        sent = True if column.unchanged is None else ~column.unchanged[new]
+        found[which] |= differs.to_numpy(zero_copy_only=False) & sent
+    return found
+
+
+def _between(numbers: Any, begin: int, end: int) -> Any:
+    """Those of the ascending numbers that lie there."""
+    numbers = np.asarray(numbers, np.int64)
+    return numbers[np.searchsorted(numbers, begin) : np.searchsorted(numbers, end)]
+
+
+def _structs(
+    values: Mapping[int, pa.Array], columns: Sequence[int], kind: pa.DataType, rows: Any
+) -> pa.Array:
+    """Structs of the columns' values in these rows; null for NO_ROW."""
+    missing = rows == NO_ROW
+    if missing.all():
+        return pa.nulls(len(rows), kind)
+    if not columns:
+        return pa.array([None if each else {} for each in missing.tolist()], kind)
+    if missing.any():
+        numbers = pa.array(rows, mask=missing)
+        arrays = [values[each].take(numbers) for each in columns]
+        return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=pa.array(missing))
+    count = len(values[columns[0]])
+    if len(rows) == count and (rows == np.arange(count)).all():
+        arrays = [values[each] for each in columns]
+    else:
+        arrays = [values[each].take(pa.array(rows)) for each in columns]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind))

@@ -7,8 +7,6 @@ table that is new to the session a Relation before its first change, then Commit
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final, NamedTuple
 
 BEGIN, COMMIT, RELATION = ord("B"), ord("C"), ord("R")
 INSERT, UPDATE, DELETE, TRUNCATE = ord("I"), ord("U"), ord("D"), ord("T")
@@ -20,21 +18,8 @@ _COMMIT = struct.Struct(">xxQQq")
 _OID = struct.Struct(">I")
 _COUNT = struct.Struct(">H")
 _TYPE = struct.Struct(">Ii")
-_NULL, _TEXT = ord("n"), ord("t")
-_OLD_KEY, _OLD_ROW = ord("K"), ord("O")
 #: PostgreSQL counts microseconds from 2000-01-01.
 EPOCH_US = 946_684_800_000_000
-
-
-class Unchanged(Enum):
-    """In place of a value that is stored out of line (TOAST), was not changed, and is not sent."""
-
-    UNCHANGED = 0
-
-
-UNCHANGED: Final = Unchanged.UNCHANGED
-Value = bytes | Unchanged | None
-Row = list[Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +56,6 @@ class Relation:
     def name(self) -> str:
         """As settings and offsets call it."""
         return f"{self.schema}.{self.table}"
-
-
-class Change(NamedTuple):
-    """A change of one row.
-
-    ``old`` is None when the server did not send it; ``old_is_key``: only its identity's columns.
-    """
-
-    kind: int
-    relation_oid: int
-    old: Row | None
-    new: Row | None
-    old_is_key: bool = False
 
 
 def parse_begin(payload: bytes) -> Transaction:
@@ -123,38 +95,11 @@ def parse_relation(payload: bytes) -> Relation:
     return Relation(oid, schema or "pg_catalog", table, tuple(columns), identity == b"f")
 
 
-def parse_change(payload: bytes) -> Change:
-    """An Insert, Update or Delete message."""
-    kind, oid, mark = payload[0], relation_oid_of(payload), payload[5]
-    old, at = None, 6
-    if mark in (_OLD_KEY, _OLD_ROW):
-        old, at = _row(payload, at)
-        at += 1
-    new = _row(payload, at)[0] if kind != DELETE else None
-    return Change(kind, oid, old, new, mark == _OLD_KEY)
-
-
 def truncated_oids(payload: bytes) -> Iterator[int]:
     """The tables of a Truncate message."""
     (count,) = _OID.unpack_from(payload, 1)
     for number in range(count):
         yield _OID.unpack_from(payload, 6 + 4 * number)[0]
-
-
-def _row(payload: bytes, at: int) -> tuple[Row, int]:
-    (count,) = _COUNT.unpack_from(payload, at)
-    at += 2
-    values: Row = []
-    for _ in range(count):
-        kind = payload[at]
-        at += 1
-        if kind == _TEXT:
-            end = at + 4 + _OID.unpack_from(payload, at)[0]
-            values.append(payload[at + 4 : end])
-            at = end
-        else:
-            values.append(None if kind == _NULL else UNCHANGED)
-    return values, at
 
 
 def _name(payload: bytes, at: int) -> tuple[str, int]:

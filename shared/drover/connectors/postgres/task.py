@@ -317,6 +317,8 @@ class PostgresCdcSourceTask(SourceTask):
         return {**self._server, "table": name}
 
     def _changes(self) -> SourceBatch | None:
+        import numpy as np
+
         from drover.connectors.postgres.change_rows import Messages
         from drover.connectors.postgres.pgoutput import (
             BEGIN,
@@ -343,7 +345,15 @@ class PostgresCdcSourceTask(SourceTask):
             nonlocal payloads, lsns, opening, relations, count, size
             if count:
                 parts.append(
-                    Messages(payloads, lsns, opening, relations, self._keys, self._points())
+                    Messages(
+                        b"".join(payloads),
+                        np.fromiter(map(len, payloads), np.int64),
+                        np.array(lsns, np.int64),
+                        opening,
+                        relations,
+                        self._keys,
+                        self._points(),
+                    )
                 )
             payloads, lsns, count, size = [], [], 0, 0
             opening, relations = self._transaction, dict(self._relations)

@@ -1,17 +1,17 @@
 """PostgreSQL's text of values as Arrow's types: exact."""
 
-import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from drover.connector.records import with_identity
 from drover.connectors.postgres.copied import from_text, lists
-from drover.connectors.postgres.pgoutput import UNCHANGED, RelationColumn, Value
+from drover.connectors.postgres.pgoutput import RelationColumn
+from drover.connectors.postgres.row_columns import TextColumn
 from drover.connectors.postgres.settings import ADAPTIVE, CONNECT, DOUBLE, STRING
 
 _NUMERIC, _BOOL, _BYTEA = 1700, 16, 17
@@ -143,11 +143,12 @@ class ColumnReader:
     type: ColumnType
     placeholder: str
 
-    def from_values(self, values: Sequence[Value], fault: Callable[[int, str], object]) -> pa.Array:
+    def from_column(self, sent: TextColumn, fault: Callable[[int, str], object]) -> pa.Array:
         """Values as messages have them; ``fault(row, why)`` is called for each bad one."""
-        if UNCHANGED in values:
-            values = [self._stand_in(n, v, fault) for n, v in enumerate(values)]
-        return self.from_texts(pa.array(values, pa.binary()).cast(pa.string()), fault)
+        texts = sent.texts
+        if sent.unchanged is not None:
+            texts = pc.if_else(pa.array(sent.unchanged), self._stand_in(sent, fault), texts)
+        return self.from_texts(texts, fault)
 
     def from_texts(self, texts: pa.Array, fault: Callable[[int, str], object]) -> pa.Array:
         """Values of their text; ``fault(row, why)`` is called for each bad one."""
@@ -165,20 +166,20 @@ class ColumnReader:
                 parts.append(pa.nulls(1, self.type.arrow_type))
         return pa.concat_arrays(parts)
 
-    def _stand_in(self, number: int, value: Value, fault: Callable[[int, str], object]) -> Any:
-        if value is not UNCHANGED:
-            return value
+    def _stand_in(self, sent: TextColumn, fault: Callable[[int, str], object]) -> pa.Scalar:
+        """What a value is read from that was not sent."""
         if pa.types.is_string(self.type.arrow_type):
-            return self.placeholder.encode()
+            return pa.scalar(self.placeholder)
         if pa.types.is_binary(self.type.arrow_type):
-            return b"\\x" + binascii.hexlify(self.placeholder.encode())
-        fault(
-            number,
-            f"column {self.column.name!r} was not changed and not sent, as it is stored out of "
-            "line, and its type has no place for unavailable.value.placeholder: ALTER TABLE … "
-            "REPLICA IDENTITY FULL sends it",
-        )
-        return None
+            return pa.scalar(f"\\x{self.placeholder.encode().hex()}")
+        for number in np.flatnonzero(sent.unchanged).tolist():
+            fault(
+                number,
+                f"column {self.column.name!r} was not changed and not sent, as it is stored out of "
+                "line, and its type has no place for unavailable.value.placeholder: ALTER TABLE … "
+                "REPLICA IDENTITY FULL sends it",
+            )
+        return pa.scalar(None, pa.string())
 
 
 def _numeric(modifier: int, decimals: str) -> pa.DataType:

@@ -1,0 +1,136 @@
+"""Changes of rows as columns of text: all messages of a part at once, as one by one they take
+many times as long.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from drover.connectors.postgres.pgoutput import DELETE
+
+#: In place of a row's number: there is none.
+NO_ROW = -1
+_TEXT, _UNCHANGED = ord("t"), ord("u")
+_OLD_KEY, _OLD_ROW = ord("K"), ord("O")
+#: Of a change before its first row: its kind, the table, and which row it is.
+_HEAD_BYTES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class TextColumn:
+    """The values of a column in rows that were sent.
+
+    ``unchanged`` says of which rows the value is stored out of line (TOAST), was not changed, and
+    was not sent: then it is null. None for of none.
+    """
+
+    texts: pa.Array
+    unchanged: Any = None
+
+    def merged(self, sources: Any) -> "TextColumn":
+        """Where a value was not sent, that of row ``sources[row]`` instead."""
+        if self.unchanged is None:
+            return self
+        rows = np.where(self.unchanged, sources, np.arange(len(sources)))
+        return TextColumn(self.texts.take(pa.array(rows)), self.unchanged[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """Insert, Update and Delete messages of one table, in order.
+
+    Attributes:
+        kinds: Of each message.
+        old: The number of the row as it was; NO_ROW where the server did not send it.
+        new: The number of the row as it is; NO_ROW of deletions.
+        columns: The values of these rows.
+    """
+
+    kinds: Any
+    old: Any
+    new: Any
+    columns: Sequence[TextColumn]
+
+
+def big_endian(data: Any, at: Any, size: int) -> Any:
+    """Numbers of 2, 4 or 8 bytes at these places."""
+    found = np.ascontiguousarray(data[at[:, None] + np.arange(size)])
+    return found.view(f">i{size}" if size == 8 else f">u{size}")[:, 0].astype(np.int64)
+
+
+def row_changes(data: Any, starts: Any, column_count: int) -> RowChanges:
+    """The messages that begin at ``starts``.
+
+    Raises:
+        ValueError: a row has another number of columns.
+    """
+    kinds, marks = data[starts], data[starts + _HEAD_BYTES - 1]
+    has_old = (marks == _OLD_KEY) | (marks == _OLD_ROW)
+    has_new = kinds != DELETE
+    new_starts = starts + _HEAD_BYTES
+    old_columns, ends = _columns(data, new_starts[has_old], column_count)
+    new_starts[has_old] = ends + 1  # the new row's own mark
+    new_columns, _ = _columns(data, new_starts[has_new], column_count)
+    old, new = _numbers(has_old, 0), _numbers(has_new, len(ends))
+    if not len(ends):
+        return RowChanges(kinds, old, new, new_columns)
+    columns = [_joined(*each) for each in zip(old_columns, new_columns, strict=True)]
+    whole = (marks == _OLD_ROW) & has_new
+    sources = np.arange(len(columns[0].texts)) if columns else np.empty(0, np.int64)
+    sources[new[whole]] = old[whole]
+    return RowChanges(kinds, old, new, [each.merged(sources) for each in columns])
+
+
+def _numbers(there: Any, first: int) -> Any:
+    numbers = np.full(len(there), NO_ROW, np.int64)
+    numbers[there] = first + np.arange(np.count_nonzero(there))
+    return numbers
+
+
+def _columns(data: Any, at: Any, count: int) -> tuple[list[TextColumn], Any]:
+    """The values of the rows that begin at these places, and where the rows end."""
+    if (big_endian(data, at, 2) != count).any():
+        raise ValueError(f"a row has not the {count} columns of its table")
+    at = at + 2
+    found = []
+    for _ in range(count):
+        marks = data[at]
+        is_text = marks == _TEXT
+        starts, ends = at + 1, at + 1
+        if is_text.any():
+            starts[is_text] += 4
+            ends = starts.copy()
+            ends[is_text] += big_endian(data, at[is_text] + 1, 4)
+        unchanged = marks == _UNCHANGED
+        found.append(
+            TextColumn(_texts(data, starts, ends, is_text), unchanged if unchanged.any() else None)
+        )
+        at = ends
+    return found, at
+
+
+def _texts(data: Any, starts: Any, ends: Any, is_text: Any) -> pa.Array:
+    """Slices of the bytes; they are in order, so each second one of those between all bounds."""
+    count = len(starts)
+    if not count:
+        return pa.array([], pa.string())
+    bounds = np.empty(2 * count, np.int64)
+    bounds[0::2], bounds[1::2] = starts, ends
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    slices = pa.Array.from_buffers(pa.large_binary(), 2 * count - 1, buffers)
+    own = pa.array(np.arange(0, 2 * count, 2), mask=None if is_text.all() else ~is_text)
+    return slices.take(own).cast(pa.string())
+
+
+def _joined(first: TextColumn, second: TextColumn) -> TextColumn:
+    texts = pa.concat_arrays([first.texts, second.texts])
+    if first.unchanged is None and second.unchanged is None:
+        return TextColumn(texts)
+    parts = [
+        np.zeros(len(each.texts), np.bool_) if each.unchanged is None else each.unchanged
+        for each in (first, second)
+    ]
+    return TextColumn(texts, np.concatenate(parts))
