@@ -68,11 +68,17 @@ class StoppableSide(Side, Protocol):
 class ServerJars(KafkaJars):
     """Kafka's programs as its own scripts start them: compiled in full, with more memory."""
 
-    def command(self, main_class: str, *arguments: str, heap_mib: int) -> list[str]:
+    def command(
+        self, main_class: str, *arguments: str, heap_mib: int, properties: Sequence[str] = ()
+    ) -> list[str]:
         """See KafkaJars."""
         enough_mib = _CONNECT_HEAP_MIB if main_class == _CONNECT_PROGRAM else _BROKER_HEAP_MIB
         command = KafkaJars.command(
-            self, main_class, *arguments, heap_mib=max(heap_mib, enough_mib)
+            self,
+            main_class,
+            *arguments,
+            heap_mib=max(heap_mib, enough_mib),
+            properties=properties,
         )
         return [each for each in command if each not in _START_SOON]
 

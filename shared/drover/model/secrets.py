@@ -5,7 +5,8 @@ import re
 MASK = "********"
 
 _SECRET_KEY = re.compile(
-    r"passw(or)?d|secret|token|credential|private.?key|api.?key|access.?key|jaas|user.?info",
+    r"passw(or)?d|secret|token|credential|private.?key|api.?key|access.?key|jaas|user.?info|"
+    r"keystore.key$|key.pem$",
     re.IGNORECASE,
 )
 

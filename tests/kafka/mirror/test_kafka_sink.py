@@ -18,8 +18,11 @@ from drover.connectors.mirror.sink import KafkaSink, target_of
 from drover.connectors.mirror.writer import ClusterWriter, Target, set_back
 from drover.record.batch import HEADERS_TYPE, make_batch
 from tests.spark.pipeline import Pipeline
+from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import QUIET, create_topic
+from tests.support.kafka.fixtures import USERS
+from tests.support.kafka.tokens import token_issuer
 from tests.support.waiting import wait_until
 
 #: Not now, and not so long ago that the broker removes it.
@@ -216,3 +219,14 @@ def test_a_config_is_tried_at_the_cluster(kafka: Kafka, topic_prefix: str) -> No
     assert "copied as bytes" in faults({**config, **json})["value.converter"]
     assert "copies bytes" in faults({**config, **json})["transforms"]
     assert "must have ${topic}" in faults({**config, "topic.format": "all"})["topic.format"]
+
+
+def test_a_client_of_an_identity_provider_writes(
+    mortal_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}orders"
+    with token_issuer(USERS.super_user) as issuer:
+        login = {f"target.cluster.{k}": v for k, v in issuer.java_client_settings().items()}
+        found = target(Kafka(mortal_broker.sasl_bootstrap), topic, **login)
+        assert write(found, records(topic, 0, 3)) == 3
+    assert values(Kafka(mortal_broker.bootstrap), topic) == [0, 1, 2]

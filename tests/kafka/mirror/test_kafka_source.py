@@ -22,6 +22,7 @@ from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import QUIET, create_topic
 from tests.support.kafka.fixtures import USERS
+from tests.support.kafka.tokens import token_issuer
 from tests.support.waiting import wait_until
 
 Row = dict[str, Any]
@@ -249,19 +250,20 @@ def test_a_config_is_tried_at_the_cluster(kafka: Kafka, topic_prefix: str) -> No
     told = faults({**config, "source.cluster.no.such.setting": "x"})[servers]
     assert "no.such.setting" in told
     java = {"source.cluster.ssl.keystore.location": "/a.jks"}
-    assert "is of Java" in faults({**config, **java})[servers]
+    assert "JKS cannot be read" in faults({**config, **java})[servers]
     policy = {"replication.policy.class": "my.Policy"}
     assert faults({**config, **policy}).keys() == policy.keys()
     assert faults({**config, "topic.filter.class": "my.Filter"}).keys() == {"topic.filter.class"}
 
 
+def of_source(client: dict[str, str]) -> dict[str, str]:
+    return {f"source.cluster.{name}": value for name, value in client.items()}
+
+
 def test_a_login_as_java_has_it(mortal_broker: KafkaBroker, topic_prefix: str) -> None:
     topic = f"{topic_prefix}guarded"
     create_topic(mortal_broker.bootstrap, topic)
-    own = {
-        f"source.cluster.{name}": value
-        for name, value in USERS.java_client_settings("drover").items()
-    }
+    own = of_source(USERS.java_client_settings("drover"))
     guarded = Kafka(mortal_broker.sasl_bootstrap)
     config = {**config_of("kafka-mirror", "east"), **raw(guarded, topic, **own)}
     assert faults(config) == {"topics": "match no topic of the cluster"}  # it may see none
@@ -269,3 +271,29 @@ def test_a_login_as_java_has_it(mortal_broker: KafkaBroker, topic_prefix: str) -
     told = faults({**config, "source.cluster.sasl.jaas.config": login})
     assert "check the user, the password" in told["source.cluster.bootstrap.servers"]
     assert "guessed" not in str(told)
+
+
+def test_a_client_of_an_identity_provider_reads(
+    mortal_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    topic = f"{topic_prefix}guarded"
+    create_topic(mortal_broker.bootstrap, topic)
+    send(Kafka(mortal_broker.bootstrap), topic, [b"a"])
+    guarded = Kafka(mortal_broker.sasl_bootstrap)
+    with token_issuer(USERS.super_user) as issuer:
+        copy = Copy(raw(guarded, topic, **of_source(issuer.java_client_settings())))
+        assert [row["value"] for row in copy.run_until(1)] == [b"a"]
+        copy.close()
+        guessed = of_source(issuer.java_client_settings(secret="guessed"))
+        told = faults(raw(guarded, topic, **guessed))["source.cluster.bootstrap.servers"]
+    assert "check the user, the password" in told
+    assert "guessed" not in told
+
+
+def test_key_files_as_java_has_them(mortal_broker: KafkaBroker, topic_prefix: str) -> None:
+    tls = mortal_broker.options.tls
+    assert tls is not None
+    topic = f"{topic_prefix}guarded"
+    create_topic(mortal_broker.bootstrap, topic)
+    guarded = Kafka(mortal_broker.tls_bootstrap)
+    assert faults(raw(guarded, topic, **of_source(tls.java_client_settings()))) == {}

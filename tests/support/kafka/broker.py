@@ -15,6 +15,7 @@ from tests.support.kafka.clients import answers
 from tests.support.kafka.jars import KafkaJars
 from tests.support.kafka.properties import write_properties
 from tests.support.kafka.tls import Tls
+from tests.support.kafka.tokens import TokenKeys
 
 HEAP_MIB = 512
 _CLUSTER_ID = "RHJvdmVyLXRlc3RzLTEyMw"
@@ -87,12 +88,15 @@ class SaslUsers:
 class BrokerOptions:
     """What one broker has that others have not; ``settings`` are its own, and win.
 
+    ``tokens`` are for the listener of ``users``.
+
     ``controller`` is the address of the one to join; without it a broker is its own.
     """
 
     auto_create_topics: bool = False
     users: SaslUsers | None = None
     tls: Tls | None = None
+    tokens: TokenKeys | None = None
     port: int | None = None
     node_id: int = 1
     controller: str = ""
@@ -116,7 +120,11 @@ class KafkaBroker:
         self._properties = directory / "server.properties"
         self.process = ChildProcess(
             f"the Kafka broker {self.options.node_id}",
-            jars.command("kafka.Kafka", str(self._properties), heap_mib=self.options.heap_mib),
+            jars.command(
+                *("kafka.Kafka", str(self._properties)),
+                heap_mib=self.options.heap_mib,
+                properties=() if self.options.tokens is None else [self.options.tokens.allowed],
+            ),
             log_path=directory / "broker.log",
         )
 
@@ -235,6 +243,7 @@ class KafkaBroker:
             "auto.create.topics.enable": str(self.options.auto_create_topics).lower(),
             **({} if users is None else _security(users)),
             **({} if tls is None else tls.broker_settings()),
+            **({} if self.options.tokens is None else self.options.tokens.broker_settings()),
             **self.options.settings,
         }
 

@@ -19,6 +19,7 @@ from tests.support.kafka.connect import ConnectOptions, KafkaConnect
 from tests.support.kafka.jars import KafkaJars, find_jars
 from tests.support.kafka.missing import KafkaMissingError
 from tests.support.kafka.tls import Tls, make_certificate
+from tests.support.kafka.tokens import TokenKeys
 
 _NAME_CHARACTERS = 40
 #: Those of the mortal broker: the two first may do what ACLs allow, and the client with TLS all.
@@ -84,7 +85,8 @@ def mortal_broker(
 ) -> KafkaBroker:
     """A second broker that tests share: they may kill, freeze or stop it; each finds it running.
 
-    It has the users ``USERS`` and a listener with TLS, and soon ends transactions of the dead.
+    It has the users ``USERS``, takes tokens from them as well, has a listener with TLS, and soon
+    ends transactions of the dead.
     """
     session = _session(pytestconfig)
     if session.mortal is None:
@@ -92,7 +94,12 @@ def mortal_broker(
         broker, client = (
             make_certificate(kafka_jars, directory, name) for name in ("broker", "client")
         )
-        options = BrokerOptions(users=USERS, tls=Tls(broker, client), settings=_MORTAL_SETTINGS)
+        options = BrokerOptions(
+            users=USERS,
+            tls=Tls(broker, client),
+            tokens=TokenKeys.written(directory),
+            settings=_MORTAL_SETTINGS,
+        )
         session.mortal = KafkaBroker(kafka_jars, directory / "data", options)
         pytestconfig.add_cleanup(session.mortal.stop)
     session.mortal.revive()

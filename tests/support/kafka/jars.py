@@ -1,7 +1,7 @@
 """The jars of Apache Kafka: fetched once through mvn, kept in the folder ``.kafka``."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +24,15 @@ class KafkaJars:
     directory: Path
     java: Path
 
-    def command(self, main_class: str, *arguments: str, heap_mib: int) -> list[str]:
-        """How to run a program of Kafka."""
+    def command(
+        self, main_class: str, *arguments: str, heap_mib: int, properties: Sequence[str] = ()
+    ) -> list[str]:
+        """How to run a program of Kafka; ``properties`` are those of its JVM, as name=value."""
         return [
             *java_command(self.java, heap_mib=heap_mib),
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={PROJECT / 'log4j2.xml'}",
+            *(f"-D{each}" for each in properties),
             *("-cp", f"{self.directory}/*"),
             main_class,
             *arguments,

@@ -47,6 +47,17 @@ class Tls:
             "ssl.keystore.password": self.client.password,
         }
 
+    def java_client_settings(self) -> dict[str, str]:
+        """What a client in Java needs."""
+        return {
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(self.broker.pem),
+            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.location": str(self.client.keystore),
+            "ssl.keystore.password": self.client.password,
+        }
+
 
 def make_certificate(jars: KafkaJars, directory: Path, name: str) -> Certificate:
     """One for the loopback address, in files called after ``name``."""

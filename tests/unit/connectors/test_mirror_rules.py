@@ -6,6 +6,7 @@ import pytest
 
 from drover.connector import Password
 from drover.connectors.mirror.cluster import client_settings
+from drover.connectors.mirror.java_settings import librdkafka_settings
 from drover.connectors.mirror.source import share_of
 
 
@@ -34,10 +35,138 @@ def test_a_login_of_java_is_understood() -> None:
     }
 
 
-def test_a_login_without_a_password_is_told() -> None:
-    config = {"source.cluster.sasl.jaas.config": Password("x required username=me;")}
-    with pytest.raises(ValueError, match="a username and a password"):
-        client_settings(config, "source.cluster.")
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+OAUTH = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+
+
+def told(mechanism: str, login: str, **more: str) -> dict[str, str]:
+    """What librdkafka is told for a login."""
+    found = librdkafka_settings(
+        {"sasl.mechanism": mechanism, "sasl.jaas.config": login, **more},
+    )
+    assert found.pop("sasl.mechanisms") == mechanism
+    return found
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "login", "expected"),
+    [
+        ("PLAIN", f"{PLAIN} username=me password=pw;", ("me", "pw")),
+        ("PLAIN", f"{PLAIN}\n  username = 'me'\n  password='a\\'b \"';\n", ("me", "a'b \"")),
+        ("SCRAM-SHA-512", f'{SCRAM} username="me" password="a\\"b\\\\=;c";', ("me", 'a"b\\=;c')),
+    ],
+)
+def test_users_and_passwords_are_read_as_java_reads_them(
+    mechanism: str, login: str, expected: tuple[str, str]
+) -> None:
+    assert told(mechanism, login) == dict(
+        zip(("sasl.username", "sasl.password"), expected, strict=True)
+    )
+
+
+def test_a_client_of_an_identity_provider_is_taken_over() -> None:
+    url = {"sasl.oauthbearer.token.endpoint.url": "https://id/token"}
+    handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+    login = f'{OAUTH} clientId="me" clientSecret="s" scope="kafka" extension_a="1" extension_b="2";'
+    expected = {
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.client.id": "me",
+        "sasl.oauthbearer.client.secret": "s",
+        "sasl.oauthbearer.scope": "kafka",
+        **url,
+    }
+    extensions = {"sasl.oauthbearer.extensions": "a=1,b=2"}
+    told_by_options = told(
+        "OAUTHBEARER", login, **url, **{"sasl.login.callback.handler.class": handler}
+    )
+    assert told_by_options == {**expected, **extensions}
+    named = {
+        "sasl.oauthbearer.client.credentials.client.id": "me",
+        "sasl.oauthbearer.client.credentials.client.secret": "s",
+        "sasl.oauthbearer.scope": "kafka",
+    }
+    assert told("OAUTHBEARER", f"{OAUTH};", **url, **named) == expected
+    own = {"sasl.mechanisms": "OAUTHBEARER", "sasl.oauthbearer.config": "principal=me"}
+    assert librdkafka_settings(own) == own
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "login", "said"),
+    [
+        ("PLAIN", f"{PLAIN} username=me;", "a username and a password"),
+        ("PLAIN", f"{PLAIN} username=me password=hidden", "must be: a login module"),
+        ("PLAIN", f'{PLAIN} username=me password="hidden;', "must be one login"),
+        ("PLAIN", f"{PLAIN} username=me hidden;", "must be one login"),
+        ("PLAIN", f"{PLAIN} username=a password=hidden; {PLAIN};", "must be one login"),
+        ("PLAIN", f"{SCRAM} username=me password=hidden;", "SCRAM-SHA-256 or SCRAM-SHA-512"),
+        ("SCRAM-SHA-256", f"{SCRAM} username=a password=hidden tokenauth=true;", "not tokenauth"),
+        ("GSSAPI", "com.sun.security.auth.module.Krb5LoginModule required;", "Krb5LoginModule,"),
+        ("OAUTHBEARER", f"{OAUTH} unsecuredLoginStringClaim_sub=me;", "sasl.oauthbearer.config"),
+    ],
+)
+def test_a_login_that_cannot_be_taken_over_is_told(mechanism: str, login: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said) as caught:
+        told(mechanism, login)
+    assert "hidden" not in str(caught.value)
+
+
+def test_what_is_said_twice_and_code_of_java_are_told() -> None:
+    with pytest.raises(ValueError, match=r"sasl\.username must be left out"):
+        told("PLAIN", f"{PLAIN} username=me password=pw;", **{"sasl.username": "you"})
+    handler = {"sasl.login.callback.handler.class": "my.Handler"}
+    with pytest.raises(ValueError, match="OAuthBearerLoginCallbackHandler or left out"):
+        told("OAUTHBEARER", f"{OAUTH} clientId=me;", **handler)
+
+
+@pytest.mark.parametrize(
+    ("java", "expected"),
+    [
+        ({"ssl.truststore.location": "/ca"}, {"ssl.ca.location": "/ca"}),
+        (
+            {"ssl.truststore.type": "PEM", "ssl.truststore.location": "/ca.pem"},
+            {"ssl.ca.location": "/ca.pem"},
+        ),
+        ({"ssl.truststore.certificates": "---"}, {"ssl.ca.pem": "---"}),
+        (
+            {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/k", "ssl.key.password": "x"},
+            {
+                "ssl.certificate.location": "/k",
+                "ssl.key.location": "/k",
+                "ssl.key.password": "x",
+            },
+        ),
+        (
+            {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "x"},
+            {"ssl.keystore.location": "/k.p12", "ssl.keystore.password": "x"},
+        ),
+        (
+            {"ssl.keystore.key": "k", "ssl.keystore.certificate.chain": "c"},
+            {"ssl.key.pem": "k", "ssl.certificate.pem": "c"},
+        ),
+        (
+            {"ssl.endpoint.identification.algorithm": ""},
+            {"ssl.endpoint.identification.algorithm": "none"},
+        ),
+    ],
+)
+def test_key_files_of_java_are_taken_over(java: dict[str, str], expected: dict[str, str]) -> None:
+    assert librdkafka_settings(java) == expected
+
+
+@pytest.mark.parametrize(
+    ("java", "said"),
+    [
+        ({"ssl.truststore.location": "/a.jks"}, r"of type JKS cannot .* ssl\.truststore\.type=PEM"),
+        ({"ssl.truststore.location": "/a", "ssl.truststore.type": "PKCS12"}, "PKCS12 cannot"),
+        ({"ssl.truststore.location": "/a", "ssl.truststore.password": "x"}, "PEM has none"),
+        ({"ssl.keystore.location": "/a", "ssl.keystore.type": "JKS"}, "JKS cannot .* openssl"),
+        ({"ssl.keystore.location": "/a"}, "JKS cannot"),
+    ],
+)
+def test_key_files_that_cannot_be_read_are_told(java: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        librdkafka_settings(java)
 
 
 def test_partitions_are_spread_over_tasks() -> None:

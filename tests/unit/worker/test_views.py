@@ -45,12 +45,14 @@ def test_what_no_one_declares_and_looks_like_a_secret_is_masked() -> None:
     config = {
         "connector.class": "Source",
         "override.sasl.jaas.config": "x",
+        "override.ssl.keystore.key": "x",
         "my.password": "y",
         "value.converter.basic.auth.user.info": "name:z",
     }
     masked = views().masked(config, config)
     assert masked["value.converter.basic.auth.user.info"] == MASK
     assert masked["override.sasl.jaas.config"] == MASK
+    assert masked["override.ssl.keystore.key"] == MASK
     assert masked["my.password"] == MASK
 
 

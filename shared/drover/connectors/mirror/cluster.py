@@ -1,6 +1,5 @@
 """How connectors reach another Kafka cluster: MirrorMaker's settings, and errors in words."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,19 +13,26 @@ from drover.connector import (
     Password,
     RetriableError,
 )
+from drover.connectors.mirror.java_settings import librdkafka_settings
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 TIMEOUT_S = 15
-#: Java's names of settings, and librdkafka's.
-_RENAMED = {
-    "ssl.truststore.location": "ssl.ca.location",
-    "sasl.mechanism": "sasl.mechanisms",
+_MORE = {
+    "sasl.jaas.config": ": the login module with its options, of PlainLoginModule, "
+    "ScramLoginModule or OAuthBearerLoginModule"
 }
-_MORE = {"sasl.jaas.config": ": a username and a password are taken from it"}
-_SECRETS = ("sasl.jaas.config", "sasl.password", "ssl.key.password", "ssl.key.pem")
-_JAAS = re.compile(r"(username|password)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'([^']*)'|([^\s;]+))")
+_SECRETS = (
+    "sasl.jaas.config",
+    "sasl.password",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.client.credentials.client.secret",
+    "ssl.key.password",
+    "ssl.key.pem",
+    "ssl.keystore.key",
+    "ssl.keystore.password",
+)
 _REFUSED_CODES = (
     "_AUTHENTICATION",
     "TOPIC_AUTHORIZATION_FAILED",
@@ -78,24 +84,8 @@ def client_settings(config: Mapping[str, Any], *prefixes: str) -> dict[str, str]
             if not name.startswith(prefix) or value is None or name == f"{prefix}alias":
                 continue
             text = value.value if isinstance(value, Password) else str(value)
-            own = name.removeprefix(prefix)
-            found[_RENAMED.get(own, own)] = text
-    login = found.pop("sasl.jaas.config", None)
-    if login is not None:
-        values = {
-            match[1]: next(each for each in match.groups()[1:] if each is not None)
-            for match in _JAAS.finditer(login)
-        }
-        if values.keys() != {"username", "password"}:
-            raise ValueError("sasl.jaas.config must have a username and a password")
-        found |= {f"sasl.{name}": value for name, value in values.items()}
-    java = sorted(each for each in found if "keystore" in each or "truststore" in each)
-    if java:
-        raise ValueError(
-            f"{java[0]} is of Java: name files in PEM by ssl.ca.location, "
-            "ssl.certificate.location, ssl.key.location"
-        )
-    return found
+            found[name.removeprefix(prefix)] = text
+    return librdkafka_settings(found)
 
 
 def fault_of(error: "KafkaError", doing: str) -> Exception:

@@ -1,0 +1,69 @@
+"""A broker that takes tokens of an identity provider (OAUTHBEARER), which librdkafka fetches."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from drover.errors import DroverError, Reason
+from drover.log.kafka.client import KafkaClient
+from drover.log.log import LogRecord
+from drover.model.ids import Term
+from tests.support.kafka.broker import KafkaBroker
+from tests.support.kafka.data_topic import Topic
+from tests.support.kafka.fixtures import USERS
+from tests.support.kafka.following import Following
+from tests.support.kafka.logs import LogOnKafka, storage_on
+from tests.support.kafka.tokens import Issuer, token_issuer
+from tests.support.waiting import wait_until_async
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    with token_issuer(USERS.super_user) as started:
+        yield started
+
+
+async def test_a_log_is_claimed_written_and_followed(
+    mortal_broker: KafkaBroker, issuer: Issuer, topic_prefix: str
+) -> None:
+    async with LogOnKafka.opened(
+        mortal_broker.sasl_bootstrap, topic_prefix, client_config=issuer.client_settings()
+    ) as on_kafka:
+        following = Following(on_kafka.log)
+        epoch = await on_kafka.log.claim("w", Term(1, 1))
+        await on_kafka.log.append([LogRecord(b"privileged", b"v")], epoch)
+        await on_kafka.log.append([LogRecord(b"plain", b"v")])
+        await following.brings([b"privileged", b"plain"])
+    assert issuer.given_count > 0
+
+
+def test_tasks_write_and_read(
+    mortal_broker: KafkaBroker, issuer: Issuer, topic_prefix: str
+) -> None:
+    topic = Topic.at(mortal_broker.sasl_bootstrap, f"{topic_prefix}t", issuer.client_settings())
+    topic.write({"value": [b"1", b"2"]}, partition_count=2, spread_keyless=True)
+    assert sorted(topic.values(0, 1)) == [b"1", b"2"]
+
+
+async def test_a_client_whom_the_provider_does_not_know_is_told(
+    mortal_broker: KafkaBroker, issuer: Issuer, topic_prefix: str
+) -> None:
+    settings = issuer.client_settings(secret="guessed")
+    client = KafkaClient(
+        storage_on(mortal_broker.sasl_bootstrap, topic_prefix, settings), timeout_s=1.0
+    )
+
+    async def is_told() -> bool:
+        with pytest.raises(DroverError) as caught:
+            await client.describe_topic("any")
+        assert "guessed" not in caught.value.message
+        if caught.value.reason is Reason.STORAGE_UNAVAILABLE:
+            return False  # it came too late for this call
+        assert caught.value.reason is Reason.STORAGE_MISCONFIGURED
+        return "DROVER_KAFKA_CONFIG" in caught.value.message
+
+    try:
+        await wait_until_async(is_told)
+    finally:
+        await client.close()
+    assert issuer.refused_count > 0
