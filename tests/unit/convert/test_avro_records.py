@@ -120,8 +120,9 @@ def written(schema: Any, values: list[Any]) -> pa.Array:
     return pa.array(found, pa.binary())
 
 
-def decoded(values: pa.Array, avro: AvroSchema) -> pa.Array:
-    return decode_records(values, avro, connect_schema(avro), skipped_bytes=len(_BEFORE))
+def decoded(values: pa.Array, avro: AvroSchema, *, sum_types: bool = False) -> pa.Array:
+    schema = connect_schema(avro, sum_types=sum_types)
+    return decode_records(values, avro, schema, skipped_bytes=len(_BEFORE))
 
 
 def avro_of(schema: Any) -> AvroSchema:
@@ -145,6 +146,20 @@ def test_records_are_read_as_fastavro_wrote_them_and_written_back(
     # the same when the column is part of a longer one
     double = pa.concat_arrays([found, found]).slice(1, len(values))
     encode_records(field, double, avro, before=_BEFORE, strict=True, defaults=True)
+
+
+@given(rows())
+def test_unions_under_general_names_have_the_same_bytes(
+    drawn: tuple[Any, list[Any], list[Any]],
+) -> None:
+    schema, values, _ = drawn
+    avro = avro_of(schema)
+    raw = written(schema, values)
+    found = decoded(raw, avro, sum_types=True)
+    field = arrow_field("value", connect_schema(avro, sum_types=True))
+    assert found.type == field.type
+    again = encode_records(field, found, avro, before=_BEFORE, strict=True, defaults=True)
+    assert again.equals(raw)
 
 
 @given(rows(), st.data())

@@ -105,6 +105,51 @@ def test_schemas_of_kafka_connect_go_through_avro(connect: Schema, avro: Any) ->
     assert schema_of(arrow_field("value", connect)) == connect
 
 
+_GENERAL = "org.apache.kafka.connect.data"
+_GENERAL_COLOURS = {
+    f"{_GENERAL}.Enum": "a.Colour",
+    f"{_GENERAL}.Enum.RED": "0",
+    f"{_GENERAL}.Enum.BLUE": "1",
+}
+
+
+def general_union(number: int, **fields: Schema) -> Schema:
+    name = f"connect_union_{number}"
+    parameters = {f"{_GENERAL}.Union": name}
+    return replace(struct(name, **fields), optional=True, parameters=parameters)
+
+
+#: What Confluent's converter has with generalized.sum.type.support.
+_GENERALIZED: list[tuple[Any, Schema]] = [
+    (["null", "int", "string"],
+     general_union(0, connect_union_field_1=Schema(Type.INT32, optional=True),
+                   connect_union_field_2=Schema(Type.STRING, optional=True))),
+    (["null", "int"], Schema(Type.INT32, optional=True)),
+    ({"type": "enum", "name": "Colour", "namespace": "a", "symbols": ["RED", "BLUE"]},
+     Schema(Type.STRING, name="a.Colour", parameters=_GENERAL_COLOURS)),
+    (["null", "int", {"type": "array", "items": ["null", "long", "string"]}],
+     general_union(0, connect_union_field_1=Schema(Type.INT32, optional=True),
+                   connect_union_field_2=Schema(Type.ARRAY, optional=True, value_schema=
+                       general_union(1, connect_union_field_1=Schema(Type.INT64, optional=True),
+                                     connect_union_field_2=Schema(Type.STRING, optional=True))))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("avro", "connect"), _GENERALIZED, ids=str)
+def test_unions_and_enums_have_general_names_and_go_back(avro: Any, connect: Schema) -> None:
+    found = connect_schema(parse_avro(json.dumps(avro)), sum_types=True)
+    assert found == connect
+    assert avro_of(found) == avro
+    assert schema_of(arrow_field("value", found)) == found
+
+
+def test_types_of_a_union_keep_their_places_behind_a_null() -> None:
+    schema = connect_schema(parse_avro('["int", "null", "string"]'), sum_types=True)
+    assert schema.optional
+    names = [each.name for each in schema.fields]
+    assert names == ["connect_union_field_0", "connect_union_field_2"]
+
+
 def test_a_struct_that_comes_again_is_written_by_its_name() -> None:
     place = struct("n.Place", city=_STRING)
     found = avro_of(struct("n.Trip", start=place, end=replace(place, optional=True)))

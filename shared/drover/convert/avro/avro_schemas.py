@@ -20,6 +20,7 @@ from drover.convert.avro.schemas import (
     UNION,
     UNTOLD_PRECISION,
 )
+from drover.convert.registered.sum_types import enum_parameter, is_general_union, symbols_of
 from drover.record import schema as schemas
 from drover.record.errors import SchemaError
 from drover.record.schema import PRECISION, SCALE, Schema, Type
@@ -46,7 +47,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def avro_text(schema: Schema, *, enums: bool, meta_data: bool) -> str:
     """The text of the Avro schema that stands for Kafka Connect's, as it is registered.
 
-    ``enums``: texts that were an enum become one again (enhanced.avro.schema.support);
+    ``enums``: texts that were an enum become one again (enhanced.avro.schema.support,
+    generalized.sum.type.support);
     ``meta_data``: what Avro has no word for is told in properties (connect.meta.data).
 
     Raises:
@@ -75,7 +77,7 @@ class _Writer:
 
     def _plain(self, schema: Schema, default: Any) -> Any:
         if schema.type is Type.STRUCT:
-            if schema.name == UNION:
+            if schema.name == UNION or is_general_union(schema):
                 return [_without_null(self.write(each.schema)) for each in schema.fields]
             return self._record(schema)
         if schema.type is Type.ARRAY:
@@ -83,7 +85,7 @@ class _Writer:
             node = {"type": "array", "items": self.write(schema.value_schema)}
         elif schema.type is Type.MAP:
             node = self._map(schema)
-        elif self._enums and schema.type is Type.STRING and ENUM in schema.parameters:
+        elif self._enums and schema.type is Type.STRING and enum_parameter(schema, ENUM):
             return self._enum(schema)
         else:
             node = self._primitive(schema)
@@ -142,12 +144,12 @@ class _Writer:
         return field
 
     def _enum(self, schema: Schema) -> Any:
-        name = schema.parameters[ENUM]
+        parameter = enum_parameter(schema, ENUM)
+        assert parameter is not None
+        name = schema.parameters[parameter]
         if self._is_written(name, schema):
             return name
-        prefix = f"{ENUM}."
-        symbols = [each.removeprefix(prefix) for each in schema.parameters if prefix in each]
-        return _named("enum", name) | {"symbols": symbols}
+        return _named("enum", name) | {"symbols": list(symbols_of(schema, parameter))}
 
     def _is_written(self, name: str, schema: Schema) -> bool:
         """Whether the name is defined already, so that it stands for the definition."""

@@ -17,6 +17,7 @@ from drover.convert.avro.schemas import (
     DEFAULT_NAME,
     ENUM,
     FIXED_SIZE,
+    GENERAL_UNION_PREFIX,
     INTERNAL_TYPE,
     MAP_ENTRY,
     NAMED_KINDS,
@@ -27,6 +28,7 @@ from drover.convert.avro.schemas import (
     kind_of,
     property_of,
 )
+from drover.convert.registered.sum_types import GENERAL_ENUM, GENERAL_UNION
 from drover.record import schema as schemas
 from drover.record.errors import SchemaError
 from drover.record.schema import PRECISION, SCALE, Field, Schema, Type
@@ -52,13 +54,15 @@ _UNNAMED = re.compile(re.escape(DEFAULT_NAME) + "[0-9]*")
 _NO_DEFAULT: Any = object()
 
 
-def connect_schema(avro: AvroSchema, default: Any = None) -> Schema:
+def connect_schema(avro: AvroSchema, default: Any = None, *, sum_types: bool = False) -> Schema:
     """The schema that Kafka Connect has for Avro's, which has this default, in Avro's JSON.
+
+    ``sum_types``: unions and enums have general names (generalized.sum.type.support).
 
     Raises:
         SchemaError: it has none: recursive types, null alone.
     """
-    return _Reader(avro).read(avro.root, default)
+    return _Reader(avro, sum_types).read(avro.root, default)
 
 
 def is_map_entry(node: Any) -> bool:
@@ -69,8 +73,10 @@ def is_map_entry(node: Any) -> bool:
 
 
 class _Reader:
-    def __init__(self, avro: AvroSchema) -> None:
+    def __init__(self, avro: AvroSchema, sum_types: bool) -> None:
         self._avro = avro
+        self._sum_types = sum_types
+        self._union_count = 0
         self._within: list[str] = []
 
     def read(self, found: Any, default: Any = _NO_DEFAULT, *, optional: bool = False) -> Schema:
@@ -110,8 +116,24 @@ class _Reader:
         optional = len(others) < len(nodes)
         if len(others) == 1:
             return self.read(others[0], default, optional=optional)
+        if self._sum_types:
+            return self._general_union(nodes, optional=optional)
         fields = tuple(Field(branch_name(each), self.read(each, optional=True)) for each in others)
         return Schema(Type.STRUCT, optional=optional, name=UNION, fields=fields)
+
+    def _general_union(self, nodes: list[Any], *, optional: bool) -> Schema:
+        """Unions are numbered in their order, their types as they stand, null among them."""
+        name = f"{GENERAL_UNION_PREFIX}{self._union_count}"
+        self._union_count += 1
+        fields = tuple(
+            Field(f"{GENERAL_UNION_PREFIX}field_{index}", self.read(each, optional=True))
+            for index, each in enumerate(nodes)
+            if kind_of(each) != "null"
+        )
+        parameters = {GENERAL_UNION: name}
+        return Schema(
+            Type.STRUCT, optional=optional, name=name, fields=fields, parameters=parameters
+        )
 
     def _shape(self, node: Any, kind: str) -> dict[str, Any]:
         if kind == "record":
@@ -150,8 +172,12 @@ class _Reader:
         if found is not None:
             return {"type": _TYPES[kind], "logical": found}
         if kind == "enum":
-            symbols = {f"{ENUM}.{each}": each for each in node["symbols"]}
-            return {"type": Type.STRING, "parameters": {ENUM: node["name"]} | symbols}
+            own = GENERAL_ENUM if self._sum_types else ENUM
+            symbols = {
+                f"{own}.{each}": str(number) if self._sum_types else each
+                for number, each in enumerate(node["symbols"])
+            }
+            return {"type": Type.STRING, "parameters": {own: node["name"]} | symbols}
         if kind == "fixed":
             return {"type": Type.BYTES, "parameters": {FIXED_SIZE: str(node["size"])}}
         narrow = _NARROW.get(property_of(node, CONNECT_TYPE) or "") if kind == "int" else None

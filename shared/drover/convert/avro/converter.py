@@ -1,6 +1,6 @@
 """AvroConverter: records of Avro whose schemas are in a registry."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from drover.convert.avro.settings import AVRO_SETTINGS
 from drover.convert.converter import Decoded
 from drover.convert.registered.converter import PREFIX_BYTES, RegistryConverter
 from drover.convert.registered.registry import SchemaFormat
+from drover.convert.registered.sum_types import SUM_TYPES
 from drover.record.schema import Schema, arrow_field
 
 
@@ -35,13 +36,30 @@ def _for_reading(avro: AvroSchema) -> _Known:
     return _Known(avro, connect_schema(avro))
 
 
+def _for_general_reading(avro: AvroSchema) -> _Known:
+    return _Known(avro, connect_schema(avro, sum_types=True))
+
+
+_PLAIN = SchemaFormat("AVRO", _parsed, _for_reading)
+#: With generalized.sum.type.support.
+_GENERAL = SchemaFormat("AVRO", _parsed, _for_general_reading)
+
+
 class AvroConverter(RegistryConverter):
     """Avro behind the id of its schema in a registry, as Confluent's converter writes it."""
 
     version = "1"
     aliases = ("Avro", "io.confluent.connect.avro.AvroConverter")
-    schema_format = SchemaFormat("AVRO", _parsed, _for_reading)
     called = "Avro"
+
+    def __init__(self, config: Mapping[str, Any], *, is_key: bool) -> None:
+        super().__init__(config, is_key=is_key)
+        self._sum_types: bool = config[SUM_TYPES]
+
+    @property
+    def schema_format(self) -> SchemaFormat:
+        """See RegistryConverter."""
+        return _GENERAL if self._sum_types else _PLAIN
 
     @classmethod
     def config_def(cls) -> ConfigDef:
@@ -52,7 +70,7 @@ class AvroConverter(RegistryConverter):
         """See RegistryConverter."""
         return avro_text(
             schema,
-            enums=self.config["enhanced.avro.schema.support"],
+            enums=self.config["enhanced.avro.schema.support"] or self._sum_types,
             meta_data=self.config["connect.meta.data"],
         )
 

@@ -15,6 +15,8 @@ NAMESPACE = "io.confluent.connect.avro"
 DEFAULT_NAME, MAP_ENTRY = f"{NAMESPACE}.ConnectDefault", f"{NAMESPACE}.MapEntry"
 #: The schema of a union of several types, and the parameters by which an enum is known.
 UNION, ENUM = f"{NAMESPACE}.Union", f"{NAMESPACE}.Enum"
+#: What unions and their types are called with generalized.sum.type.support, with numbers behind it.
+GENERAL_UNION_PREFIX = "connect_union_"
 #: Properties of Avro's types that only Kafka Connect reads.
 CONNECT_TYPE, INTERNAL_TYPE = "connect.type", "connect.internal.type"
 CONNECT_NAME, CONNECT_VERSION, CONNECT_DOC = "connect.name", "connect.version", "connect.doc"

@@ -2,6 +2,7 @@
 
 from drover.config.config_def import ConfigDef
 from drover.convert.registered.settings import flag, registry_settings
+from drover.convert.registered.sum_types import SUM_TYPES_KEY
 from drover.convert.settings import CONVERTER_TYPE
 
 AVRO_SETTINGS = registry_settings("avro") | ConfigDef(
@@ -15,6 +16,7 @@ AVRO_SETTINGS = registry_settings("avro") | ConfigDef(
         False,
         "Whether texts that were an enum in Avro become one again.",
     ),
+    SUM_TYPES_KEY,
     flag(
         "ignore.default.for.nullables",
         False,

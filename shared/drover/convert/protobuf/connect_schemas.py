@@ -19,6 +19,7 @@ from drover.convert.protobuf.names import (
     WRAPPERS,
     map_name,
 )
+from drover.convert.registered.sum_types import GENERAL_ENUM, GENERAL_UNION, is_general_union
 from drover.record import schema as schemas
 from drover.record.errors import SchemaError
 from drover.record.schema import PRECISION, SCALE, Field, Schema, Type
@@ -71,6 +72,7 @@ class Conventions:
     optional_nulls: bool = False
     wrapped_nulls: bool = False
     scrubbed_names: bool = False
+    sum_types: bool = False
 
 
 def connect_schema(message: Any, conventions: Conventions) -> Schema:
@@ -100,6 +102,12 @@ def is_map(field: Any) -> bool:
 def union_name(oneof: Any) -> str:
     """The field that stands for a oneof."""
     return f"{oneof.name}_{oneof.index}"
+
+
+def is_union(schema: Schema) -> bool:
+    """Whether a struct stands for a oneof."""
+    own = schema.type is Type.STRUCT and (schema.name or "").startswith(UNION_PREFIX)
+    return own or is_general_union(schema)
 
 
 def real_oneofs(message: Any) -> list[Any]:
@@ -145,11 +153,15 @@ class _Reader:
         )
 
     def _union(self, oneof: Any) -> Schema:
-        name = oneof.full_name if self._conventions.full_names else oneof.name
         fields = tuple(
             Field(each.name, replace(self.field(each), optional=True)) for each in oneof.fields
         )
-        return Schema(Type.STRUCT, optional=True, name=f"{UNION_PREFIX}{name}", fields=fields)
+        if self._conventions.sum_types:
+            name, parameters = oneof.name, {GENERAL_UNION: oneof.name}
+        else:
+            own = oneof.full_name if self._conventions.full_names else oneof.name
+            name, parameters = f"{UNION_PREFIX}{own}", {}
+        return Schema(Type.STRUCT, optional=True, name=name, fields=fields, parameters=parameters)
 
     def _single(self, field: Any) -> Schema:
         if field.type == _F.TYPE_GROUP:
@@ -157,12 +169,13 @@ class _Reader:
         if field.type == _F.TYPE_MESSAGE:
             return self._nested(field)
         if field.type == _F.TYPE_ENUM:
-            symbols = {f"{ENUM}.{each.name}": str(each.number) for each in field.enum_type.values}
+            own = GENERAL_ENUM if self._conventions.sum_types else ENUM
+            symbols = {f"{own}.{each.name}": str(each.number) for each in field.enum_type.values}
             return Schema(
                 Type.INT32 if self._conventions.int_enums else Type.STRING,
                 optional=True,
                 name=self._name(field.enum_type),
-                parameters={ENUM: field.enum_type.name, **symbols},
+                parameters={own: field.enum_type.name, **symbols},
             )
         kind = SCALARS[field.type]
         if kind is Type.INT32:

@@ -17,12 +17,16 @@ from drover.convert.protobuf.settings import PROTOBUF_SETTINGS
 from drover.convert.protobuf.wire import Wire
 from drover.convert.registered.converter import PREFIX_BYTES, RegistryConverter
 from drover.convert.registered.registry import SchemaFormat
+from drover.convert.registered.sum_types import SUM_TYPES
 from drover.record.errors import RecordError, RowsError
 from drover.record.schema import Schema, arrow_field, schema_of
 
 
 def _same(parsed: ProtoSchema) -> ProtoSchema:
     return parsed
+
+
+_FORMAT = SchemaFormat("PROTOBUF", parse_proto, _same)
 
 
 class ProtobufConverter(RegistryConverter):
@@ -32,7 +36,6 @@ class ProtobufConverter(RegistryConverter):
 
     version = "1"
     aliases = ("Protobuf", "io.confluent.connect.protobuf.ProtobufConverter")
-    schema_format = SchemaFormat("PROTOBUF", parse_proto, _same)
     called = "Protobuf"
 
     def __init__(self, config: Mapping[str, Any], *, is_key: bool) -> None:
@@ -43,7 +46,13 @@ class ProtobufConverter(RegistryConverter):
             optional_nulls=config["optional.for.nullables"],
             wrapped_nulls=config["wrapper.for.nullables"],
             scrubbed_names=config["scrub.invalid.names"],
+            sum_types=config[SUM_TYPES],
         )
+
+    @property
+    def schema_format(self) -> SchemaFormat:
+        """See RegistryConverter."""
+        return _FORMAT
 
     @classmethod
     def config_def(cls) -> ConfigDef:

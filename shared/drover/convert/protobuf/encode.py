@@ -8,19 +8,18 @@ import pyarrow.compute as pc
 from google.protobuf.descriptor import FieldDescriptor
 
 from drover.convert.number_bytes import digits_of, fixed_width, unsigned_varints, varints
-from drover.convert.protobuf.connect_schemas import Conventions, is_map
+from drover.convert.protobuf.connect_schemas import Conventions, is_map, is_union
 from drover.convert.protobuf.names import (
     DATE,
     DECIMAL,
     TIME,
     TIMESTAMP,
-    UNION_PREFIX,
     WRAPPERS,
 )
 from drover.convert.protobuf.proto_schemas import valid_name
 from drover.convert.protobuf.wire import BYTES, FIXED32, FIXED64, VARINT
 from drover.record.errors import RecordError
-from drover.record.schema import DECIMAL128_DIGITS, DECIMAL256_DIGITS
+from drover.record.schema import DECIMAL128_DIGITS, DECIMAL256_DIGITS, schema_of
 
 _F = FieldDescriptor
 _ARROW = {
@@ -127,8 +126,8 @@ class _Writer:
         found: dict[str, tuple[pa.Field, Any]] = {}
         # flatten, so that what is in a null is null
         for child, column in zip(values.type, values.flatten(), strict=True):
-            name = (child.metadata or {}).get(b"connect.name", b"").decode()
-            if name.startswith(UNION_PREFIX) and pa.types.is_struct(child.type):
+            schema = schema_of(child) if pa.types.is_struct(child.type) else None
+            if schema is not None and is_union(schema):
                 found |= self._columns(child, column)
             else:
                 found[valid_name(child.name, self._conventions)] = (child, column)

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass, field, replace
 from urllib.parse import quote_plus
 
-from drover.convert.protobuf.connect_schemas import Conventions
+from drover.convert.protobuf.connect_schemas import Conventions, is_union
 from drover.convert.protobuf.names import (
     DATE,
     DECIMAL,
@@ -22,6 +22,7 @@ from drover.convert.protobuf.names import (
     entry_name,
     last_part,
 )
+from drover.convert.registered.sum_types import GENERAL_UNION, enum_parameter, symbols_of
 from drover.record import schema as schemas
 from drover.record.errors import SchemaError
 from drover.record.schema import PRECISION, SCALE, Field, Schema, Type
@@ -153,12 +154,13 @@ class _Writer:
         flat = [
             inner
             for each in schema.fields
-            for inner in (each.schema.fields if _is_union(each.schema) else (each,))
+            for inner in (each.schema.fields if is_union(each.schema) else (each,))
         ]
         found.numbers = {int(tag) for each in flat if (tag := each.schema.parameters.get(TAG))}
         for each in schema.fields:
-            if _is_union(each.schema):
-                union = self.valid(last_part((each.schema.name or "").removeprefix(UNION_PREFIX)))
+            if is_union(each.schema):
+                named = each.schema.name or each.schema.parameters[GENERAL_UNION]
+                union = self.valid(last_part(named.removeprefix(UNION_PREFIX)))
                 found.fields.append(f"oneof {union} {{")
                 found.fields += [
                     f"  {self._field(found, inner, in_union=True)}" for inner in each.schema.fields
@@ -204,8 +206,9 @@ class _Writer:
             return self._struct(owner, name, schema)
         if schema.type is Type.MAP:
             return self._map(owner, schema)
-        if ENUM in schema.parameters and schema.type in (Type.STRING, Type.INT32):
-            return self._enum(owner, schema)
+        enum = enum_parameter(schema, ENUM)
+        if enum is not None and schema.type in (Type.STRING, Type.INT32):
+            return self._enum(owner, schema, enum)
         kind = _SCALARS[schema.type]
         if schema.type in (Type.INT32, Type.INT64):
             kind = schema.parameters.get(TYPE, kind)
@@ -238,14 +241,9 @@ class _Writer:
             owner.inner.append(self.message(name, entry))
         return name
 
-    def _enum(self, owner: _Message, schema: Schema) -> str:
-        name = self.valid(last_part(schema.name or schema.parameters[ENUM]))
-        prefix = f"{ENUM}."
-        symbols = {
-            each.removeprefix(prefix): int(number)
-            for each, number in schema.parameters.items()
-            if each.startswith(prefix)
-        }
+    def _enum(self, owner: _Message, schema: Schema, parameter: str) -> str:
+        name = self.valid(last_part(schema.name or schema.parameters[parameter]))
+        symbols = {each: int(number) for each, number in symbols_of(schema, parameter).items()}
         wanted = Schema(Type.STRING, parameters={each: str(n) for each, n in symbols.items()})
         if not self._is_there(owner, name, wanted):
             owner.inner.append(_Enum(name, list(symbols.items())))
@@ -278,10 +276,6 @@ class _Writer:
             for key, value in params.items()
         )
         return f" [(confluent.field_meta) = {{params: [{told}]}}]"
-
-
-def _is_union(schema: Schema) -> bool:
-    return schema.type is Type.STRUCT and (schema.name or "").startswith(UNION_PREFIX)
 
 
 def _untagged(schema: Schema) -> Schema:

@@ -3,6 +3,7 @@
 from drover.config.config_def import ConfigDef
 from drover.convert.protobuf.descriptors import COMPILER
 from drover.convert.registered.settings import flag, registry_settings
+from drover.convert.registered.sum_types import SUM_TYPES_KEY
 from drover.convert.settings import CONVERTER_TYPE
 
 PROTOBUF_SETTINGS = registry_settings("protobuf", COMPILER) | ConfigDef(
@@ -28,5 +29,6 @@ PROTOBUF_SETTINGS = registry_settings("protobuf", COMPILER) | ConfigDef(
         False,
         "Whether signs become _ that names in Protobuf cannot have; else they are an error.",
     ),
+    SUM_TYPES_KEY,
     CONVERTER_TYPE,
 )

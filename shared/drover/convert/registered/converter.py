@@ -22,10 +22,9 @@ PREFIX_BYTES = 5
 class RegistryConverter(Converter):
     """Values behind the id of their schema in a registry, as Confluent's converters write them.
 
-    ``schema_format`` is that of the schemas, ``called`` what messages call it.
+    ``called`` is what messages call the format.
     """
 
-    schema_format: ClassVar[SchemaFormat]
     called: ClassVar[str]
 
     def __init__(self, config: Mapping[str, Any], *, is_key: bool) -> None:
@@ -35,6 +34,11 @@ class RegistryConverter(Converter):
         self._strategy: str = config[f"{side}.subject.name.strategy"].rpartition(".")[2]
         self._register: bool = config["auto.register.schemas"]
         self._latest: bool = config["use.latest.version"]
+
+    @property
+    @abstractmethod
+    def schema_format(self) -> SchemaFormat:
+        """The format of the schemas."""
 
     @abstractmethod
     def text_of(self, schema: Schema) -> str:
