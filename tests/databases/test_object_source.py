@@ -1,5 +1,6 @@
 """Objects of a real S3 server as rows: each once, also when they are replaced."""
 
+import gzip
 import io
 from typing import Any
 
@@ -52,7 +53,17 @@ def avro(first: int, count: int) -> bytes:
     return file.getvalue()
 
 
-MAKERS = {"csv": csv, "jsonl": jsonl, "parquet": parquet, "avro": avro}
+def gzipped(first: int, count: int) -> bytes:
+    return gzip.compress(csv(first, count))
+
+
+MAKERS = {
+    "csv": csv,
+    "csv.gz": gzipped,
+    "jsonl": jsonl,
+    "parquet": parquet,
+    "avro": avro,
+}
 
 
 @pytest.mark.parametrize("kind", MAKERS)

@@ -1,5 +1,6 @@
 """A case of each connector of Drover's for the test kit: what it is fed, and what must be there."""
 
+import gzip
 import json
 import random
 import sqlite3
@@ -89,10 +90,12 @@ def _files_sink(place: Place) -> SinkCase:
     path = place.path / "out"
 
     def found(_: SinkKit) -> list[int]:
-        files = [each for each in path.rglob("*.json*") if each.is_file()]
-        return [json.loads(row)["id"] for each in files for row in each.read_text().splitlines()]
+        files = [each for each in path.rglob("*.json.gz") if each.is_file()]
+        texts = [gzip.decompress(each.read_bytes()) for each in files]
+        return [json.loads(row)["id"] for text in texts for row in text.splitlines()]
 
-    return SinkCase(FilesSink, {"format": "json", "path": str(path)}, found)
+    config = {"format": "json", "compression": "gzip", "path": str(path)}
+    return SinkCase(FilesSink, config, found)
 
 
 def _s3_sink(place: Place) -> SinkCase:
@@ -245,7 +248,11 @@ def _files_source(place: Place) -> SourceCase:
 
     for number in range(4):
         rows = "".join(f"{n}\n" for n in NUMBERS[number * 5 : number * 5 + 5])
-        (place.path / f"{number}.csv").write_text(f"id\n{rows}")
+        text = f"id\n{rows}"
+        if number % 2:
+            (place.path / f"{number}.csv.gz").write_bytes(gzip.compress(text.encode()))
+        else:
+            (place.path / f"{number}.csv").write_text(text)
     config = {"path": str(place.path), "topic": "t", "schema": "id bigint"}
     return SourceCase(
         FilesSource,

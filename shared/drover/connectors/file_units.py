@@ -91,6 +91,25 @@ class TextRange:
 
 
 @dataclass(frozen=True, slots=True)
+class TextPiece:
+    """Whole lines from ``first_line`` (from 1) on, which the driver has read."""
+
+    path: str
+    data: bytes
+    first_line: int
+    options: TextOptions
+
+    @property
+    def size_bytes(self) -> int:
+        """See Unit."""
+        return len(self.data)
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """See Unit."""
+        yield from parsed_lines(self.data, self.path, self.first_line, self.options)
+
+
+@dataclass(frozen=True, slots=True)
 class RowGroups:
     """Row groups ``start`` to ``end`` - 1 of a Parquet file."""
 

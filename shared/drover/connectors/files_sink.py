@@ -36,21 +36,27 @@ from drover.connectors.objects.store import (
 )
 from drover.connectors.output_directory import OutputDirectory, StagedFile
 from drover.connectors.row_files import (
+    BZ2,
     CSV,
+    GZIP,
     JSON,
     PARQUET,
+    ZSTD,
     FileLayout,
     PartitionBy,
     RowFileWriter,
     Staging,
+    extension_of,
 )
 
 PATH = "path"
 FORMAT = "format"
+COMPRESSION = "compression"
 PARTITION_BY = "partition.by"
 FLUSH_SIZE = "flush.size"
 ROLL_BYTES = "roll.bytes"
 
+_NONE = "none"
 #: What is left of a file's name, whose other parts have fixed lengths.
 _TOPIC_MAX_CHARS = 180
 
@@ -98,10 +104,10 @@ class FilesSinkTask(SinkTask):
                 place_of(config[PATH], config),
                 connector=context.task.connector,
                 claim=context.claim,
-                extension=config[FORMAT],
+                extension=_extension(config),
             )
         return OutputDirectory(
-            config[PATH], task=context.task, term=context.claim, extension=config[FORMAT]
+            config[PATH], task=context.task, term=context.claim, extension=_extension(config)
         )
 
     def layout(self, config: Mapping[str, Any]) -> FileLayout:
@@ -113,6 +119,7 @@ class FilesSinkTask(SinkTask):
             left_out=frozenset(each.field for each in levels if each.field and not each.unit),
             rows_max=config[FLUSH_SIZE] or 0,
             bytes_max=config[ROLL_BYTES] or 0,
+            codec=_codec(config),
         )
 
     def write(self, batch: SinkBatch) -> str:
@@ -218,6 +225,16 @@ class FilesSink(SinkConnector):
                 validator=OneOf(PARQUET, JSON, CSV),
             ),
             ConfigKey(
+                COMPRESSION,
+                ConfigType.STRING,
+                default=None,
+                group="Files",
+                documentation="How files are compressed: json and csv as a whole (names end in "
+                ".json.gz, .csv.zst and so on), by default not at all; parquet inside, by default "
+                "with zstd.",
+                validator=OneOf(_NONE, GZIP, ZSTD, BZ2),
+            ),
+            ConfigKey(
                 PARTITION_BY,
                 ConfigType.LIST,
                 default=None,
@@ -253,7 +270,10 @@ class FilesSink(SinkConnector):
     @classmethod
     def validate(cls, config: Mapping[str, Any]) -> Sequence[Violation]:
         """Names of topics fit into names of files, and an object store lets itself be written."""
-        return [*long_topics(config), *store_faults(config, PATH, config.get(PATH, ""))]
+        faults = [*long_topics(config), *store_faults(config, PATH, config.get(PATH, ""))]
+        if config.get(FORMAT) == PARQUET and config.get(COMPRESSION) == BZ2:
+            faults.append(Violation(COMPRESSION, "must be gzip, zstd or none with parquet"))
+        return faults
 
     @classmethod
     def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
@@ -263,7 +283,7 @@ class FilesSink(SinkConnector):
                 place_of(config[PATH], config),
                 connector=config["name"],
                 claim=Term(0, 0),
-                extension=config[FORMAT],
+                extension=_extension(config),
             )
             set_back(directory, changes)
         return True
@@ -274,6 +294,15 @@ class FilesSink(SinkConnector):
     def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
         """Tasks differ in the partitions that they are given."""
         return [{} for _ in range(max_tasks)]
+
+
+def _codec(config: Mapping[str, Any]) -> str | None:
+    given = config[COMPRESSION] or (ZSTD if config[FORMAT] == PARQUET else _NONE)
+    return None if given == _NONE else str(given)
+
+
+def _extension(config: Mapping[str, Any]) -> str:
+    return extension_of(config[FORMAT], _codec(config))
 
 
 def long_topics(config: Mapping[str, Any]) -> list[Violation]:

@@ -31,9 +31,18 @@ from drover.connector import (
     Violation,
     balanced_groups,
 )
+from drover.connectors.compressed_files import (
+    AUTO,
+    BZ2,
+    GZIP,
+    NONE,
+    ZSTD,
+    codec_of,
+    inner_name,
+)
 from drover.connectors.datagen_source import key_columns
 from drover.connectors.ddl import ddl_fault
-from drover.connectors.file_units import Unit, UnitReader
+from drover.connectors.file_units import TextPiece, Unit, UnitReader
 from drover.connectors.line_files import FileError
 from drover.connectors.objects.reading import ObjectFiles
 from drover.connectors.objects.store import (
@@ -45,11 +54,19 @@ from drover.connectors.objects.store import (
 )
 from drover.connectors.offset_changes import refuse_misshapen
 from drover.connectors.readable_files import Files, LocalFiles
-from drover.connectors.source_files import AvroFile, ParquetFile, SourceFile, TextFile
+from drover.connectors.source_files import (
+    PIECES_MAX_BYTES,
+    AvroFile,
+    CompressedTextFile,
+    ParquetFile,
+    SourceFile,
+    TextFile,
+)
 from drover.connectors.text_rows import CSV, JSON, TEXT, CsvOptions, TextOptions
 
 PATH = "path"
 FORMAT = "format"
+COMPRESSION = "compression"
 TOPIC = "topic"
 KEY = "key"
 SCHEMA = "schema"
@@ -127,7 +144,8 @@ class FilesSourceTask(SourceTask):
         bytes_left: int = config["batch.max.bytes"]
         units: list[Unit] = []
         touched: list[SourceFile] = []
-        while self._pending and bytes_left > 0:
+        held_bytes = 0
+        while self._pending and bytes_left > 0 and held_bytes < PIECES_MAX_BYTES:
             file = self._pending[0]
             try:
                 planned = file.plan(
@@ -144,6 +162,7 @@ class FilesSourceTask(SourceTask):
             units += planned
             touched.append(file)
             bytes_left -= sum(each.size_bytes for each in planned)
+            held_bytes += sum(each.size_bytes for each in planned if isinstance(each, TextPiece))
         return units, list(dict.fromkeys(touched))
 
     def _batch(self, units: list[Unit], touched: list[SourceFile]) -> SourceBatch:
@@ -181,18 +200,26 @@ class FilesSourceTask(SourceTask):
     def _new_file(self, path: str) -> SourceFile | None:
         config = self._context.config
         offset = self._committed.get(path)
-        kind = config[FORMAT] or _FORMATS.get(Path(path).suffix.lower())
+        codec = codec_of(path, config[COMPRESSION])
+        name = inner_name(path) if codec is not None else path
+        kind = config[FORMAT] or _FORMATS.get(Path(name).suffix.lower())
         if kind is None:
             self._ignore(path, "its name does not say its format, and no format is set")
             return None
         if not path.isprintable():
             self._ignore(path, "its name has characters that cannot be shown: rename it")
             return None
+        if kind in (PARQUET, AVRO) and codec is not None:
+            self._ignore(path, f"{kind} is compressed inside, and not as a whole: unpack it")
+            return None
         if kind == PARQUET:
             return ParquetFile(self._store, path, config[SCHEMA], offset)
         if kind == AVRO:
             return AvroFile(self._store, path, config[SCHEMA], offset)
-        return TextFile(self._store, path, text_options(config, kind, path), offset)
+        options = text_options(config, kind, name)
+        if codec is not None:
+            return CompressedTextFile(self._store, path, options, codec, offset)
+        return TextFile(self._store, path, options, offset)
 
     def _ignore(self, path: str, why: str) -> None:
         if path not in self._ignored:
@@ -246,6 +273,16 @@ class FilesSource(SourceConnector):
                 "text (lines, as a field line); by default as their names end: .csv, .tsv, .json, "
                 ".jsonl, .ndjson, .parquet, .avro, .txt, .log.",
                 validator=OneOf(CSV, JSON, PARQUET, TEXT, AVRO),
+            ),
+            ConfigKey(
+                COMPRESSION,
+                ConfigType.STRING,
+                default=AUTO,
+                group="Files",
+                documentation="How csv, json and text are compressed; by default (auto) as their "
+                "names end: .csv.gz, .jsonl.zst, .log.bz2 and so on. Parquet and Avro say it "
+                "themselves.",
+                validator=OneOf(AUTO, NONE, GZIP, ZSTD, BZ2),
             ),
             ConfigKey(
                 TOPIC,
@@ -329,6 +366,10 @@ class FilesSource(SourceConnector):
         delimiter, quote = config.get(DELIMITER), config.get(QUOTE)
         if delimiter is not None and delimiter == quote:
             faults.append(Violation(QUOTE, f"must not be the same as {DELIMITER}"))
+        codec = config.get(COMPRESSION, AUTO)
+        if config.get(FORMAT) in (PARQUET, AVRO) and codec not in (AUTO, NONE):
+            text = f"must be left out with {FORMAT}={config[FORMAT]}, which is compressed inside"
+            faults.append(Violation(COMPRESSION, text))
         if is_object_url(config.get(PATH, "")):
             try:
                 files_of(config).find(by_time=False)

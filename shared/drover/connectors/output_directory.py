@@ -29,7 +29,7 @@ from drover.connectors.paths import check_root
 _SIDE = ".drover"
 _NAME = re.compile(
     r"(?P<topic>.+)-(?P<partition>\d+)-(?P<start>\d{20})-(?P<end>\d{20})-(?P<connector>[0-9a-f]{8})"
-    r"\.[a-z]+"
+    r"\.[a-z0-9.]+"
 )
 
 _log = logging.getLogger(__name__)

@@ -3,7 +3,6 @@
 Files are written under hidden names; the task moves them to their places.
 """
 
-import gzip
 import re
 import uuid
 from collections.abc import Iterable, Iterator
@@ -30,7 +29,9 @@ from drover.connector.records import (
 from drover.connectors.json_lines import base64_texts, iso_texts, json_texts, object_texts
 
 PARQUET, JSON, CSV = "parquet", "json", "csv"
-GZIP = "gzip"
+GZIP, ZSTD, BZ2 = "gzip", "zstd", "bz2"
+#: How names end of files that are compressed as a whole.
+_SUFFIXES = {GZIP: ".gz", ZSTD: ".zst", BZ2: ".bz2"}
 
 _SCHEMA = pa.schema(
     [
@@ -128,8 +129,8 @@ class FileLayout:
     """How rows become files: ``rows_max`` and ``bytes_max`` bound one, 0 is no bound.
 
     ``left_out`` are fields that name directories and are not in files; ``codec`` compresses Parquet
-    inside, and files of other formats as a whole (``gzip``, or None). With ``null_fails`` a record
-    without a value is an error.
+    inside, and files of other formats as a whole (gzip, zstd, bz2), None neither. With
+    ``null_fails`` a record without a value is an error.
     """
 
     format: str
@@ -139,6 +140,11 @@ class FileLayout:
     bytes_max: int = 0
     codec: str | None = "zstd"
     null_fails: bool = False
+
+
+def extension_of(format_name: str, codec: str | None) -> str:
+    """How names of files end."""
+    return format_name + (_SUFFIXES.get(codec or "", "") if format_name != PARQUET else "")
 
 
 class Staging(Protocol):
@@ -344,6 +350,26 @@ def _time_texts(by: PartitionBy, values: Any) -> Any:
     return pc.utf8_slice_codeunits(texts, 0, _TIME_CHARS[by.unit])
 
 
+class _Kept:
+    """A file that stays open when the one around it is closed."""
+
+    closed = False
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+
+    def write(self, data: Any) -> int:
+        return self._raw.write(data)
+
+    def tell(self) -> int:
+        return self._raw.tell()
+
+    def flush(self) -> None:
+        self._raw.flush()
+
+    def close(self) -> None: ...
+
+
 class _RowFile:
     """A file that is being written."""
 
@@ -365,8 +391,9 @@ class _RowFile:
             if layout.format == PARQUET
             else None
         )
-        if self._parquet is None and layout.codec == GZIP:
-            self._file = gzip.GzipFile(fileobj=self._raw, mode="wb")
+        if self._parquet is None and layout.codec in _SUFFIXES:
+            kept = pa.PythonFile(_Kept(self._raw), "w")
+            self._file = pa.CompressedOutputStream(kept, layout.codec)
 
     def add(self, rows: pa.RecordBatch, offsets: Any) -> None:
         first, last = offsets[0].as_py(), offsets[-1].as_py()

@@ -7,6 +7,7 @@ that was replaced is read from its start.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +18,13 @@ import pyarrow.parquet as pq
 
 from drover.connector import RetriableError
 from drover.connectors.avro_types import arrow_schema
+from drover.connectors.compressed_files import CompressedFile
 from drover.connectors.ddl import parse_ddl, to_ddl
 from drover.connectors.file_units import (
     AvroBlocks,
     FileFault,
     RowGroups,
+    TextPiece,
     TextRange,
     Unit,
 )
@@ -38,6 +41,9 @@ _SAMPLE_BYTES = 1024 * 1024
 _HEADER_MAX_BYTES = 16 * 1024 * 1024
 #: What the offset of a file that cannot be read says: its size and time of change, and why.
 _FAILED, _ERROR = "failed", "error"
+_COMPRESSED = "compressed_bytes"
+#: So much text of a compressed file goes through the driver at once.
+PIECES_MAX_BYTES = 8 * 1024 * 1024
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
@@ -70,7 +76,7 @@ class SourceFile(ABC):
             self.offset.pop(name, None)
         if look.fault is not None:
             raise FileError(look.fault)
-        with self._files.open(self.path) as file:
+        with self._open() as file:
             planned = self._plan(file, max_bytes, max_rows, complete=settled)
         if not planned:
             self._looked = look.changed if settled else None
@@ -85,6 +91,10 @@ class SourceFile(ABC):
         self.offset[_FAILED] = list(look.changed) if look is not None else [0, 0]
         self.offset[_ERROR] = error[:500]
         return FileFault(self.path, error)
+
+    def _open(self) -> AbstractContextManager[OpenFile]:
+        """The file while pieces of it are planned."""
+        return self._files.open(self.path)
 
     @abstractmethod
     def _plan(self, file: OpenFile, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
@@ -130,9 +140,10 @@ class TextFile(SourceFile):
             range_bytes=RANGE_BYTES,
             quote=quote or None,
         )
-        if not cuts and complete:
+        if not cuts and complete and self._is_whole(file):
             tail = file.pread(size - start, start)
-            cuts = [Cut(start, size, lines + 1, tail.count(b"\n") + 1)]
+            end = start + len(tail)
+            cuts = [Cut(start, end, lines + 1, tail.count(b"\n") + 1)] if tail else []
         if not cuts:
             return []
         end = cuts[-1].end
@@ -142,15 +153,27 @@ class TextFile(SourceFile):
             "lines": cuts[-1].first_line + cuts[-1].line_count - 1,
             **identity,
         }
+        return self._units(file, cuts, identity, self._options)
+
+    def _units(
+        self, file: OpenFile, cuts: list[Cut], identity: Mapping[str, Any], options: TextOptions
+    ) -> list[Unit]:
+        """What executors read."""
+        del file
         reference = self._files.reference(self.path, identity)
         return [
-            TextRange(reference, each.start, each.end, each.first_line, self._options)
-            for each in cuts
+            TextRange(reference, each.start, each.end, each.first_line, options) for each in cuts
         ]
+
+    def _is_whole(self, file: OpenFile) -> bool:
+        """Whether what was read up to its end is all there is."""
+        del file
+        return True
 
     def _opened(self, file: OpenFile, *, complete: bool) -> TextOptions | None:
         """How to read the file; sets the offset to the first line of data. None: not yet known."""
         head = file.pread(_SAMPLE_BYTES, 0)
+        complete = complete and self._is_whole(file)
         if head.startswith(_UTF16_MARKS):
             raise FileError("is UTF-16: convert it to UTF-8")
         options = self._given
@@ -173,6 +196,91 @@ class TextFile(SourceFile):
                 ddl = self.offset["schema"] = to_ddl(inferred_types(sample, options))
             options = replace(options, ddl=ddl or None)
         return options
+
+
+class CompressedTextFile(TextFile):
+    """Lines that are compressed as a whole; ``position`` is a place in the text, and
+    ``compressed_bytes`` the size of a file that was read to its end.
+
+    It is read here, where its lines are counted, and stays open from plan to plan, so that it is
+    decompressed once; after a restart, and when it has grown, from its start up to the position.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        path: str,
+        options: TextOptions,
+        codec: str,
+        offset: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(files, path, options, offset)
+        self._codec = codec
+        self._stream: CompressedFile | None = None
+        self._is_kept = False
+
+    def _open(self) -> AbstractContextManager[OpenFile]:
+        self._is_kept = self._stream is not None
+        if self._stream is None:
+            self._stream = CompressedFile(self._files.open(self.path), self._codec)
+        return nullcontext(self._stream)
+
+    def _plan(self, file: OpenFile, max_bytes: int, max_rows: int, *, complete: bool) -> list[Unit]:
+        assert isinstance(file, CompressedFile)
+        size = file.compressed_bytes
+        if self.offset.get(_COMPRESSED) == size and file.matches(self.offset):
+            self._close()
+            return []
+        self.offset.pop(_COMPRESSED, None)
+        most = min(max_bytes, PIECES_MAX_BYTES)
+        try:
+            planned = super()._plan(file, most, max_rows, complete=complete)
+            position = self.offset.get("position", 0)
+            is_read = not file.pread(1, position) and position == file.size_bytes
+            is_shorter = position > file.size_bytes
+        except BaseException:
+            self._close()
+            raise
+        if planned and not is_read:
+            file.release(position)
+            return planned
+        self._close()
+        if is_read and file.fault is None:
+            self.offset[_COMPRESSED] = size
+        if planned:
+            return planned
+        if is_shorter:
+            self.offset = {}
+            self._options = None
+        if is_shorter or self._is_kept:  # it is looked at anew before anything is said of it
+            with self._open() as again:
+                return self._plan(again, max_bytes, max_rows, complete=complete)
+        if file.fault is not None and complete:
+            lines = self.offset.get("lines", 0)
+            raise FileError(
+                f"is damaged or cut off behind line {lines} (byte {position} of its text): "
+                f"{file.fault}"
+            )
+        return []
+
+    def _units(
+        self, file: OpenFile, cuts: list[Cut], identity: Mapping[str, Any], options: TextOptions
+    ) -> list[Unit]:
+        del identity
+        return [
+            TextPiece(
+                self.path, file.pread(cut.end - cut.start, cut.start), cut.first_line, options
+            )
+            for cut in cuts
+        ]
+
+    def _is_whole(self, file: OpenFile) -> bool:
+        return isinstance(file, CompressedFile) and file.fault is None
+
+    def _close(self) -> None:
+        if self._stream is not None:
+            with self._stream:
+                self._stream = None
 
 
 class ParquetFile(SourceFile):

@@ -173,6 +173,28 @@ def test_values_as_csv(tmp_path: Path) -> None:
     assert second == [""] * len(header)
 
 
+@pytest.mark.parametrize("kind", ["json", "csv"])
+@pytest.mark.parametrize(("codec", "suffix"), [("gzip", "gz"), ("zstd", "zst"), ("bz2", "bz2")])
+def test_compressed_files_are_whole_and_are_taken_back_if_not_committed(
+    tmp_path: Path, kind: str, codec: str, suffix: str
+) -> None:
+    for claim, count in ((FIRST, 2_500), (Term(2, 1), 2_000)):  # cut otherwise
+        sink = started(tmp_path, claim=claim, format=kind, compression=codec)
+        sink.write(batch_of([records([{"n": n} for n in range(count)])]))
+        sink.stop()
+    (name,) = files_in(tmp_path, f"{kind}.{suffix}")
+    with pa.input_stream(str(tmp_path / name), compression=codec) as file:
+        lines = file.read().decode().splitlines()
+    assert len(lines) == (2_000 if kind == "json" else 2_001)
+    assert lines[-1] == ('{"n":1999}' if kind == "json" else "1999")
+
+
+def test_parquet_is_compressed_inside(tmp_path: Path) -> None:
+    started(tmp_path, compression="gzip").write(batch_of([records([{"n": 1}])]))
+    (name,) = files_in(tmp_path)
+    assert pq.ParquetFile(tmp_path / name).metadata.row_group(0).column(0).compression == "GZIP"
+
+
 def test_values_without_a_schema_are_lines_of_json(tmp_path: Path) -> None:
     texts = pa.array(['{"a":1}', '["b"]'])
     batch = records(texts, field=arrow_field("value", None))
