@@ -44,11 +44,21 @@ class Answering:
         """Yields the answer; raises nothing that is an Exception."""
         try:
             with _rare_collections():
-                rows = [row for batch in self.function(argument) for row in batch.to_pylist()]
+                rows = [row for batch in self.function(argument) for row in _rows(batch)]
             answer = pickle.dumps((rows, []))
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver gets it
             answer = pickle.dumps(([], _packed(error)))
         yield answer
+
+
+def _rows(batch: Any) -> list[Any]:
+    if not isinstance(batch, pa.RecordBatch | pa.Table):
+        raise TypeError(
+            "a function on executors must yield Arrow record batches, not "
+            f"{type(batch).__name__}: pa.RecordBatch.from_pylist makes one of dicts"
+        )
+    rows: list[Any] = batch.to_pylist()
+    return rows
 
 
 @contextmanager

@@ -56,7 +56,7 @@ class TableRows:
         yield make_batch(batch.num_rows, key=key, value=value, **further)
 
     def _key(self, batch: pa.RecordBatch) -> tuple[pa.Field, pa.Array] | None:
-        if self.key is None:
+        if self.key is None or _are_all_bad(batch):
             return None
         wanted = (self.key,) if isinstance(self.key, str) else self.key
         missing = [name for name in wanted if name not in batch.schema.names]
@@ -68,6 +68,11 @@ class TableRows:
         if isinstance(self.key, str):
             return batch.schema.field(self.key), batch.column(self.key)
         return _struct(batch, KEY, wanted)
+
+
+def _are_all_bad(batch: pa.RecordBatch) -> bool:
+    """Whether no row could be read: they say why, and have no columns of values."""
+    return ERROR_COLUMN in batch.schema.names and not batch.column(ERROR_COLUMN).null_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,14 @@ def test_rows_come_in_the_order_of_spark_partitions() -> None:
     assert rows_of(answers) == [{"number": n, "blob": b"\0\xff"} for n in (1, 2, 3)]
 
 
+def test_what_is_no_batch_is_told() -> None:
+    def dicts(_: object) -> Iterator[Any]:
+        yield {"n": 1}
+
+    with pytest.raises(TypeError, match=r"must yield Arrow record batches, not dict: .*pylist"):
+        rows_of(Answering(dicts)(()))
+
+
 def test_an_answer_of_a_frame_is_a_row() -> None:
     def count(batches: Iterator[Any]) -> Iterator[Any]:
         yield pa.RecordBatch.from_pydict({"count": [sum(each.num_rows for each in batches)]})

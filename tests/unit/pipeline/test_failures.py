@@ -261,6 +261,20 @@ def test_rows_that_a_source_could_not_read_are_dead_letters_with_their_bytes() -
     assert (report.read_count, report.written_count, report.dead_lettered_count) == (3, 2, 1)
 
 
+@pytest.mark.parametrize("key", ["id", ("id", "name")])
+def test_rows_of_which_none_can_be_read_need_no_key(key: str | tuple[str, ...]) -> None:
+    rows = pa.RecordBatch.from_pydict(
+        {ORIGIN_COLUMN: ["/a:1"], ERROR_COLUMN: ["broken"], RAW_COLUMN: [b"x"]}
+    )
+    pipeline = source_pipeline(prepare=TableRows(key), policy=tolerant(topic="dead"))
+    out = list(pipeline.run(iter([rows]), PassReport()))
+    letters = [each for each in out if each.num_rows]
+    assert [each.column("value").to_pylist() for each in letters] == [[b"x"]]
+    missing = pa.RecordBatch.from_pydict({"n": [1]})
+    with pytest.raises(RecordError, match="key's column 'id' is not in the rows: they have n"):
+        list(pipeline.run(iter([missing]), PassReport()))
+
+
 def test_a_source_names_the_place_that_it_gave() -> None:
     rows = pa.RecordBatch.from_pydict({"id": [1], ORIGIN_COLUMN: ["/a.csv:2"]})
     pipeline = source_pipeline(prepare=TableRows(), transforms=(_Fail(),))
