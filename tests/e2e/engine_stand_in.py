@@ -10,7 +10,10 @@ import subprocess
 import sys
 
 from drover.api.engine.v1 import engine_pb2
+from drover.model.ids import TaskId
 from drover_worker.engine import framing
+from drover_worker.engine.in_flight import InFlight
+from drover_worker.engine.settings import IN_FLIGHT_VARIABLE, ExitCode
 
 
 def main() -> int:
@@ -24,6 +27,9 @@ def main() -> int:
         if todo == "exit":
             sys.stderr.write(f"{argument}\n")
             return 7
+        if todo == "starve":
+            with InFlight(int(os.environ[IN_FLIGHT_VARIABLE])).at_work(TaskId(argument, 3)):
+                os._exit(ExitCode.HEAP_USED_UP)
         if todo == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         if todo == "ignore":

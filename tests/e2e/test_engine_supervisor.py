@@ -15,6 +15,7 @@ import pytest_asyncio
 from drover.api.engine.v1 import engine_pb2
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
 from drover.log.storage import EmbeddedStorage
+from drover.model.ids import TaskId
 from drover_worker.engine import process_tree
 from drover_worker.engine.settings import TREE_VARIABLE, EngineLimits, EngineSettings
 from drover_worker.engine.supervisor import EngineExit, EngineState, EngineSupervisor
@@ -126,6 +127,21 @@ async def test_an_end_fails_the_calls_under_way_and_a_new_engine_starts(
     assert engine.supervisor.state in (EngineState.BACKING_OFF, EngineState.STARTING)
     await asyncio.wait_for(engine.supervisor.wait_ready(), 60)
     assert _value(await engine.tell("echo", "back")) == "back"
+
+
+async def test_an_end_for_want_of_memory_says_what_was_at_work(engine: Supervised) -> None:
+    with pytest.raises(UnavailableError, match="used up its heap of 1g"):
+        await engine.tell("starve", "greedy")
+    await wait_until_async(lambda: engine.exits)
+    assert engine.exits[0].starved == (TaskId("greedy", 3),)
+
+
+async def test_a_kill_by_hand_is_not_for_want_of_memory(engine: Supervised) -> None:
+    assert engine.supervisor.process_id is not None
+    os.kill(engine.supervisor.process_id, signal.SIGKILL)
+    await wait_until_async(lambda: engine.exits)
+    assert engine.exits[0].exit_code == 128 + signal.SIGKILL
+    assert engine.exits[0].starved is None
 
 
 async def test_without_an_engine_a_call_says_why(engine: Supervised) -> None:

@@ -16,7 +16,7 @@ from drover.errors import (
 from drover.model.config import ConfigMap, TargetState
 from drover.model.group import Joined, JoinedMember, RebalanceInProgress, RetryJoin, Synced
 from drover.model.ids import TaskId, Term
-from drover.model.status import RunState, StatusSnapshot
+from drover.model.status import RunState, StatusKey, StatusSnapshot
 from drover_worker.core import events, instructions, requests
 from drover_worker.core.instructions import HerderInstruction
 from drover_worker.core.rebalance.protocol import (
@@ -105,10 +105,15 @@ class World:
         if self.engine_up and self.rng.random() < 0.3:
             self.engine_up = False
             self.engine.clear()
-            self.step(events.EngineLost("killed"))
+            self.step(events.EngineLost("killed", self._starved()))
         elif not self.engine_up:
             self.engine_up = True
             self.step(events.EngineReady())
+
+    def _starved(self) -> list[StatusKey] | None:
+        """Some of what the worker holds, or None."""
+        held = self.driver.herder.work.held
+        return self.rng.sample(held, min(len(held), 2)) if self.rng.random() < 0.5 else None
 
     def _change_configs(self) -> None:
         name = self.rng.choice(NAMES)

@@ -206,3 +206,32 @@ class LacksTheValueColumn(Idle):
     """Its task's rows have no value."""
 
     task_class = _NoColumnTask
+
+
+class _HeapTask(SourceTask):
+    def start(self, context: SourceTaskContext) -> None:
+        self._spark = context.spark
+
+    def poll(self) -> SourceBatch | None:
+        # an array of 16 GB on an executor, which no heap of a test has room for
+        self._spark.range(1).selectExpr("size(sequence(id, id + 2000000000))").collect()
+        return None
+
+
+class UsesUpTheHeap(Idle):
+    """Has Spark's JVM end for want of heap."""
+
+    task_class = _HeapTask
+
+
+class _GreedyTask(IdleTask):
+    def poll(self) -> SourceBatch | None:
+        taken = []
+        while True:
+            taken.append(b"x" * (64 << 20))
+
+
+class UsesUpTheMemory(Idle):
+    """Takes memory in the engine's process until something ends it."""
+
+    task_class = _GreedyTask

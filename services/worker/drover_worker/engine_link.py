@@ -185,7 +185,7 @@ class EngineLink:
             self._forget_commits()
         if self._forget_fetches is not None:
             self._forget_fetches()
-        self._post(events.EngineLost(ended.message))
+        self._post(events.EngineLost(ended.message, ended.starved))
         if ended.lasting and not self._was_ready and not self.fatal.done():
             self.fatal.set_result(ended.message)
 

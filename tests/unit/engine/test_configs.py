@@ -1,6 +1,7 @@
 """Values of config providers: plugins get them, nothing that leaves the engine has them."""
 
 import io
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -179,3 +180,23 @@ def test_a_value_that_holds_no_longer_is_told(
     registry.stop(3, "db")
     wait_until(lambda: reports)
     assert reports[0] == engine_pb2.EngineReport(call_id=3, done=engine_pb2.Done())
+
+
+def test_a_provider_that_hangs_holds_up_nobody_else(
+    configs: EngineConfigs, reports: list[engine_pb2.EngineReport], file: Path
+) -> None:
+    hanging = file.with_name("hanging.properties")
+    os.mkfifo(hanging)  # who opens it waits for somebody who writes
+    threads = PluginThreads(abandoned_max=8, on_exhausted=lambda _: None)
+    limits = EngineLimits(start_ms=2_000)
+    registry = ConnectorRegistry(
+        PluginRegistry(lambda: ()), threads, limits, reports.append, configs
+    )
+    stuck = {**config(file), "password": f"${{file:{hanging}:password}}"}
+    registry.start(1, engine_pb2.StartConnector(connector="stuck", config=stuck, run_id=7))
+    registry.start(2, engine_pb2.StartConnector(connector="db", config=config(file), run_id=8))
+    wait_until(lambda: len(reports) == 2)
+    assert [(each.call_id, each.HasField("done")) for each in reports] == [(2, True), (1, False)]
+    assert "did not return within 2 s" in reports[1].failure.message
+    hanging.write_text("")  # lets the thread go
+    registry.close()

@@ -10,7 +10,7 @@ from drover.errors import (
     Reason,
     UnavailableError,
 )
-from drover_worker.engine.faults import Fault, fault_of
+from drover_worker.engine.faults import Fault, fault_of, memory_advice
 
 WORKER_TRACE = """[PYTHON_EXCEPTION] An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -62,3 +62,26 @@ def _caused(cause: BaseException) -> Exception:
 )
 def test_fault_of(error: BaseException, fault: Fault | None) -> None:
     assert fault_of(error) is fault
+
+
+@pytest.mark.parametrize(
+    ("error", "whose"),
+    [
+        (MemoryError(), "Python"),
+        (_caused(MemoryError("16 GiB")), "Python"),
+        (RuntimeError("o1.collect: java.lang.OutOfMemoryError: Java heap space"), "Spark's JVM"),
+        (_caused(RuntimeError("java.lang.OutOfMemoryError: Java heap space")), "Spark's JVM"),
+    ],
+)
+def test_want_of_memory_in_a_tasks_own_call_is_told_with_what_to_do(
+    error: BaseException, whose: str
+) -> None:
+    advice = memory_advice(error)
+    assert advice is not None
+    assert advice.startswith(f"out of memory: {whose} had none left for this call")
+    assert "batch.max.bytes" in advice
+    assert fault_of(error) is None, "it is the plugin's"
+
+
+def test_other_errors_have_no_advice_about_memory() -> None:
+    assert memory_advice(RuntimeError("boom")) is None

@@ -23,7 +23,7 @@ class Runner:
     over = False
 
     name = str(TASK)
-    spec = SimpleNamespace(log_fields={"connector": "c"})
+    spec = SimpleNamespace(task=TASK, log_fields={"connector": "c"})
 
     def __init__(self, _spec: object, _tools: object, *, paused: bool) -> None:
         self.untold = [["b"], ["a"]]

@@ -24,9 +24,16 @@ class EngineReady:
 
 @dataclass(frozen=True, slots=True)
 class EngineLost:
-    """The engine ended, with everything in it; a new one is being started."""
+    """The engine ended, with everything in it; a new one is being started.
+
+    Attributes:
+        reason: Why, for people.
+        starved: What was at work, and may be the cause, when it ended for want of memory; None
+            when that was not why, or when nobody knows.
+    """
 
     reason: str
+    starved: Sequence[StatusKey] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from drover_worker.core.context import Context, HerderSettings
 from drover_worker.core.instructions import HerderInstruction
 from drover_worker.core.lifecycle.connector import ConnectorLifecycle
 from drover_worker.core.lifecycle.lifecycle import Lifecycle
+from drover_worker.core.lifecycle.memory_deaths import MemoryDeaths
 from drover_worker.core.lifecycle.restart_plan import RestartRequest, preserve_highest_impact
 from drover_worker.core.lifecycle.stopped import StoppedConnectors
 from drover_worker.core.lifecycle.work import Work
@@ -64,6 +65,7 @@ class Herder:
     def __init__(self, settings: HerderSettings) -> None:
         self.context = Context(settings)
         self.work = Work(self.context)
+        self.memory_deaths = MemoryDeaths()
         self.membership = Membership(self.context, self.work, new_strategy(self.context, self.work))
         self.lease = ConfigLogLease(self.context, self.membership)
         self.session_keys = SessionKeys(self.context, self.membership, self.lease)
@@ -264,7 +266,8 @@ class Herder:
         self.context.engine_up = False
         self.membership.engine_lost(event.reason)
         self.work.lose_engine(
-            f"the worker's engine ended: {event.reason}; it is started anew, and this after it"
+            f"the worker's engine ended: {event.reason}; it is started anew, and this after it",
+            faults=self.memory_deaths.faults(event, self.context.now_ms),
         )
 
     # Calls

@@ -21,10 +21,13 @@ from drover.api.engine.v1 import engine_pb2
 from drover.config.plugin_modules import MODULES_VARIABLE
 from drover.connectors.http.allowed_hosts import HOSTS_VARIABLE
 from drover.connectors.paths import ROOTS_VARIABLE
+from drover.model.status import StatusKey
 from drover_worker.engine import framing, process_tree
+from drover_worker.engine.in_flight import new_table, read_table
 from drover_worker.engine.settings import (
     DIRECTORY_PREFIX,
     DIRECTORY_VARIABLE,
+    IN_FLIGHT_VARIABLE,
     SETTINGS_VARIABLE,
     TREE_VARIABLE,
     EngineSettings,
@@ -75,6 +78,7 @@ class EngineChild:
         self._outgoing: asyncio.Queue[bytes] = asyncio.Queue(_OUTGOING_MAX)
         self._process: asyncio.subprocess.Process | None = None
         self._lifeline: int | None = None
+        self._in_flight: int | None = None
         self._pumps: list[asyncio.Task[None]] = []
         self._writer: asyncio.StreamWriter | None = None
         self._stderr_transport: asyncio.ReadTransport | None = None
@@ -94,12 +98,23 @@ class EngineChild:
         """The last lines of the tree's standard error."""
         return "\n".join(self._tail)
 
+    def take_in_flight(self) -> tuple[StatusKey, ...] | None:
+        """What was at work when the engine ended; None when nobody knows. Ask once, at the end."""
+        descriptor, self._in_flight = self._in_flight, None
+        if descriptor is None:
+            return None
+        try:
+            return read_table(descriptor)
+        finally:
+            os.close(descriptor)
+
     async def start(self) -> None:
         """Start the processes; returns before the engine answers."""
         ours, theirs = socket.socketpair()
         lifeline_read, lifeline_write = os.pipe2(os.O_CLOEXEC)
         # our own pipe, as asyncio's wait() would wait for everyone who holds it open
         stderr_read, stderr_write = os.pipe2(os.O_CLOEXEC)
+        self._in_flight = new_table()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._guard_command,
@@ -111,14 +126,15 @@ class EngineChild:
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=stderr_write,  # for what plugins print
                 stderr=stderr_write,
-                pass_fds=(lifeline_read, theirs.fileno()),
-                env=self._environment(),
+                pass_fds=(lifeline_read, theirs.fileno(), self._in_flight),
+                env={**self._environment(), IN_FLIGHT_VARIABLE: str(self._in_flight)},
                 start_new_session=True,  # Ctrl-C is for the herder, which stops the engine in order
             )
         except BaseException:
             ours.close()
             os.close(lifeline_write)
             os.close(stderr_read)
+            self.take_in_flight()
             raise
         finally:
             theirs.close()

@@ -94,6 +94,7 @@ class ConnectorRegistry:
                 f"start:{name}",
                 lambda: self._start(run, config),
                 limit_ms=self._limits.start_ms,
+                key=name,
                 on_done=lambda outcome: self._started(call_id, run, outcome),
             )
 
@@ -143,6 +144,7 @@ class ConnectorRegistry:
                 f"task-configs:{name}",
                 lambda: checked_task_configs(instance.task_configs(max_tasks), max_tasks),
                 limit_ms=self._limits.task_configs_ms,
+                key=name,
                 on_done=finish,
             )
 
@@ -265,6 +267,7 @@ class ConnectorRegistry:
                 f"stop:{run.connector}",
                 run.instance.stop if run.instance is not None else lambda: None,
                 limit_ms=self._limits.stop_ms,
+                key=run.connector,
                 on_done=finish,
             )
 

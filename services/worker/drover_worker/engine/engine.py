@@ -24,11 +24,12 @@ from drover_worker.engine.commits import Answer
 from drover_worker.engine.configs import EngineConfigs
 from drover_worker.engine.connectors import ConnectorRegistry
 from drover_worker.engine.engine_figures import engine_figures
+from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.offset_changes import alter_offsets
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.preview import PreviewRefusedError, preview
 from drover_worker.engine.scheduler import Scheduler
-from drover_worker.engine.session import jvm_answers
+from drover_worker.engine.session import spark_runs
 from drover_worker.engine.settings import EngineLimits
 from drover_worker.engine.task_runner import TaskTools
 from drover_worker.engine.tasks import TaskRegistry
@@ -59,6 +60,7 @@ class Engine:
         configs: EngineConfigs,
         *,
         not_exactly_once: str = "",
+        in_flight: InFlight | None = None,
     ) -> None:
         """``not_exactly_once`` is why sources deliver at least once here; empty if they do not."""
         self._not_exactly_once = not_exactly_once
@@ -68,8 +70,11 @@ class Engine:
         self._send = send
         self._plugins = plugins
         self._loggers = ProcessLoggers(SystemClock().now_ms)
+        self._in_flight = in_flight or InFlight()
         self._threads = PluginThreads(
-            abandoned_max=limits.abandoned_threads, on_exhausted=self._ask_for_replacement
+            abandoned_max=limits.abandoned_threads,
+            on_exhausted=self._ask_for_replacement,
+            in_flight=self._in_flight,
         )
         self._plane: DataPlane | None = None
         self._plane_ready = threading.Event()
@@ -103,8 +108,9 @@ class Engine:
             watcher=TopicWatcher(plane, interval_ms=self._limits.topic_watch_ms),
             limits=self._limits,
             send=self._send,
-            spark_is_there=partial(jvm_answers, spark),
+            spark_is_there=partial(spark_runs, spark),
             commits=self._commits,
+            in_flight=self._in_flight,
         )
         self._tools_ready.set()
         threading.Thread(target=self._watch_progress, name="progress", daemon=True).start()

@@ -20,6 +20,7 @@ from drover_worker.engine.threads import error_text
 
 _RECORD_FAILED = re.compile(r"^drover\.pipeline\.failures\.RecordFailedError: (.*)$", re.MULTILINE)
 _WORKER_LOST = "org.apache.spark.SparkException: Python worker exited unexpectedly"
+_HEAP_USED_UP = "java.lang.OutOfMemoryError"
 _RAISED = re.compile(r"^drover\.errors\.(\w+):", re.MULTILINE)
 
 
@@ -56,6 +57,18 @@ def failed_record(error: BaseException) -> str | None:
         found = _RECORD_FAILED.search(error_text(cause))
         if found is not None:
             return found[1]
+    return None
+
+
+def memory_advice(error: BaseException) -> str | None:
+    """What is told first when ``error`` is that there was no memory for what the task did."""
+    for cause in with_causes(error):
+        if isinstance(cause, MemoryError) or _HEAP_USED_UP in error_text(cause):
+            what = "Spark's JVM" if _HEAP_USED_UP in error_text(cause) else "Python"
+            return (
+                f"out of memory: {what} had none left for this call; ask for less at a time with "
+                "batch.max.bytes or batch.max.records, or give the worker more"
+            )
     return None
 
 

@@ -1,6 +1,7 @@
 """The engine process from its first message to its last."""
 
 import os
+import signal
 import socket
 import sys
 import threading
@@ -20,17 +21,25 @@ from drover.rpc.logs import LogFormat, LogLevel, configure_logging
 from drover_worker.engine import answers
 from drover_worker.engine.configs import EngineConfigs, HidingStream
 from drover_worker.engine.engine import Engine
+from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.link import HerderLink
 from drover_worker.engine.log_lines import write_whole_lines
 from drover_worker.engine.plugins import PluginRegistry
 from drover_worker.engine.session import EngineStartError, SparkEngine, start_spark
-from drover_worker.engine.settings import DIRECTORY_VARIABLE, EngineSettings, ExitCode
+from drover_worker.engine.settings import (
+    DIRECTORY_VARIABLE,
+    IN_FLIGHT_VARIABLE,
+    EngineSettings,
+    ExitCode,
+)
 
 log = structlog.get_logger(__name__)
 
 
 #: Of an engine's own directory, which is swept when it ends.
 STAGING_DIRECTORY = "staged"
+#: With which Spark ends a JVM whose heap is used up, and Java's own ExitOnOutOfMemoryError.
+_JVM_HEAP_CODES = frozenset({52, 3})
 
 
 def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) -> int:
@@ -49,7 +58,12 @@ def run(settings: EngineSettings, sock: socket.socket, stop: threading.Event) ->
     on_kafka = not isinstance(settings.storage, EmbeddedStorage)
     not_exactly_once = settings.not_exactly_once if on_kafka else ""
     engine = Engine(
-        settings.limits, link.send, PluginRegistry(), configs, not_exactly_once=not_exactly_once
+        settings.limits,
+        link.send,
+        PluginRegistry(),
+        configs,
+        not_exactly_once=not_exactly_once,
+        in_flight=InFlight(int(os.environ.pop(IN_FLIGHT_VARIABLE))),
     )
     link.send(engine_pb2.EngineReport(started=engine_pb2.EngineStarted()))
     threading.Thread(target=_serve, args=(link, engine), name="commands", daemon=True).start()
@@ -78,7 +92,7 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
     def lost(exit_code: int) -> None:
         if not stop.is_set():
             log.error("the JVM ended under the engine", exit_code=exit_code)
-            os._exit(ExitCode.SPARK_LOST)
+            os._exit(_exit_code_after(exit_code))
 
     temporary = Path(os.environ[DIRECTORY_VARIABLE])
     plane: DataPlane | None = None
@@ -96,6 +110,13 @@ def _start(settings: EngineSettings, engine: Engine, stop: threading.Event) -> S
     except DroverError as error:
         raise EngineStartError(ExitCode.FAILED, error.message) from error
     return spark
+
+
+def _exit_code_after(jvm_exit_code: int) -> ExitCode:
+    """The exit code of an engine whose JVM ended with ``jvm_exit_code``."""
+    if jvm_exit_code in _JVM_HEAP_CODES:
+        return ExitCode.HEAP_USED_UP
+    return ExitCode.SPARK_KILLED if jvm_exit_code == -signal.SIGKILL else ExitCode.SPARK_LOST
 
 
 def _open_plane(settings: EngineSettings, temporary: Path) -> DataPlane:

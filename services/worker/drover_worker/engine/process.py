@@ -12,7 +12,12 @@ import threading
 from types import FrameType
 
 from drover_worker.engine import process_tree
-from drover_worker.engine.settings import SETTINGS_VARIABLE, EngineSettings, ExitCode
+from drover_worker.engine.settings import (
+    IN_FLIGHT_VARIABLE,
+    SETTINGS_VARIABLE,
+    EngineSettings,
+    ExitCode,
+)
 
 
 def main() -> int:
@@ -26,7 +31,8 @@ def main() -> int:
     # after the first step, as they take a second to load
     from drover_worker.engine.main import run
 
-    os.set_inheritable(sock.fileno(), False)
+    for descriptor in (sock.fileno(), int(os.environ[IN_FLIGHT_VARIABLE])):
+        os.set_inheritable(descriptor, False)
     stop = threading.Event()
     _catch_signals(stop)
     return run(settings, sock, stop)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drover.dataplane.plane import NotPublishedError, Receipt, TopicWriter
+from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
 from drover_worker.engine.threads import Outcome, PluginThreads, Raised, Returned
@@ -77,13 +78,13 @@ class Publisher:
         writer: TopicWriter,
         threads: PluginThreads,
         *,
-        name: str,
+        task: TaskId,
         wake: Callable[[], None],
         interval_s: float = 0.0,
     ) -> None:
         self._writer = writer
         self._threads = threads
-        self._name = f"publish:{name}"
+        self._task = task
         self._wake = wake
         self._interval_s = interval_s
         self._gathered: list[GatheredBatch] = []
@@ -152,10 +153,11 @@ class Publisher:
         staged = [each.batch.staged for each in transaction.batches]
         offsets = [offset for each in transaction.batches for offset in each.batch.offsets]
         self._threads.run(
-            self._name,
+            f"publish:{self._task}",
             lambda: self._writer.publish(staged, offsets),
             limit_ms=_LIMIT_MS,
             on_done=done,
+            key=self._task,
         )
         return None
 

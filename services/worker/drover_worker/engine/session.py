@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import structlog
 from pyspark.find_spark_home import _find_spark_home
@@ -18,7 +19,12 @@ from pyspark.sql import SparkSession
 from drover.cli.java_check import JavaUnusableError, find_java
 from drover.connectors.paths import ROOTS_VARIABLE
 from drover.log.storage import EmbeddedStorage
-from drover_worker.engine.settings import EngineSettings, ExitCode
+from drover_worker.engine.settings import (
+    DEFAULT_DRIVER_MEMORY,
+    DRIVER_MEMORY,
+    EngineSettings,
+    ExitCode,
+)
 
 _GATEWAY_TIMEOUT_S = 120.0
 _GATEWAY_POLL_S = 0.02
@@ -75,13 +81,13 @@ class SparkEngine:
             self.jvm.stdin.close()  # the gateway ends with its standard input
 
 
-def jvm_answers(session: SparkSession) -> bool:
-    """Whether the session's JVM is there."""
+def spark_runs(session: SparkSession) -> bool:
+    """Whether the session's JVM is there, and is not about to end."""
+    context: Any = session.sparkContext
     try:
-        session.sparkContext._jvm.System.nanoTime()  # type: ignore[union-attr]
+        return not context._jsc.sc().isStopped()
     except Exception:  # noqa: BLE001 - whatever py4j says of a gateway that is gone
         return False
-    return True
 
 
 def is_local_master(master: str) -> bool:
@@ -150,7 +156,7 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
     """Spark's settings for an engine; the user's win."""
     conf = {
         "spark.app.name": "drover",
-        "spark.driver.memory": "1g",
+        DRIVER_MEMORY: DEFAULT_DRIVER_MEMORY,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # tasks are many and small: each gets its share beside one big batch

@@ -19,6 +19,8 @@ TREE_VARIABLE = "DROVER_ENGINE_TREE"
 DIRECTORY_VARIABLE = "DROVER_ENGINE_DIRECTORY"
 #: What such a directory's name begins with.
 DIRECTORY_PREFIX = "drover-engine-"
+#: The descriptor of the table of what is at work in the engine (``in_flight``).
+IN_FLIGHT_VARIABLE = "DROVER_ENGINE_IN_FLIGHT"
 
 
 class ExitCode(IntEnum):
@@ -37,8 +39,15 @@ class ExitCode(IntEnum):
     SPARK_LOST = 83
     #: The herder is gone.
     ORPHANED = 84
+    #: The JVM had used up its heap.
+    HEAP_USED_UP = 85
+    #: The JVM was killed (SIGKILL) under a running engine.
+    SPARK_KILLED = 86
 
 
+#: The heap of Spark's JVM, and what it is where nobody says.
+DRIVER_MEMORY = "spark.driver.memory"
+DEFAULT_DRIVER_MEMORY = "1g"
 #: Starting again does not help before somebody changes the machine or the settings.
 LASTING_EXIT_CODES = frozenset({ExitCode.BAD_SETTINGS, ExitCode.JAVA_UNUSABLE})
 

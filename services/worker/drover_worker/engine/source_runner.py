@@ -89,7 +89,7 @@ class SourceRunner(TaskRunner):
             self._publisher = Publisher(
                 self._writer,
                 tools.threads,
-                name=self.name,
+                task=spec.task,
                 wake=self._wake,
                 interval_s=interval_s if gathers else 0.0,
             )

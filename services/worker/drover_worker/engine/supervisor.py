@@ -13,6 +13,7 @@ report, and a new engine is started after a back-off.
 
 import asyncio
 import itertools
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,9 +23,17 @@ import structlog
 from drover.api.engine.v1 import engine_pb2
 from drover.backoff import Backoff
 from drover.errors import DeadlineExceededError, Reason, UnavailableError
+from drover.model.status import StatusKey
 from drover_worker.engine.child import EngineChild, write_to_stderr
 from drover_worker.engine.log_lines import as_logged
-from drover_worker.engine.settings import LASTING_EXIT_CODES, EngineSettings, ExitCode
+from drover_worker.engine.memory_kills import memory_kill_count, memory_limit_bytes, size_text
+from drover_worker.engine.settings import (
+    DEFAULT_DRIVER_MEMORY,
+    DRIVER_MEMORY,
+    LASTING_EXIT_CODES,
+    EngineSettings,
+    ExitCode,
+)
 
 _BACKOFF_FIRST_S = 0.2
 _BACKOFF_MAX_S = 30.0
@@ -32,6 +41,8 @@ _BACKOFF_MAX_S = 30.0
 _SOUND_AFTER_S = 60.0
 #: Over the plugins' stop limit: for Spark to end in good order.
 _STOP_MARGIN_MS = 10_000
+#: How an engine ends that was killed, or whose JVM was.
+_KILLED_CODES = frozenset({128 + signal.SIGKILL, int(ExitCode.SPARK_KILLED)})
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +72,8 @@ class EngineExit:
         stderr_tail: The last lines of its standard error.
         lasting: A new engine would end the same way until somebody acts (no Java, say).
         requested: It ended because close() or restart() was called.
+        starved: What was at work when it ended for want of memory (``in_flight.read_table``); None
+            when that was not why, or when nobody knows.
     """
 
     exit_code: int
@@ -68,6 +81,7 @@ class EngineExit:
     stderr_tail: str
     lasting: bool
     requested: bool
+    starved: tuple[StatusKey, ...] | None = None
 
 
 ExitHandler = Callable[[EngineExit], None]
@@ -236,6 +250,7 @@ class EngineSupervisor:
     async def _live_once(self) -> EngineExit:
         self._start_failure = ""
         self._stop_requested = False
+        kills_before = memory_kill_count()
         child = EngineChild(
             self._settings,
             on_report=self._take_report,
@@ -257,15 +272,23 @@ class EngineSupervisor:
             code = await child.wait()
         finally:
             child.kill()
+            in_flight = child.take_in_flight()
             self._child = None
             self._ready.clear()
             self._ready_report = None
+        requested = self._stop_requested or self._closing
+        starved = not requested and (
+            code == ExitCode.HEAP_USED_UP
+            or (code in _KILLED_CODES and memory_kill_count() > kills_before)
+        )
+        what = _describe_starved(code, self._settings) if starved else _describe(code)
         ended = EngineExit(
             exit_code=code,
-            message=self._start_failure or _describe(code),
+            message=self._start_failure or what,
             stderr_tail=child.stderr_tail,
             lasting=code in LASTING_EXIT_CODES,
-            requested=self._stop_requested or self._closing,
+            requested=requested,
+            starved=in_flight if starved else None,
         )
         self._fail_calls(ended)
         if not ended.requested:
@@ -312,6 +335,16 @@ class EngineSupervisor:
             await self.restart(reason)
         finally:
             self._replacement = None
+
+
+def _describe_starved(code: int, settings: EngineSettings) -> str:
+    if code == ExitCode.HEAP_USED_UP:
+        heap = settings.spark_conf.get(DRIVER_MEMORY, DEFAULT_DRIVER_MEMORY)
+        return f"Spark's JVM had used up its heap of {heap} ({DRIVER_MEMORY} in DROVER_SPARK_CONF)"
+    what = "Spark's JVM" if code == ExitCode.SPARK_KILLED else "the engine"
+    limit = memory_limit_bytes()
+    of = f" of {size_text(limit)}" if limit is not None else ""
+    return f"the kernel killed {what}, as the memory{of} was used up"
 
 
 def _describe(code: int) -> str:

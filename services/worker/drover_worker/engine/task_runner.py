@@ -5,7 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -32,7 +32,8 @@ from drover.rpc.logs import log_context
 from drover_worker.engine.answers import timed_out_message
 from drover_worker.engine.commits import Answer, TaskCommits
 from drover_worker.engine.error_rate import ErrorRate, TooManyErrorsError
-from drover_worker.engine.faults import Fault, failed_record, fault_of
+from drover_worker.engine.faults import Fault, failed_record, fault_of, memory_advice
+from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.rate_limit import RateLimit
 from drover_worker.engine.record_path import RecordPath, encode_counts
 from drover_worker.engine.scheduler import Scheduler
@@ -91,10 +92,11 @@ class TaskTools:
     watcher: TopicWatcher
     limits: EngineLimits
     send: Callable[[engine_pb2.EngineReport], None]
-    #: Whether Spark's JVM answers; the engine ends with it, a moment later.
+    #: Whether Spark runs; the engine ends with it, a moment later.
     spark_is_there: Callable[[], bool]
     #: Who gets the answer to a commit, by its call id.
     commits: dict[int, Answer]
+    in_flight: InFlight = field(default_factory=InFlight)
 
 
 class TaskRunner(ABC):
@@ -218,7 +220,8 @@ class TaskRunner(ABC):
         """See scheduler.Job."""
         if self.stopping:
             return None
-        with log_context(**self.spec.log_fields):
+        at_work = self._tools.in_flight.at_work(self.spec.task, is_run=True)
+        with log_context(**self.spec.log_fields), at_work:
             try:
                 if self._restart_wanted:
                     self._restart()
@@ -431,10 +434,11 @@ class TaskRunner(ABC):
         """Why the batch is only done again later; None when the task has to answer for it."""
         if fault is Fault.LOST:
             self._loss_count += 1
-        # without its JVM the engine is about to end, whatever the error is
-        if not self._tools.spark_is_there() or (
-            fault is Fault.LOST and self._loss_count < _LOSSES_MAX
-        ):
+        # without Spark the engine is about to end, whatever the error is
+        engine_ends = not self._tools.spark_is_there()
+        if engine_ends:
+            self._tools.in_flight.keep(self.spec.task)
+        if engine_ends or (fault is Fault.LOST and self._loss_count < _LOSSES_MAX):
             self._restart_wanted = True
             return "a batch was lost with a process of Spark, and is done again"
         return "a batch waits for the store" if fault is Fault.UNAVAILABLE else None
@@ -445,7 +449,7 @@ class TaskRunner(ABC):
                 f"a process of Spark ended under {self._loss_count} batches in a row: does what "
                 "the connector does on executors crash them, or take more memory than there is?"
             )
-        return failed_record(error)
+        return failed_record(error) or memory_advice(error)
 
     def _pause_before_retry(self, error: BaseException) -> float | None:
         """How long to wait before the call that failed is made again; None when it is not."""
@@ -523,6 +527,7 @@ class TaskRunner(ABC):
                 instance.stop,
                 limit_ms=self._tools.limits.stop_ms,
                 on_done=lambda _outcome: None,
+                key=self.spec.task,
             )
 
     def _take_instance(self) -> SourceTask | SinkTask | None:

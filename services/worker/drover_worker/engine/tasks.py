@@ -89,6 +89,7 @@ class TaskRegistry:
                 f"start:{task}",
                 lambda: self._prepare(slot, command),
                 limit_ms=self._limits.start_ms,
+                key=task,
                 on_done=lambda outcome: self._started(call_id, slot, outcome),
             )
 
@@ -217,6 +218,7 @@ class TaskRegistry:
                 f"stop:{runner.name}",
                 lambda: runner.stop(limit_ms / 1000),
                 limit_ms=_STOP_PARTS * limit_ms + _STOP_MARGIN_MS,
+                key=runner.spec.task,
                 on_done=finish,
             )
 

@@ -13,11 +13,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 import structlog
 
 from drover.errors import Reason, ResourceExhaustedError
+from drover.model.status import StatusKey
+from drover_worker.engine.in_flight import InFlight
 
 TRACE_MAX_BYTES = 64 * 1024
 _RUNNING_MAX = 64
@@ -57,6 +60,8 @@ class _Call:
     function: Callable[[], object]
     limit_ms: int
     on_done: DoneHandler
+    #: Whose code it runs, where that is one connector's or task's.
+    key: StatusKey | None
     #: What was bound to log events where it was asked for.
     context: contextvars.Context = field(default_factory=contextvars.copy_context)
     #: Set by whoever decides the outcome: the thread that ran it, or the watchdog.
@@ -66,15 +71,23 @@ class _Call:
 class PluginThreads:
     """Runs calls side by side, each on a daemon thread with its name; thread-safe."""
 
-    def __init__(self, *, abandoned_max: int, on_exhausted: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        *,
+        abandoned_max: int,
+        on_exhausted: Callable[[str], None],
+        in_flight: InFlight | None = None,
+    ) -> None:
         """Start the watchdog.
 
         Args:
             abandoned_max: So many hung threads are borne.
             on_exhausted: Called once, with the reason, when there are more.
+            in_flight: Where calls are marked while they run.
         """
         self._abandoned_max = abandoned_max
         self._on_exhausted = on_exhausted
+        self._in_flight = in_flight or InFlight()
         self._changed = threading.Condition()
         self._running_count = 0
         self._waiting: deque[_Call] = deque()
@@ -91,14 +104,22 @@ class PluginThreads:
             return len(self._abandoned)
 
     def run(
-        self, name: str, function: Callable[[], object], *, limit_ms: int, on_done: DoneHandler
+        self,
+        name: str,
+        function: Callable[[], object],
+        *,
+        limit_ms: int,
+        on_done: DoneHandler,
+        key: StatusKey | None = None,
     ) -> None:
         """Run ``function``; ``on_done`` gets the outcome exactly once, on another thread.
+
+        ``key`` is the connector or task whose code it is, where it is one's.
 
         Raises:
             ResourceExhaustedError: QUEUE_FULL.
         """
-        call = _Call(name, function, limit_ms, on_done)
+        call = _Call(name, function, limit_ms, on_done, key)
         with self._changed:
             if self._running_count >= _RUNNING_MAX:
                 if len(self._waiting) >= _WAITING_MAX:
@@ -137,7 +158,9 @@ class PluginThreads:
     def _execute(self, call: _Call) -> None:
         outcome: Outcome
         try:
-            outcome = Returned(call.context.copy().run(call.function))
+            mark = nullcontext() if call.key is None else self._in_flight.at_work(call.key)
+            with mark:
+                outcome = Returned(call.context.copy().run(call.function))
         except BaseException as error:  # noqa: BLE001 - plugin code may raise anything, SystemExit too
             outcome = Raised(error)
         with self._changed:

@@ -265,8 +265,11 @@ class Lifecycle(ABC):
         self.phase = Phase.IDLE
         return True
 
-    def lose_engine(self, context: Context, reason: str) -> None:
-        """The engine ended, and the run with it: FAILED unless it was being stopped."""
+    def lose_engine(self, context: Context, reason: str, *, fault: str | None = None) -> None:
+        """The engine ended, and the run with it: FAILED unless it was being stopped.
+
+        ``fault`` is told in place of ``reason`` where it ended because of this run.
+        """
         was_in_engine = self.phase in IN_ENGINE
         stopping = self.phase is Phase.STOPPING
         if self.phase is Phase.IDLE:
@@ -274,7 +277,8 @@ class Lifecycle(ABC):
         self.phase = Phase.IDLE
         self.run_id = 0
         if was_in_engine and not stopping and not self.revoked and self.failure is None:
-            self._fail(context, reason, FailureCause.ENGINE)
+            cause = FailureCause.ENGINE if fault is None else FailureCause.PLUGIN
+            self._fail(context, fault or reason, cause)
 
     def regain_engine(self) -> None:
         """A new engine is ready: restart it if it failed with the old one."""

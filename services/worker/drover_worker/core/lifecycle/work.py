@@ -124,10 +124,10 @@ class Work:
             item.revoke()
             self.touch(item.key)
 
-    def lose_engine(self, reason: str) -> None:
-        """The engine ended: everything in it has FAILED."""
+    def lose_engine(self, reason: str, *, faults: Mapping[StatusKey, str]) -> None:
+        """The engine ended: everything in it has FAILED, ``faults`` by its own."""
         for item in self.all():
-            item.lose_engine(self._context, reason)
+            item.lose_engine(self._context, reason, fault=faults.get(item.key))
             self.touch(item.key)
 
     def regain_engine(self) -> None:

@@ -1,0 +1,68 @@
+"""Whether the kernel kills processes for want of memory, and what limit it keeps."""
+
+from pathlib import Path
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+#: Version 1 has a number near 2**63 where there is no limit.
+_NO_LIMIT_BYTES = 1 << 60
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_STEP = 1024
+
+
+def memory_kill_count(proc: Path = _PROC) -> int:
+    """How many processes of this machine were killed for memory since it started.
+
+    By the machine's limit or by that of a control group; 0 where the kernel does not say.
+    """
+    try:
+        lines = (proc / "vmstat").read_text().splitlines()
+    except OSError:
+        return 0
+    found = dict(line.split(maxsplit=1) for line in lines)
+    return int(found.get("oom_kill", 0))
+
+
+def memory_limit_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
+    """What this process and those beside it may use together; None when nothing says."""
+    found = []
+    for path in _cgroup_limits(proc, cgroups):
+        try:
+            text = path.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit() and int(text) < _NO_LIMIT_BYTES:
+            found.append(int(text))
+    try:
+        meminfo = (proc / "meminfo").read_text()
+        found.append(int(meminfo.split("MemTotal:", 1)[1].split()[0]) * _STEP)
+    except (OSError, IndexError, ValueError):
+        pass
+    return min(found, default=None)
+
+
+def _cgroup_limits(proc: Path, cgroups: Path) -> list[Path]:
+    """The files that may hold the limits of this process's control group and those above it."""
+    try:
+        lines = (proc / "self" / "cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    files = []
+    for line in lines:
+        _, controllers, name = line.split(":", 2)
+        if controllers in ("", "memory"):
+            root, limit = cgroups / controllers, "memory.max"
+            if controllers:
+                limit = "memory.limit_in_bytes"
+            group = root / name.lstrip("/")
+            above = [each for each in (group, *group.parents) if each.is_relative_to(root)]
+            files += [each / limit for each in above]
+    return files
+
+
+def size_text(size_bytes: int) -> str:
+    """A size for people."""
+    size, unit = float(size_bytes), 0
+    while size >= _STEP and unit < len(_UNITS) - 1:
+        size, unit = size / _STEP, unit + 1
+    return f"{size:.3g} {_UNITS[unit]}" if unit else f"{size_bytes} bytes"

@@ -1,0 +1,58 @@
+"""A control group with little memory, for processes that are to be killed by the kernel."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import wait_until
+
+_ROOT = Path("/sys/fs/cgroup")
+#: The folder of a hierarchy with a controller of memory, and its file of the limit.
+_KINDS = ((_ROOT / "memory", "memory.limit_in_bytes"), (_ROOT, "memory.max"))
+
+
+class MemoryGroup:
+    """What is added is killed when it uses more together than the limit."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def add(self, process_ids: Iterable[int]) -> None:
+        """Put these processes in, and what they start from now on."""
+        for process_id in process_ids:
+            (self._directory / "cgroup.procs").write_text(str(process_id))
+
+
+@contextmanager
+def memory_group(limit_bytes: int) -> Iterator[MemoryGroup]:
+    """A group that is gone afterwards, when nothing runs in it; skips where none can be made."""
+    directory = _made(limit_bytes)
+    if directory is None:
+        pytest.skip("no control group of memory can be made here")
+    try:
+        yield MemoryGroup(directory)
+    finally:
+        wait_until(lambda: _removed(directory), describe=f"nothing runs in {directory}")
+
+
+def _made(limit_bytes: int) -> Path | None:
+    for root, limit in _KINDS:
+        directory = root / f"drover-test-{os.getpid()}"
+        with suppress(OSError):
+            directory.mkdir()
+            try:
+                (directory / limit).write_text(str(limit_bytes))
+            except OSError:
+                directory.rmdir()
+                raise
+            return directory
+    return None
+
+
+def _removed(directory: Path) -> bool:
+    with suppress(OSError):
+        directory.rmdir()
+    return not directory.exists()
