@@ -14,10 +14,12 @@ from tests.bench import (
     config_seen,
     fail_over,
     group_core,
+    hand_over,
     heartbeats,
     joins,
     plot,
     postgres_to_parquet,
+    rebalance_core,
     status_writes,
 )
 from tests.bench.databases import fill_table, make_table
@@ -68,6 +70,15 @@ async def test_statuses_are_written_in_batches_and_singly_and_read_again(tmp_pat
     )
     assert writes.peer_value
     assert start.value > 0
+
+
+async def test_the_tasks_of_a_killed_worker_start_elsewhere(tmp_path: Path) -> None:
+    median, worst = await hand_over.measure(tmp_path, connectors=2, rounds=1)
+    assert 0 < median.value <= worst.value
+
+
+def test_a_group_that_fills_loses_a_member_and_gets_another_is_measured() -> None:
+    assert rebalance_core.measure(connectors=20, members=3, rounds=1).value > 0
 
 
 def test_memory_is_measured_in_a_process_of_its_own() -> None:

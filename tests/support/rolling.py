@@ -12,7 +12,7 @@ from drover.errors import DroverError
 from tests.support.cluster import EmbeddedCluster
 from tests.support.fake_engine import SOURCE
 from tests.support.idle_worker import Story
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import DEFAULT_TIMEOUT_S, wait_until_async
 
 TASKS_PER_CONNECTOR = 3
 
@@ -49,7 +49,9 @@ async def restart_one_by_one(
         yield Restarted(own, story.stops() - before)
 
 
-async def wait_until_even(client: ConnectClient, *, tasks: int) -> None:
+async def wait_until_even(
+    client: ConnectClient, *, tasks: int, timeout_s: float = DEFAULT_TIMEOUT_S
+) -> None:
     """Until so many tasks run, and the workers' numbers of them differ by one at most."""
 
     async def even() -> bool:
@@ -60,7 +62,7 @@ async def wait_until_even(client: ConnectClient, *, tasks: int) -> None:
         states = [task.state for entry in entries for task in entry.status.tasks]
         return states == [pb.RUN_STATE_RUNNING] * tasks
 
-    await wait_until_async(even)
+    await wait_until_async(even, timeout_s=timeout_s)
 
 
 async def _workers(client: ConnectClient) -> Mapping[str, pb.WorkerInfo]:
