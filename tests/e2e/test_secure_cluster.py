@@ -1,6 +1,7 @@
 """README's secure cluster, by the commands that stand there."""
 
 import asyncio
+import json
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ from drover.cli.process import descendants, wait_until_gone
 from drover.cli.state import DEFAULT_DIRECTORY, read_state
 from tests.support.addresses import free_addresses
 from tests.support.certificates import DAY, Authority, files_of, issue
-from tests.support.cluster import run_drover
+from tests.support.cluster import READY_TIMEOUT_S, run_drover
 from tests.support.repository import REPOSITORY
 from tests.support.waiting import wait_until_async
 
@@ -83,9 +84,15 @@ async def test_three_commands_make_a_cluster_that_lets_in_who_it_knows(
         state = read_state(here / DEFAULT_DIRECTORY)
         assert state is not None
         (address,) = state.addresses("worker")
+
         # the folder's own cluster is used as its admin
-        as_admin = await run_drover("connector", "delete", "x", cwd=here)
-        assert "CONNECTOR_NOT_FOUND" in as_admin.err
+        async def as_admin() -> bool:
+            """Once the worker is ready."""
+            deleted = await run_drover("connector", "delete", "x", cwd=here)
+            assert deleted.exit_code == 1
+            return "CONNECTOR_NOT_FOUND" in deleted.err
+
+        await wait_until_async(as_admin, timeout_s=READY_TIMEOUT_S)
         assert (await run_drover("group", "list", cwd=here)).exit_code == 0
         # nobody else gets in before the third command
         nobody = await run_drover("connector", "list", "-a", address, cwd=elsewhere)
@@ -99,12 +106,32 @@ async def test_three_commands_make_a_cluster_that_lets_in_who_it_knows(
         refused = await run_drover("connector", "delete", "x", cwd=elsewhere)
         assert refused.exit_code == 1
         assert "needs the role admin for connector 'x', which 'drover-operator'" in refused.err
+        await sound(here, elsewhere, [each.address for each in state.processes.values()])
         await rotate(address, certs, here)
         assert (await run_drover("connector", "list", cwd=elsewhere)).exit_code == 0
     finally:
         process.send_signal(signal.SIGINT)
         await process.communicate()
     assert await wait_until_gone(tree, 30) == []
+
+
+async def sound(here: Path, elsewhere: Path, addresses: list[str]) -> None:
+    """So says the doctor, in its folder and by a context; and nobody starts another one there."""
+    for folder, checks in ((here, ("coordinator", "worker-1")), (elsewhere, ("--tls-cert",))):
+        told = await run_drover("doctor", "-o", "json", cwd=folder)
+        found = {each["check"]: each for each in json.loads(told.out)["findings"]}
+        assert told.exit_code == 0, found
+        assert found.keys() >= {*checks, "leader", "connectors"}
+    services = ("COORDINATOR", "CONFIG_STORE", "STATUS_STORE", "WORKER")
+    names = [f"DROVER_{service}_LISTEN" for service in services]
+    for more in ([], ["--tls"]):
+        again = await run_drover("up", *more, cwd=here)
+        assert (again.exit_code, again.err.count("\n")) == (1, 1)
+        assert "already runs in .drover/up; `drover down` stops it" in again.err
+        env = dict(zip(names, addresses, strict=True))
+        again = await run_drover("up", *more, cwd=elsewhere, env=env)
+        assert (again.exit_code, again.err.count("\n")) == (1, 1)
+        assert f"cannot listen on {addresses[0]} for coordinator: the port is in use" in again.err
 
 
 async def rotate(address: str, certs: Path, here: Path) -> None:

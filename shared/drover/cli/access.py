@@ -61,11 +61,11 @@ def present_access() -> Access:
     return _present.get()()
 
 
-def access_to(address: str) -> Access:
-    """The way to a server: the present command's, else that of the cluster that runs here."""
+def access_to(address: str, directory: Path = DEFAULT_DIRECTORY) -> Access:
+    """The way to a server: the present command's, else that of the cluster in ``directory``."""
     access = present_access()
     if access.tls is None:
-        state = read_state(DEFAULT_DIRECTORY)
+        state = read_state(directory)
         if state and state.certificates and address in state.addresses(""):
             return Access(files_of(Path(state.certificates), "admin"))
     return access

@@ -47,7 +47,7 @@ from drover.cli.supervisor import Supervisor, run_until_signal
 from drover.cli.views import worker_health
 from drover.cli.worker_commands import state_of, worker_document
 from drover.client import ConnectClient
-from drover.security.development_ca import CA_FILE, files_of, init_certificates
+from drover.security.development_ca import CA_FILE, files_of, keep_certificates
 
 commands = typer.Typer(no_args_is_help=True, help="The cluster as a whole.")
 
@@ -133,13 +133,13 @@ def up(
         config_store_count=config_stores,
         status_store_count=status_stores,
         storage_url=kafka_url(storage_url, os.environ),
-        certificates=_certificates(directory, tls=tls, given=certs),
         port_base=DEFAULT_PORT_BASE if port_base is None else 0,
         metrics=metrics,
         listen=listen_from_environment(os.environ),
     )
     wanted = _wanted_addresses(options, port_base)
     asyncio.run(refuse_beside_another(wanted))
+    options = replace(options, certificates=_certificates(directory, tls=tls, given=certs))
     if port_base is not None:
         options = replace(options, listen={**wanted, **options.listen})
     supervisor = Supervisor(
@@ -189,8 +189,10 @@ def _certificates(directory: Path, *, tls: bool, given: Path | None) -> Path | N
     if not tls:
         return None
     made = directory.absolute() / "certs"
-    if not (made / CA_FILE).exists():
-        init_certificates(made)
+    try:
+        keep_certificates(made)
+    except OSError as error:
+        raise ClusterError(f"cannot use {made}: {error.strerror}") from None
     return made
 
 

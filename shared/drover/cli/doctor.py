@@ -4,11 +4,13 @@ import asyncio
 import os
 from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from drover.cli.access import access_to, present_access
 from drover.cli.cluster import kafka_url
 from drover.cli.console import (
     EXIT_REFUSED,
@@ -20,6 +22,7 @@ from drover.cli.console import (
     say,
     worker_addresses,
 )
+from drover.cli.doctor_certificates import look_at_certificates, of_cluster, of_command
 from drover.cli.doctor_cluster import look_at_cluster
 from drover.cli.doctor_finding import Finding, Level
 from drover.cli.doctor_kafka import look_at_brokers
@@ -47,21 +50,32 @@ def doctor(
     """Check this machine, its cluster and its brokers; exit 1 when something is wrong.
 
     The machine: Java, versions, memory, disk, open files, ports, certificates. The cluster, if one
-    runs here or --address names a worker: every process, versions, clocks, engines, the leader,
-    what has failed. Nothing is changed.
+    runs here or --address or the context names a worker: every process, versions, clocks,
+    certificates, engines, the leader, what has failed. Nothing is changed.
     """
+    access = present_access()
+    given = address or access.address
     state = read_state(directory)
-    runs_here = state is not None and state.supervisor() is not None
-    findings = look_at_machine(directory, state if runs_here else None, os.environ)
+    running = state if state is not None and state.supervisor() is not None else None
+    findings = look_at_machine(directory, running, os.environ)
+    if access.tls is not None:
+        findings += look_at_certificates(of_command(access.tls, os.environ))
+    if running is not None and running.certificates:
+        findings += look_at_certificates(of_cluster(Path(running.certificates)))
     brokers = kafka_url(storage_url, os.environ)
     if brokers:
         findings += look_at_brokers(brokers, os.environ.get("DROVER_KAFKA_CONFIG", ""))
-    if address or runs_here:
-        workers = state.addresses("worker") if state and not address else worker_addresses(address)
-        findings += asyncio.run(look_at_cluster(workers, state if runs_here else None))
+    here = running.addresses("worker") if running else []
+    if workers := worker_addresses(given) if given else here:
+        way = partial(access_to, directory=directory)
+        findings += asyncio.run(look_at_cluster(workers, running, way))
     else:
         findings.append(
-            Finding("cluster", Level.OK, f"none runs in {directory}; --address looks at another")
+            Finding(
+                "cluster",
+                Level.OK,
+                f"none runs in {directory}; --address or a context looks at another",
+            )
         )
     _tell(findings, output)
     if any(each.level is Level.ERROR for each in findings):

@@ -1,4 +1,4 @@
-"""Looks at the machine: Java, versions, memory, disk, open files, ports, certificates."""
+"""Looks at the machine: Java, versions, memory, disk, open files, ports."""
 
 import importlib.metadata
 import importlib.util
@@ -19,7 +19,6 @@ from drover.cli.cluster import (
     default_listen,
     listen_from_environment,
 )
-from drover.cli.doctor_certificates import look_at_certificates
 from drover.cli.doctor_finding import Finding, Level
 from drover.cli.java_check import JavaUnusableError, find_java
 from drover.cli.state import DATA_DIRECTORY, ClusterState
@@ -55,7 +54,6 @@ def look_at_machine(
         *_disk(directory, environ),
         _open_files(),
         *_ports(running, environ),
-        *look_at_certificates(environ),
     ]
 
 

@@ -1,12 +1,13 @@
 """Whether addresses that a cluster wants are those of another cluster on this machine."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from drover.cli import ports
 from drover.cli.health import HealthChannel
 from drover.cli.state import ClusterError
+from drover.cli.tls_check import shown_certificate
 from drover.client import ConnectClient, channel
 from drover.errors import DroverError
 
@@ -26,12 +27,14 @@ async def refuse_beside_another(wanted: Mapping[str, str]) -> None:
         wanted: Addresses that a cluster would have, by the names of its processes.
 
     Raises:
-        ClusterError: One of them is a process of Drover's; with its address and what to do.
+        ClusterError: One of them is a process of Drover's, or speaks gRPC over TLS, and does not
+            tell strangers what it is; with its address and what to do.
     """
     taken = [(name, at) for name, at in wanted.items() if not _is_free(at)]
     serving = await asyncio.gather(*(_is_drover(name, at) for name, at in taken))
     found = [place for place, yes in zip(taken, serving, strict=True) if yes]
     if not found:
+        await _refuse_beside_tls([at for _, at in taken])
         return
     # a worker first: that is what commands talk to
     name, address = next((each for each in found if each[0].startswith("worker")), found[0])
@@ -43,6 +46,17 @@ async def refuse_beside_another(wanted: Mapping[str, str]) -> None:
         " from any folder, stop it with `drover down` in its own, or start another one beside it"
         " with --port-base 8400, or 0 for any free ports"
     )
+
+
+async def _refuse_beside_tls(taken: Sequence[str]) -> None:
+    shown = await asyncio.gather(*(asyncio.to_thread(shown_certificate, at) for at in taken))
+    found = [at for at, certificate in zip(taken, shown, strict=True) if certificate is not None]
+    if found:
+        raise ClusterError(
+            f"a cluster seems to run at {', '.join(found)}, where gRPC is spoken over TLS: use it"
+            " with --tls-ca and your certificate or token, stop it with `drover down` in its own"
+            " folder, or start another one beside it with --port-base 8400, or 0 for any free ports"
+        )
 
 
 def _is_free(address: str) -> bool:

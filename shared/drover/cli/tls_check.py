@@ -2,79 +2,172 @@
 
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from drover.security.certificates import TlsFiles
+from cryptography import x509
+
+from drover.security.certificates import TlsFiles, names_of
 
 TIMEOUT_S = 3.0
 
-_WANTED_CERTIFICATE = "asks for a certificate of yours: give --tls-cert and --tls-key"
+#: OpenSSL's codes of what is wrong with a certificate.
+_NOT_YET_VALID, _EXPIRED = 9, 10
+_OF_ANOTHER_HOST = (62, 64)
+_UNKNOWN_AUTHORITY = (2, 7, 18, 19, 20, 21)
+_EXPLAINED = (_NOT_YET_VALID, _EXPIRED, *_OF_ANOTHER_HOST, *_UNKNOWN_AUTHORITY)
+_GIVE_AUTHORITY = "give the cluster's authority by --tls-ca"
+_NAMED_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a server and a client do not come together.
+
+    Attributes:
+        why: Goes on after the server's name.
+        remedy: What the client's user can do.
+    """
+
+    why: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Both, to come after the server's name."""
+        return f"{self.why}; {self.remedy}"
+
+
+_WANTED_CERTIFICATE = Refusal("asks for a certificate of yours", "give --tls-cert and --tls-key")
 _REFUSED_CERTIFICATE = "does not accept your certificate"
+_OTHER_CERTIFICATE = "give one that the cluster's authority has signed"
+_MAYBE_FOREIGN = Refusal(
+    f"{_REFUSED_CERTIFICATE}: it is of another authority, or not valid now", _OTHER_CERTIFICATE
+)
 #: What servers send in their alerts, by OpenSSL's names.
 _ALERTS = {
     "CERTIFICATE_REQUIRED": _WANTED_CERTIFICATE,
-    "CERTIFICATE_EXPIRED": f"{_REFUSED_CERTIFICATE}: it has expired",
-    "CERTIFICATE_UNKNOWN": f"{_REFUSED_CERTIFICATE}: it is of another authority, or not valid now",
-    "UNKNOWN_CA": f"{_REFUSED_CERTIFICATE}: it is of another authority",
-    "BAD_CERTIFICATE": _REFUSED_CERTIFICATE,
+    "CERTIFICATE_EXPIRED": Refusal(
+        f"{_REFUSED_CERTIFICATE}: it has expired", "renew it, or correct the server's clock"
+    ),
+    "CERTIFICATE_UNKNOWN": _MAYBE_FOREIGN,
+    "UNKNOWN_CA": Refusal(
+        f"{_REFUSED_CERTIFICATE}: it is of another authority", _OTHER_CERTIFICATE
+    ),
+    "BAD_CERTIFICATE": Refusal(_REFUSED_CERTIFICATE, _OTHER_CERTIFICATE),
 }
 
 
-def why_refused(address: str, files: TlsFiles | None) -> str:
+def why_refused(address: str, files: TlsFiles | None) -> Refusal | None:
     """What a server has against this way to call it, or this side against the server.
 
-    Empty when nobody listens there, or TLS is not the reason.
+    None when nobody listens there, or TLS is not the reason.
 
     Args:
         address: host:port.
-        files: What is used over TLS; None for plaintext.
+        files: What is used over TLS, and can be read; None for plaintext.
     """
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
-    try:
-        connection = socket.create_connection((host, int(port)), timeout=TIMEOUT_S)
-    except OSError:
-        return ""
-    with connection:
-        return _in_plaintext(connection) if files is None else _over_tls(connection, host, files)
+    if files is None:
+        if shown_certificate(address) is None:
+            return None
+        return Refusal(
+            "speaks TLS",
+            "give --tls-ca, with --tls-cert and --tls-key or --token, or use a context",
+        )
+    return _over_tls(address, files)
 
 
-def _in_plaintext(connection: socket.socket) -> str:
+def shown_certificate(address: str) -> x509.Certificate | None:
+    """What a gRPC server shows to whoever connects, be it valid or not; None in plaintext."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
     try:
-        context.wrap_socket(connection).close()
-    except OSError:
-        return ""
-    return "speaks TLS: give --tls-ca, with --tls-cert and --tls-key or --token, or use a context"
+        with _secured(address, context) as connection:
+            shown = connection.getpeercert(binary_form=True)
+            if shown is None or connection.selected_alpn_protocol() != "h2":
+                return None
+            return x509.load_der_x509_certificate(shown)
+    except (OSError, ValueError):
+        return None
 
 
-def _over_tls(connection: socket.socket, host: str, files: TlsFiles) -> str:
-    context = ssl.create_default_context(cafile=files.ca)
+@contextmanager
+def _secured(address: str, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
+    host, port = _split(address)
     context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((host, port), timeout=TIMEOUT_S) as connection,
+        context.wrap_socket(connection, server_hostname=host) as secured,
+    ):
+        yield secured
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def _over_tls(address: str, files: TlsFiles) -> Refusal | None:
+    context = ssl.create_default_context(cafile=files.ca)
     if files.cert:
         context.load_cert_chain(files.cert, files.key)
     try:
-        with context.wrap_socket(connection, server_hostname=host) as secured:
+        with _secured(address, context) as secured:
             # what the server thinks of the client's certificate comes after the handshake
-            return "" if secured.recv(1) else _refusal(files)
+            return None if secured.recv(1) else _unsaid(files)
     except ssl.SSLCertVerificationError as error:
-        return f"shows a certificate that is not trusted: {error.verify_message.rstrip('.')}"
+        return _untrusted(address, files, error)
     except ssl.SSLError as error:
         reason = error.reason or ""
-        for alert, text in _ALERTS.items():
+        for alert, refusal in _ALERTS.items():
             if reason.endswith(alert):
-                return text
-        return f"does not speak TLS as it should ({reason}): without --tls-ca it is plaintext"
-    except ConnectionError:
-        return _refusal(files)
+                return refusal
+        return Refusal(
+            f"does not speak TLS as it should ({reason})", "without --tls-ca it is plaintext"
+        )
+    except (ConnectionResetError, BrokenPipeError):
+        return _unsaid(files)
     except OSError:
-        return ""
+        return None
 
 
-def _refusal(files: TlsFiles) -> str:
+def _unsaid(files: TlsFiles) -> Refusal:
     """What a server means that ends the connection without a word."""
-    if not files.cert:
-        return _WANTED_CERTIFICATE
-    return f"{_REFUSED_CERTIFICATE}: it is of another authority, or not valid now"
+    return _MAYBE_FOREIGN if files.cert else _WANTED_CERTIFICATE
+
+
+def _untrusted(address: str, files: TlsFiles, error: ssl.SSLCertVerificationError) -> Refusal:
+    """What this side has against a server's certificate."""
+    shown = shown_certificate(address)
+    code = error.verify_code
+    if shown is None or code not in _EXPLAINED:
+        return Refusal(
+            f"shows a certificate that is not trusted: {error.verify_message.rstrip('.')}",
+            _GIVE_AUTHORITY,
+        )
+    if code == _EXPIRED:
+        return Refusal(
+            f"shows a certificate that expired on {shown.not_valid_after_utc:%Y-%m-%d %H:%M} UTC",
+            "renew it on its machine, or correct the clock of this one",
+        )
+    if code == _NOT_YET_VALID:
+        begins = f"{shown.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        return Refusal(
+            f"shows a certificate that is valid from {begins} only",
+            "correct the clock of this machine, or of the one where it was issued",
+        )
+    if code in _OF_ANOTHER_HOST:
+        names = names_of(shown)
+        more = ", …" if len(names) > _NAMED_MAX else ""
+        host = _split(address)[0]
+        return Refusal(
+            f"shows a certificate for {', '.join(names[:_NAMED_MAX])}{more}, not for {host}",
+            "use an address that it is for, or have it issued for this one too: `drover certs init"
+            f" DIR --renew --host {host}`, or what your authority has for that",
+        )
+    issuer = shown.issuer.rfc4514_string() or "without a name"
+    return Refusal(
+        f"shows a certificate that no authority in {files.ca} has signed; its issuer is {issuer}",
+        _GIVE_AUTHORITY,
+    )

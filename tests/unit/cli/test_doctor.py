@@ -15,9 +15,10 @@ from cryptography.x509.oid import NameOID
 import drover as library
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.cli import doctor_kafka
-from drover.cli.doctor_certificates import look_at_certificates
+from drover.cli.doctor_certificates import look_at_certificates, of_command
 from drover.cli.doctor_finding import Level
 from drover.cli.doctor_kafka import look_at_brokers
+from drover.security.certificates import TlsFiles
 from tests.support.addresses import free_address, free_ports
 from tests.support.fake_cluster import FakeCluster, Run
 
@@ -215,12 +216,11 @@ def certificate(
     return made, key
 
 
-def environment(directory: Path, own: str = "own", ca: str = "ca", key: str = "own") -> Any:
-    return {
-        "DROVER_TLS_CERT": str(directory / f"{own}.pem"),
-        "DROVER_TLS_KEY": str(directory / f"{key}.key"),
-        "DROVER_TLS_CA": str(directory / f"{ca}.pem"),
-    }
+def named(directory: Path, own: str = "own", ca: str = "ca", key: str = "own") -> Any:
+    """As the environment names them."""
+    files = TlsFiles(*(str(directory / each) for each in (f"{ca}.pem", f"{own}.pem", f"{key}.key")))
+    environ = {"DROVER_TLS_CA": files.ca, "DROVER_TLS_CERT": files.cert}
+    return of_command(files, {**environ, "DROVER_TLS_KEY": files.key})
 
 
 def levels(findings: Any) -> list[str]:
@@ -229,8 +229,7 @@ def levels(findings: Any) -> list[str]:
 
 def test_certificates_that_fit(tmp_path: Path) -> None:
     certificate(tmp_path, "own", signer=certificate(tmp_path, "ca"))
-    assert levels(look_at_certificates(environment(tmp_path))) == ["ok", "ok"]
-    assert look_at_certificates({}) == []
+    assert levels(look_at_certificates(named(tmp_path))) == ["ok", "ok"]
 
 
 @pytest.mark.parametrize(
@@ -246,7 +245,7 @@ def test_certificates_at_another_time(
 ) -> None:
     ca = certificate(tmp_path, "ca")
     certificate(tmp_path, "own", first=first, last=last, signer=ca)
-    finding = look_at_certificates(environment(tmp_path))[0]
+    finding = look_at_certificates(named(tmp_path))[0]
     assert (finding.level, told in finding.found) == (level, True)
     assert finding.advice
 
@@ -254,15 +253,29 @@ def test_certificates_at_another_time(
 def test_a_key_and_an_authority_of_others(tmp_path: Path) -> None:
     certificate(tmp_path, "own", signer=certificate(tmp_path, "ca"))
     certificate(tmp_path, "other")
-    findings = look_at_certificates(environment(tmp_path, key="other", ca="other"))
+    findings = look_at_certificates(named(tmp_path, key="other", ca="other"))
     assert levels(findings) == ["ok", "ok", "error", "error"]
     assert "does not fit" in findings[2].found
     assert "none of them has signed CN=own" in findings[3].found
+    assert (findings[0].check, findings[3].check) == ("DROVER_TLS_CERT", "DROVER_TLS_CA")
+
+
+def test_a_certificate_of_a_person_may_be_of_an_authority_that_only_servers_know(
+    tmp_path: Path,
+) -> None:
+    certificate(tmp_path, "own")
+    certificate(tmp_path, "ca")
+    given = of_command(named(tmp_path).files, {})
+    findings = look_at_certificates(given)
+    assert [(each.check, each.level) for each in findings] == [
+        ("--tls-cert", "ok"),
+        ("--tls-ca", "ok"),
+    ]
 
 
 def test_files_that_are_no_certificates(tmp_path: Path) -> None:
     (tmp_path / "own.pem").write_text("nothing of the kind")
-    findings = look_at_certificates(environment(tmp_path))
+    findings = look_at_certificates(named(tmp_path))
     assert levels(findings) == ["error", "error"]
     assert "no certificate in PEM form" in findings[0].found
     assert "No such file" in findings[1].found
