@@ -75,13 +75,19 @@ class Story:
 
 
 def idle_stages(
-    directory: Path, *, workers: int, coordinators: int = 1, env: dict[str, str] | None = None
+    directory: Path,
+    *,
+    workers: int,
+    coordinators: int = 1,
+    certificates: Path | None = None,
+    env: dict[str, str] | None = None,
 ) -> Sequence[Sequence[ProcessSpec]]:
     """The processes of a cluster whose workers are idle ones; see ``Story(directory)``."""
     options = ClusterOptions(
         directory,
         worker_count=workers,
         coordinator_count=coordinators,
+        certificates=certificates,
         env={**TEST_ENVIRONMENT, **(env or {})},
     )
     services, real = cluster_stages(options)

@@ -45,9 +45,14 @@ class WorkerServers:
             security=security,
             client_certificates=client_certificates,
             metrics=metrics,
+            open_files_percent=70,
         )
         self._internal = RpcServer(
-            listen=internal_listen, internal=True, security=security, metrics=metrics
+            listen=internal_listen,
+            internal=True,
+            security=security,
+            metrics=metrics,
+            open_files_percent=10,
         )
         self._opened = False
         self._herder_turns = True

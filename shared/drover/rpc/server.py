@@ -15,6 +15,7 @@ from drover.metrics.endpoint import Metrics
 from drover.metrics.metric import Sample
 from drover.rpc import MESSAGE_MAX_BYTES
 from drover.rpc.interceptors import CallInterceptor, CheckCall
+from drover.rpc.open_files import connections_max
 from drover.rpc.security import PLAINTEXT, Security
 from drover.rpc.settings import split_address
 
@@ -80,6 +81,8 @@ class RpcServer:
         client_certificates: Over TLS, whether clients must show a certificate; else they need a
             token.
         metrics: Where its calls and its health are told.
+        open_files_percent: Of the files that this process may have open, how many its connections
+            may be; who connects beyond that is turned away.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class RpcServer:
         security: Security = PLAINTEXT,
         client_certificates: bool = True,
         metrics: Metrics | None = None,
+        open_files_percent: int = 75,
     ) -> None:
         self._listen = listen
         self._certificate = security.certificate
@@ -101,7 +105,10 @@ class RpcServer:
         )
         self._server = grpc.aio.server(
             interceptors=(self._interceptor,),
-            options=_OPTIONS,
+            options=(
+                *_OPTIONS,
+                ("grpc.max_allowed_incoming_connections", connections_max(open_files_percent)),
+            ),
             maximum_concurrent_rpcs=CONCURRENT_CALLS_MAX,
         )
         #: What the servicers tell of themselves goes here as well.

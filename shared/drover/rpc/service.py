@@ -13,6 +13,7 @@ import structlog
 
 from drover.errors import DroverError, InternalError, InvalidArgumentError
 from drover.rpc.logs import configure_logging
+from drover.rpc.open_files import raise_open_files
 from drover.rpc.settings import ServiceSettings, load_settings
 
 SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
@@ -53,6 +54,7 @@ def run_service(
             _complain(service, f"{violation.field}: {violation.description}")
         sys.exit(EXIT_BAD_SETTINGS)
     configure_logging(service, settings.log_level, settings.log_format)
+    raise_open_files()
     try:
         asyncio.run(_run(settings, serve, stop_max_s))
     except BaseException as error:  # noqa: BLE001 - the process ends here either way
