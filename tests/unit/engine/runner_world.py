@@ -62,6 +62,8 @@ def values(*rows: str) -> Frame:
 class Accumulator:
     """As much of one as reports use."""
 
+    aid = -1
+
     def __init__(self) -> None:
         self.value: dict[int, Any] = {}
 

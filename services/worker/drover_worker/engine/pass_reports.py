@@ -1,7 +1,9 @@
 """What executors report of a task's records, on the driver."""
 
+import weakref
+
 import structlog
-from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.accumulators import Accumulator, AccumulatorParam, _accumulatorRegistry
 from pyspark.sql import SparkSession
 
 from drover.model.ids import TaskId
@@ -36,6 +38,8 @@ class PassReports:
         """What executors add their reports to; see pipeline.tracked.Reports."""
         if self._accumulator is None:
             self._accumulator = self._spark.sparkContext.accumulator({}, _MergeReports())
+            # pyspark keeps each for ever, with what it holds
+            weakref.finalize(self, _accumulatorRegistry.pop, self._accumulator.aid, None)
         return self._accumulator
 
     def begin(self) -> None:

@@ -32,6 +32,7 @@ from drover.rpc.logs import log_context
 from drover_worker.engine.answers import timed_out_message
 from drover_worker.engine.commits import Answer, TaskCommits
 from drover_worker.engine.error_rate import ErrorRate, TooManyErrorsError
+from drover_worker.engine.fair_pools import FairPools
 from drover_worker.engine.faults import Fault, failed_record, fault_of, memory_advice
 from drover_worker.engine.in_flight import InFlight
 from drover_worker.engine.rate_limit import RateLimit
@@ -97,6 +98,7 @@ class TaskTools:
     #: Who gets the answer to a commit, by its call id.
     commits: dict[int, Answer]
     in_flight: InFlight = field(default_factory=InFlight)
+    pools: FairPools = field(default_factory=FairPools)
 
 
 class TaskRunner(ABC):
@@ -354,9 +356,10 @@ class TaskRunner(ABC):
         """Jobs run in here belong to this task: fairly scheduled, cancelled when abandoned."""
         context = self._tools.spark.sparkContext
         context.setJobGroup(self._job_group, f"task {self.name}")
-        context.setLocalProperty("spark.scheduler.pool", self.name)
         try:
-            yield
+            with self._tools.pools.lent() as pool:
+                context.setLocalProperty("spark.scheduler.pool", pool)
+                yield
         finally:
             # the thread goes on to other tasks
             context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
