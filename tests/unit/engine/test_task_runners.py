@@ -33,14 +33,13 @@ from tests.unit.engine.runner_world import (
 )
 
 
-def test_a_source_publishes_batch_after_batch_and_then_waits_longer_and_longer(
-    world: World,
-) -> None:
+def test_a_source_publishes_batch_after_batch_and_then_waits(world: World) -> None:
     runner = world.source()
     assert [runner.run_once() for _ in range(3)] == [0, 0, 0]
     assert world.record_count == 3
     assert world.woken_readers == 3
-    assert [runner.run_once() for _ in range(5)] == [0.2, 0.4, 0.8, 1.0, 1.0]
+    pauses_s = [runner.run_once() for _ in range(5)]
+    assert all(pause_s and 0.2 <= pause_s <= 1.0 for pause_s in pauses_s)
     assert world.reports == []
 
 

@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from drover.backoff import Backoff
 from drover.connector import (
     RetriableError,
     SourceBatch,
@@ -40,6 +39,7 @@ from drover.model.config import OFFSETS_TOPIC_SETTING
 from drover.model.offsets import CommittedOffset
 from drover.pipeline import PassReport
 from drover_worker.engine.batch_size import BatchSize
+from drover_worker.engine.idle_pauses import IdlePauses
 from drover_worker.engine.publisher import GatheredBatch, Publisher, SourceOffsets, StagedBatch
 from drover_worker.engine.record_path import source_topic_creation
 from drover_worker.engine.replaying import Replaying, parted_letters
@@ -75,9 +75,7 @@ class SourceRunner(TaskRunner):
         #: Dead letters that are to come once more, before all else.
         self._replaying: Replaying | None = None
         first_s = self._config[POLL_INTERVAL_MS] / 1000
-        longest_s = max(first_s, tools.limits.idle_poll_ms / 1000)
-        #: Longer from one empty poll to the next.
-        self._idle = Backoff(first_s, longest_s)
+        self._idle = IdlePauses(first_s, max(first_s, tools.limits.idle_poll_ms / 1000))
         kind = spec.connector_class
         assert issubclass(kind, SourceConnector)
         # not with a rate: it says when the next batch may begin by how large the last one was
@@ -169,7 +167,7 @@ class SourceRunner(TaskRunner):
         if self._polled is None:
             polled = None if self._paused else self._stage_next()
             if polled is None:
-                return None if self._paused else self._idle.next_pause_s()
+                return None if self._paused else self._idle.next_pause_s(time.monotonic())
             self._polled = polled
         return self._publish(self._polled)
 
@@ -183,7 +181,7 @@ class SourceRunner(TaskRunner):
         if batch is None or self.over:
             self._found = False
             return None
-        self._idle.reset()
+        self._idle.reset(time.monotonic())
         offsets = source_offsets(batch.offsets)
         return self._staged(self._outgoing(batch), offsets, batch.offsets, started_s)
 
@@ -286,7 +284,7 @@ class SourceRunner(TaskRunner):
             except BaseException:
                 self._settle_before_restart(publisher)
                 raise
-            wait_s = 0.0 if made else self._idle.next_pause_s()
+            wait_s = 0.0 if made else self._idle.next_pause_s(time.monotonic())
         due_s = publisher.publish(at_once=self._paused)
         if made and not (publisher.takes_more and self._reads_ahead):
             wait_s = None  # woken when there is room
