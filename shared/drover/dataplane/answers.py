@@ -7,6 +7,7 @@ executor's trace as a note. (So Spark never repeats such a call: who runs it dec
 
 import gc
 import pickle
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -42,12 +43,13 @@ class Answering:
 
     def __call__(self, argument: Any) -> Iterator[bytes]:
         """Yields the answer; raises nothing that is an Exception."""
+        began_s = time.monotonic()
         try:
             with _rare_collections():
                 rows = [row for batch in self.function(argument) for row in _rows(batch)]
-            answer = pickle.dumps((rows, []))
+            answer = pickle.dumps((rows, [], time.monotonic() - began_s))
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver gets it
-            answer = pickle.dumps(([], _packed(error)))
+            answer = pickle.dumps(([], _packed(error), time.monotonic() - began_s))
         yield answer
 
 
@@ -89,13 +91,20 @@ def rows_of(answers: Iterable[bytes]) -> list[dict[str, Any]]:
     Raises:
         Exception: the first error among them.
     """
+    return read_answers(answers)[0]
+
+
+def read_answers(answers: Iterable[bytes]) -> tuple[list[dict[str, Any]], float]:
+    """As ``rows_of``, and how many seconds the longest call took on its executor."""
     found: list[dict[str, Any]] = []
+    longest_s = 0.0
     for answer in answers:
-        rows, errors = pickle.loads(answer)
+        rows, errors, seconds = pickle.loads(answer)
         if errors:
             raise _unpacked(errors)
         found += rows
-    return found
+        longest_s = max(longest_s, seconds)
+    return found, longest_s
 
 
 def with_causes(error: BaseException) -> Iterator[BaseException]:

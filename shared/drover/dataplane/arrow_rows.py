@@ -8,7 +8,6 @@ rows of the JVM: measured, that is three to five times as fast.
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -19,11 +18,12 @@ from drover.dataplane.answers import (
     Answering,
     AnsweringInArrow,
     PassLostError,
+    read_answers,
     rows_of,
 )
+from drover.dataplane.shared_jobs import current_rider, numbers_below, rides
 
 if TYPE_CHECKING:
-    from pyspark import RDD, SparkContext
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -84,24 +84,33 @@ class ArrowRows:
         """Run these rows through ``function`` now; the rows that it yields, which are few.
 
         It costs half of ``map_in_arrow(…).collect()``: there is nothing to plan, and the JVM sees
-        no row. With ``at_once`` one call of the function gets all rows, in order.
+        no row. With ``at_once`` one call of the function gets all rows, in order. What is small
+        may share its job with other tasks (see shared_jobs).
 
         Raises:
             Exception: what was raised on an executor, as it was.
             PassLostError: there is no answer.
         """
+        work = self._pass(function)
+        rider = current_rider() if self.partition_count <= 1 else None
+        answer = rider.answer(_Bound(work, self.partition_count)) if rider is not None else None
+        answers = self._run_alone(work, at_once=at_once) if answer is None else [answer]
+        rows, took_s = read_answers(answers)
+        if rider is not None:
+            rider.took(took_s)
+        return rows
+
+    def _run_alone(self, work: "Composed", *, at_once: bool) -> list[bytes]:
         # not for those who import this without Spark
         from py4j.protocol import Py4JError
 
         spark_partitions = 1 if at_once else max(1, self.partition_count)
-        numbers = _numbers(self.spark.sparkContext, self.partition_count, spark_partitions)
-        answering = numbers.mapPartitions(Answering(self._pass(function)))
+        numbers = numbers_below(self.spark.sparkContext, self.partition_count, spark_partitions)
         try:
-            answers = answering.collect()
+            return numbers.mapPartitions(Answering(work)).collect()
         except Py4JError as error:
             # whatever the function raises is an answer
             raise PassLostError(f"a call on an executor was lost: {_of_java(error)}") from error
-        return rows_of(answers)
 
     def through(self, function: ArrowFunction) -> "ArrowRows":
         """These rows after ``function``, which is pickled and leaves columns as ``ddl`` says."""
@@ -115,12 +124,6 @@ class ArrowRows:
 def _of_java(error: Exception) -> str:
     """What the JVM says: the first line says only which method was called."""
     return " ".join(str(error).splitlines()[1:2]).lstrip(": ")[:1_000] or str(error)[:1_000]
-
-
-@lru_cache(maxsize=100)
-def _numbers(context: "SparkContext", count: int, spark_partitions: int) -> "RDD[int]":
-    """The numbers below ``count``; kept, as making it costs a fifth of a small job."""
-    return context.parallelize(range(count), spark_partitions)
 
 
 def run_in_arrow(
@@ -154,6 +157,17 @@ class _Slices:
 def rows_of_table(spark: "SparkSession", table: "pa.Table") -> ArrowRows:
     """Rows that the driver has at hand: few, as they travel with the job."""
     return ArrowRows(spark, _Slices(table), 1, "value binary")
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A pass over all of its numbers."""
+
+    work: "Composed"
+    count: int
+
+    def __call__(self) -> Iterator[Any]:
+        return self.work(iter(range(self.count)))
 
 
 @dataclass(frozen=True)
@@ -262,10 +276,11 @@ def balanced_groups(
 
 
 def current_spark_partition() -> int:
-    """The Spark partition that this process works on; 0 outside of Spark.
+    """The Spark partition that this process works on; 0 outside of Spark, and for a pass that rides
+    in the job of several tasks, which has one partition.
 
     Whoever runs as a Spark task has pyspark loaded; it is not imported for those who do not.
     """
     pyspark = sys.modules.get("pyspark")
-    context = pyspark.TaskContext.get() if pyspark is not None else None
+    context = pyspark.TaskContext.get() if pyspark is not None and not rides() else None
     return int(context.partitionId()) if context is not None else 0

@@ -117,8 +117,8 @@ def test_an_error_without_a_text_is_named() -> None:
 
 def test_an_error_whose_class_the_driver_does_not_have_is_told_in_words() -> None:
     (answer,) = Answering(raising(KeyError("x")))(())
-    rows, [(_, told)] = pickle.loads(answer)
-    lost = pickle.dumps((rows, [(b"\x80\x04cnowhere\nGone\n.", told)]))
+    rows, [(_, told)], took_s = pickle.loads(answer)
+    lost = pickle.dumps((rows, [(b"\x80\x04cnowhere\nGone\n.", told)], took_s))
     with pytest.raises(ExecutorError, match=r"builtins\.KeyError: 'x'"):
         rows_of([lost])
 

@@ -172,3 +172,24 @@ def test_a_job_that_raises_is_paused_and_the_pool_lives_on(scheduler: Scheduler)
     scheduler.wake(job)
     _wait_for_runs(job, 2)
     scheduler.close()
+
+
+def test_runs_that_wait_give_their_places_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drover_worker.engine.scheduler._LONG_RUN_S", 3_600.0)
+    scheduler = Scheduler(place_count=2)
+    leave = threading.Event()
+
+    def wait_apart() -> None:
+        scheduler.give_place()
+        leave.wait()
+
+    waiting = [FakeJob(f"job-{number}", wait_apart) for number in range(10)]
+    for job in waiting:
+        scheduler.add(job)
+    for job in waiting:
+        _wait_for_runs(job, 1)
+    other = FakeJob("other", None)
+    scheduler.add(other)
+    _wait_for_runs(other, 1)
+    leave.set()
+    scheduler.close()

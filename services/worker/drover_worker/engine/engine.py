@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import structlog
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from drover.api.common.v1 import preview_pb2
@@ -17,6 +18,7 @@ from drover.codec.common import decode_task_id
 from drover.codec.coordinator import decode_offset
 from drover.connector.offsets import parse_changes
 from drover.dataplane.plane import DataPlane
+from drover.dataplane.shared_jobs import SharedJobs
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover_worker.engine import answers
@@ -96,14 +98,15 @@ class Engine:
         """Let tasks run; what the herder sent meanwhile starts now."""
         # now, and not at the cost of the first task or of one that is handed over
         plane.warm_up(spark)
+        scheduler = Scheduler(
+            place_count=self._limits.batch_threads,
+            on_hung=self._threads.write_off,
+            on_returned=self._threads.written_off_ended,
+        )
         self._tools = TaskTools(
             spark=spark,
             plane=plane,
-            scheduler=Scheduler(
-                place_count=self._limits.batch_threads,
-                on_hung=self._threads.write_off,
-                on_returned=self._threads.written_off_ended,
-            ),
+            scheduler=scheduler,
             threads=self._threads,
             watcher=TopicWatcher(plane, interval_ms=self._limits.topic_watch_ms),
             limits=self._limits,
@@ -111,6 +114,9 @@ class Engine:
             spark_is_there=partial(spark_runs, spark),
             commits=self._commits,
             in_flight=self._in_flight,
+            shared_jobs=SharedJobs(
+                spark.sparkContext, cloudpickle.dumps, on_wait=scheduler.give_place
+            ),
         )
         self._tools_ready.set()
         threading.Thread(target=self._watch_progress, name="progress", daemon=True).start()
@@ -144,6 +150,8 @@ class Engine:
             event.wait(limit_s)
         if self._tools is not None:
             self._tools.scheduler.close()
+            if self._tools.shared_jobs is not None:
+                self._tools.shared_jobs.close()
 
     def _dispatch(self, kind: str | None, command: engine_pb2.EngineCommand) -> None:
         call_id = command.call_id

@@ -149,6 +149,16 @@ class Scheduler:
         if thread is not None:
             self._on_hung(thread, job.name)
 
+    def give_place(self) -> None:
+        """The run on this thread is about to wait: until its end others may have its place."""
+        thread = threading.current_thread()
+        with self._lock:
+            for entry in self._running:
+                if entry.thread is thread:
+                    entry.started_s = -math.inf
+            if self._ready and not self._idle_threads:
+                self._grow()
+
     def close(self) -> None:
         """Start no further run; runs in progress are left alone."""
         with self._lock:

@@ -21,6 +21,7 @@ from drover.connector.connector import Connector
 from drover.connector.settings import BATCH_MAX_RECORDS, RATE_MAX_RECORDS, task_config
 from drover.connector.task import TaskFigures
 from drover.dataplane.plane import DataPlane
+from drover.dataplane.shared_jobs import Rider, SharedJobs, riding
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
 from drover.model.config import CONSUMER_GROUP_SETTING
 from drover.model.failures import FailureCause
@@ -98,6 +99,8 @@ class TaskTools:
     #: Who gets the answer to a commit, by its call id.
     commits: dict[int, Answer]
     in_flight: InFlight = field(default_factory=InFlight)
+    #: Takes small passes; None where each has a job of its own.
+    shared_jobs: SharedJobs | None = None
     pools: FairPools = field(default_factory=FairPools)
 
 
@@ -156,6 +159,7 @@ class TaskRunner(ABC):
             tools.spark,
             record_bytes_max=tools.plane.record_bytes_max,
         )
+        self._rider = Rider(tools.shared_jobs, abandoned=lambda: self.over)
         self._error_rate = ErrorRate(self._path.errors)
         longest_ms = self._path.errors.retry_delay_max_ms
         longest_s = longest_ms / 1000 if longest_ms >= 0 else _DAY_S
@@ -357,7 +361,7 @@ class TaskRunner(ABC):
         context = self._tools.spark.sparkContext
         context.setJobGroup(self._job_group, f"task {self.name}")
         try:
-            with self._tools.pools.lent() as pool:
+            with riding(self._rider), self._tools.pools.lent() as pool:
                 context.setLocalProperty("spark.scheduler.pool", pool)
                 yield
         finally:
