@@ -15,10 +15,13 @@ from tests.bench import (
     joins,
     kafka_connectors,
     kafka_copy,
+    kafka_latency,
+    memory,
     postgres_to_parquet,
     rebalance_core,
     rolling_restart,
     rows_job,
+    small_tasks,
     status_writes,
 )
 from tests.bench.figure import Figure
@@ -41,6 +44,10 @@ PARTS: dict[str, Callable[[], Iterable[Figure]]] = {
     "kafka-json": kafka_copy.json_figures,
     "kafka-long-copy": kafka_copy.long_figures,
     "kafka-connectors": kafka_connectors.figures,
+    "kafka-latency": kafka_latency.figures,
+    "kafka-small-tasks": small_tasks.figures,
+    "memory": memory.idle_figures,
+    "memory-growth": memory.growth_figures,
     "databases": connectors.figures,
     "postgres-to-parquet": postgres_to_parquet.figures,
 }
@@ -50,7 +57,16 @@ SETS = {
     "config-store": ("config-seen", "config-load"),
     "connectors": ("databases", "postgres-to-parquet"),
     "rebalances": ("rebalance-core", "hand-over", "rolling-restart"),
-    "kafka": ("kafka-copy", "kafka-json", "kafka-long-copy", "kafka-connectors"),
+    "kafka": (
+        "kafka-copy",
+        "kafka-json",
+        "kafka-long-copy",
+        "kafka-connectors",
+        "kafka-latency",
+        "kafka-small-tasks",
+        "memory",
+        "memory-growth",
+    ),
 }
 
 

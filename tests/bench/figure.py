@@ -1,6 +1,7 @@
 """One measured figure, printed as a line of JSON."""
 
 import json
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,3 +43,9 @@ class Figure:
         """Write the figure to stdout."""
         sys.stdout.write(self.line() + "\n")
         sys.stdout.flush()
+
+
+def percentile(samples: Sequence[float], part: float) -> float:
+    """The smallest sample that so large a part of them does not exceed."""
+    ordered = sorted(samples)
+    return ordered[max(0, math.ceil(part * len(ordered)) - 1)]

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import small_tasks
 from tests.bench.kafka_connectors import connectors_a_second
 from tests.bench.kafka_copy import JSON, TEXT, in_turn
+from tests.bench.kafka_latency import running_pair
 from tests.bench.kafka_sides import Side, connect_side, drover_side
 from tests.bench.running import write_lines
 from tests.support.kafka.choice import Kafka
@@ -46,6 +48,36 @@ async def test_both_sides_copy_a_file_and_run_connectors(
         drover_side(kafka.bootstrap, source.parent / "drover") as drover,
     ):
         await assert_measured(kafka.bootstrap, source, empty, drover, connect)
+
+
+async def test_lines_of_many_small_tasks_are_timed_one_by_one(
+    kafka: Kafka,
+    kafka_jars: KafkaJars,
+    topic_prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(small_tasks, "WARM_UP_ROUNDS", 1)
+    monkeypatch.setattr(small_tasks, "ROUNDS", 2)
+    folder = tmp_path / topic_prefix
+    async with connect_side(kafka_jars, kafka.bootstrap, tmp_path / "connect") as connect:
+        found = await small_tasks.outcome_of(connect, kafka.bootstrap, folder, task_count=3)
+    assert (found.line_count, len(found.latencies_s)) == (6, 6)
+    assert found.cpu["Kafka Connect"] > 0
+
+
+async def test_a_line_is_timed_from_file_to_file(
+    kafka: Kafka, kafka_jars: KafkaJars, topic_prefix: str, tmp_path: Path
+) -> None:
+    async with (
+        connect_side(kafka_jars, kafka.bootstrap, tmp_path / "connect") as connect,
+        running_pair(connect, kafka.bootstrap, tmp_path, f"{topic_prefix}-timed") as pair,
+    ):
+        pair.append("one\nanother\n")
+        pair.append("a third\n")
+        await pair.all_there(connect.name)
+        assert len(pair.latencies_s) == 2
+        assert pair.target.read_text() == "the first line\none\nanother\na third\n"
 
 
 async def assert_measured(bootstrap: str, source: Path, empty: Path, *sides: Side) -> None:

@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import connectors, kafka_connectors, kafka_copy, kafka_sides
+from tests.bench import (
+    connectors,
+    kafka_connectors,
+    kafka_copy,
+    kafka_latency,
+    kafka_sides,
+    small_tasks,
+)
 from tests.bench.kafka_connectors import connectors_a_second
 from tests.bench.kafka_copy import TEXT, copy_seconds
 from tests.support.kafka.missing import KafkaMissingError
@@ -67,7 +74,10 @@ async def test_a_connector_that_is_refused_is_not_passed_over(tmp_path: Path) ->
     assert caught.value.subgroup(ConnectionError)
 
 
-@pytest.mark.parametrize("part", [kafka_copy, kafka_connectors, connectors])
+@pytest.mark.parametrize(
+    "part",
+    [kafka_copy, kafka_connectors, kafka_latency, small_tasks, connectors],
+)
 def test_without_kafka_a_part_says_so_in_one_line(
     part: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -81,5 +91,7 @@ def test_without_kafka_a_part_says_so_in_one_line(
     assert said.err in (
         "kafka-copy is skipped: no mvn found in PATH\n",
         "kafka-connectors is skipped: no mvn found in PATH\n",
+        "kafka-latency is skipped: no mvn found in PATH\n",
+        "kafka-small-tasks is skipped: no mvn found in PATH\n",
         "databases is skipped: no mvn found in PATH\n",
     )
