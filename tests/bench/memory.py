@@ -21,7 +21,7 @@ from tests.support.waiting import pause
 
 #: Pairs of a source and a sink: 20 connectors.
 PAIRS = 10
-IDLE_S = 30.0
+IDLE_S = 90.0
 MINUTES = 10
 #: Minutes before the growth counts: pools fill, and the JVM compiles.
 WARM_UP_MINUTES = 3
