@@ -56,20 +56,20 @@ def world(mortal_broker: KafkaBroker, topic_prefix: str, tmp_path: Path) -> Worl
     return make_world(mortal_broker.bootstrap, topic_prefix, tmp_path, MortalBatchProducer)
 
 
-def by_certificate(broker: KafkaBroker, into: Path) -> dict[str, str]:
+def by_certificate(_world: World, broker: KafkaBroker, into: Path) -> dict[str, str]:
     tls = broker.options.tls
     assert tls is not None
     ca = {"security.protocol": "SSL", "ssl.ca.location": str(tls.broker.pem)}
     return {"bootstrap.servers": broker.tls_bootstrap, **ca, **as_pem(tls.client, into)}
 
 
-def by_password(broker: KafkaBroker, _into: Path) -> dict[str, str]:
-    """Of a user who may write every topic under every transactional id."""
+def by_password(world: World, broker: KafkaBroker, _into: Path) -> dict[str, str]:
+    """Of a user who may write the test's topics under its transactional ids."""
     bindings = [
         AclBinding(
             kind,
-            "*",
-            ResourcePatternType.LITERAL,
+            world.storage.group_id,
+            ResourcePatternType.PREFIXED,
             "User:drover",
             "*",
             AclOperation.ALL,
@@ -100,9 +100,9 @@ def test_it_writes_as_whom_its_settings_name(
     world: World,
     mortal_broker: KafkaBroker,
     tmp_path: Path,
-    login: Callable[[KafkaBroker, Path], dict[str, str]],
+    login: Callable[[World, KafkaBroker, Path], dict[str, str]],
 ) -> None:
-    sender = producer(world, login(mortal_broker, tmp_path))
+    sender = producer(world, login(world, mortal_broker, tmp_path))
     sender.init()
     sender.produce(world.staged(b"line").paths)
     sender.add_offsets([(b"k", b"v", "note")])
