@@ -13,15 +13,16 @@ import pytest
 from drover.dataplane.kafka.clients import shared_client
 from drover.errors import DroverError, Reason
 from drover.log.kafka.client import KafkaClient
-from drover.log.log import LogRecord
-from drover.model.ids import Term
 from drover.testing import raises_reason
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.data_topic import Topic
 from tests.support.kafka.fixtures import USERS
-from tests.support.kafka.following import Following
 from tests.support.kafka.jars import KafkaJars
-from tests.support.kafka.logs import LogOnKafka, storage_on
+from tests.support.kafka.logs import storage_on
+from tests.support.kafka.reached import (
+    assert_a_log_is_claimed_written_and_followed,
+    assert_tasks_write_and_read,
+)
 from tests.support.kafka.tls import Certificate, Tls, make_certificate
 from tests.support.kafka.told import assert_told_in_turn
 from tests.support.service_process import assert_one_clear_line, run_to_its_end
@@ -89,20 +90,14 @@ def as_variable(settings: dict[str, str]) -> dict[str, str]:
 async def test_a_log_is_claimed_written_and_followed(
     mortal_broker: KafkaBroker, tls: Tls, topic_prefix: str
 ) -> None:
-    async with LogOnKafka.opened(
-        mortal_broker.tls_bootstrap, topic_prefix, client_config=tls.client_settings()
-    ) as on_kafka:
-        following = Following(on_kafka.log)
-        epoch = await on_kafka.log.claim("w", Term(1, 1))
-        await on_kafka.log.append([LogRecord(b"privileged", b"v")], epoch)
-        await on_kafka.log.append([LogRecord(b"plain", b"v")])
-        await following.brings([b"privileged", b"plain"])
+    await assert_a_log_is_claimed_written_and_followed(
+        mortal_broker.tls_bootstrap, topic_prefix, tls.client_settings()
+    )
 
 
 def test_tasks_write_and_read(mortal_broker: KafkaBroker, tls: Tls, topic_prefix: str) -> None:
-    topic = Topic.at(mortal_broker.tls_bootstrap, f"{topic_prefix}topic", tls.client_settings())
-    topic.write({"value": [b"1", b"2"]}, partition_count=2, spread_keyless=True)
-    assert sorted(topic.values(0, 1)) == [b"1", b"2"]
+    settings = tls.client_settings()
+    assert_tasks_write_and_read(mortal_broker.tls_bootstrap, f"{topic_prefix}topic", settings)
 
 
 async def test_a_log_is_told_that_it_is_not_let_in(refused: Refused, topic_prefix: str) -> None:

@@ -6,13 +6,13 @@ import pytest
 
 from drover.errors import DroverError, Reason
 from drover.log.kafka.client import KafkaClient
-from drover.log.log import LogRecord
-from drover.model.ids import Term
 from tests.support.kafka.broker import KafkaBroker
-from tests.support.kafka.data_topic import Topic
 from tests.support.kafka.fixtures import USERS
-from tests.support.kafka.following import Following
-from tests.support.kafka.logs import LogOnKafka, storage_on
+from tests.support.kafka.logs import storage_on
+from tests.support.kafka.reached import (
+    assert_a_log_is_claimed_written_and_followed,
+    assert_tasks_write_and_read,
+)
 from tests.support.kafka.tokens import Issuer, token_issuer
 from tests.support.waiting import wait_until_async
 
@@ -26,23 +26,17 @@ def issuer() -> Iterator[Issuer]:
 async def test_a_log_is_claimed_written_and_followed(
     mortal_broker: KafkaBroker, issuer: Issuer, topic_prefix: str
 ) -> None:
-    async with LogOnKafka.opened(
-        mortal_broker.sasl_bootstrap, topic_prefix, client_config=issuer.client_settings()
-    ) as on_kafka:
-        following = Following(on_kafka.log)
-        epoch = await on_kafka.log.claim("w", Term(1, 1))
-        await on_kafka.log.append([LogRecord(b"privileged", b"v")], epoch)
-        await on_kafka.log.append([LogRecord(b"plain", b"v")])
-        await following.brings([b"privileged", b"plain"])
+    await assert_a_log_is_claimed_written_and_followed(
+        mortal_broker.sasl_bootstrap, topic_prefix, issuer.client_settings()
+    )
     assert issuer.given_count > 0
 
 
 def test_tasks_write_and_read(
     mortal_broker: KafkaBroker, issuer: Issuer, topic_prefix: str
 ) -> None:
-    topic = Topic.at(mortal_broker.sasl_bootstrap, f"{topic_prefix}t", issuer.client_settings())
-    topic.write({"value": [b"1", b"2"]}, partition_count=2, spread_keyless=True)
-    assert sorted(topic.values(0, 1)) == [b"1", b"2"]
+    settings = issuer.client_settings()
+    assert_tasks_write_and_read(mortal_broker.sasl_bootstrap, f"{topic_prefix}t", settings)
 
 
 async def test_a_client_whom_the_provider_does_not_know_is_told(
