@@ -1,4 +1,4 @@
-"""How the producer of whole batches reaches brokers that let not everybody in."""
+"""How the producer and the reader of whole batches reach brokers that let not everybody in."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +19,11 @@ from cryptography.hazmat.primitives.serialization import (
     pkcs12,
 )
 
-from drover.dataplane.kafka.batch_producer import BatchProducer, can_reach
+from drover.dataplane.kafka.batch_producer import BatchProducer, can_send
+from drover.dataplane.kafka.range_fetcher import RangeFetcher
+from drover.dataplane.kafka.reading import range_reader
+from drover.dataplane.plane import ALL_COLUMNS
+from drover.dataplane.values import ReadRange
 from drover.errors import DroverError
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
@@ -84,15 +88,13 @@ def by_password(world: World, broker: KafkaBroker, _into: Path) -> dict[str, str
     return {"bootstrap.servers": broker.sasl_bootstrap, **USERS.client_settings("drover")}
 
 
-def producer(world: World, settings: dict[str, str]) -> BatchProducer:
-    storage = KafkaStorage(
+def storage_with(world: World, settings: dict[str, str]) -> KafkaStorage:
+    return KafkaStorage(
         bootstrap_servers=settings["bootstrap.servers"],
         group_id=world.storage.group_id,
         topics=world.storage.topics,
         client_config={key: v for key, v in settings.items() if key != "bootstrap.servers"},
     )
-    assert can_reach(storage)
-    return BatchProducer(storage, TASK)
 
 
 @pytest.mark.parametrize("login", [by_certificate, by_password])
@@ -102,7 +104,9 @@ def test_it_writes_as_whom_its_settings_name(
     tmp_path: Path,
     login: Callable[[World, KafkaBroker, Path], dict[str, str]],
 ) -> None:
-    sender = producer(world, login(world, mortal_broker, tmp_path))
+    storage = storage_with(world, login(world, mortal_broker, tmp_path))
+    assert can_send(storage)
+    sender = BatchProducer(storage, TASK)
     sender.init()
     sender.produce(world.staged(b"line").paths)
     sender.add_offsets([(b"k", b"v", "note")])
@@ -110,16 +114,32 @@ def test_it_writes_as_whom_its_settings_name(
     sender.close()
     assert [value for _, value in world.offset_records()] == [b"v"]
     assert world.values() == [b"line"]
+    reader = range_reader(storage)
+    assert isinstance(reader, RangeFetcher)
+    (rows,) = reader.read(ReadRange(world.topic, 0, 0, 1, 0), ALL_COLUMNS)
+    assert rows.column("value").to_pylist() == [b"line"]
+    reader.close()
 
 
-def test_a_wrong_password_is_told(world: World, mortal_broker: KafkaBroker) -> None:
+def begin_to_write(storage: KafkaStorage) -> None:
+    BatchProducer(storage, TASK).init()
+
+
+def read(storage: KafkaStorage) -> None:
+    list(RangeFetcher(storage).read(ReadRange("t", 0, 0, 1, 0), ALL_COLUMNS))
+
+
+@pytest.mark.parametrize("doing", [begin_to_write, read])
+def test_a_wrong_password_is_told(
+    world: World, mortal_broker: KafkaBroker, doing: Callable[[KafkaStorage], None]
+) -> None:
     login = {**USERS.client_settings("drover"), "sasl.password": "not-it"}
-    sender = producer(world, {"bootstrap.servers": mortal_broker.sasl_bootstrap, **login})
+    storage = storage_with(world, {"bootstrap.servers": mortal_broker.sasl_bootstrap, **login})
 
     def is_told() -> bool:
         """Not so where a busy machine heard of it after the call had been given up."""
         with pytest.raises(DroverError) as caught:
-            sender.init()
+            doing(storage)
         assert "not-it" not in caught.value.message
         return "do not let this user in" in caught.value.message
 
@@ -142,4 +162,4 @@ def test_settings_that_only_librdkafka_has_are_left_to_it(
     settings: dict[str, str], reached: bool
 ) -> None:
     storage = KafkaStorage(bootstrap_servers="b:1", group_id="g", client_config=settings)
-    assert can_reach(storage) is reached
+    assert can_send(storage) is reached

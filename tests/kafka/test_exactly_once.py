@@ -31,7 +31,7 @@ from drover.model.ids import TaskId
 from drover.model.offsets import CommittedOffset
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.choice import Kafka
-from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, create_topic, read_all
+from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, Record, create_topic, read_all
 from tests.support.kafka.fixtures import USERS
 from tests.support.waiting import wait_until
 
@@ -148,10 +148,12 @@ class World:
 
         wait_until(is_decided, describe=f"no transaction is open in {topic}")
 
-    def values(self, *, committed_only: bool = True) -> list[bytes | None]:
+    def records(self, *, committed_only: bool = True) -> list[Record]:
         self._wait_until_decided(self.topic)
-        found = read_all(self.storage.bootstrap_servers, self.topic, committed_only=committed_only)
-        return [each.value for each in found]
+        return read_all(self.storage.bootstrap_servers, self.topic, committed_only=committed_only)
+
+    def values(self, *, committed_only: bool = True) -> list[bytes | None]:
+        return [each.value for each in self.records(committed_only=committed_only)]
 
     def offset_records(self) -> list[tuple[bytes | None, bytes | None]]:
         self._wait_until_decided(self.storage.topics.offset)
@@ -214,7 +216,7 @@ def test_records_keep_what_they_have(world: World) -> None:
     headers = [{"key": "h", "value": b"\xff"}, {"key": "h", "value": None}]
     staged = world.staged(b"v", None, key=[b"k", None], headers=[headers, None])
     owner.writer.publish([staged], [])
-    first, second = read_all(world.storage.bootstrap_servers, world.topic)
+    first, second = world.records()
     assert (first.key, first.value) == (b"k", b"v")
     assert first.headers == (("h", b"\xff"), ("h", None))
     assert (second.key, second.value, second.headers) == (None, None, ())

@@ -5,9 +5,11 @@ from datetime import UTC, datetime
 import pytest
 from confluent_kafka import Message
 
+from drover.dataplane.kafka.fetched_batches import as_rows
+from drover.dataplane.kafka.message_reader import as_columns
 from drover.dataplane.kafka.producing import producer_settings
-from drover.dataplane.kafka.reading import as_batch
 from drover.dataplane.payload import READ_SCHEMA
+from drover.dataplane.plane import ALL_COLUMNS
 from drover.dataplane.values import ReadRange
 from drover.log.storage import KafkaStorage
 
@@ -17,7 +19,7 @@ def test_messages_become_rows_with_what_they_have() -> None:
         Message("t", 0, 5, b"k", b"v", [("h", b"1")], None, (1, 1_700_000_000_123)),
         Message("t", 0, 7, None, None, None, None, (0, -1)),
     ]
-    batch = as_batch(ReadRange("t", 3, 5, 8, 0), messages)
+    batch = as_rows(ReadRange("t", 3, 5, 8, 0), [as_columns(messages, ALL_COLUMNS)])
     assert batch.schema == READ_SCHEMA
     at = datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
     full = {"key": b"k", "value": b"v", "headers": [{"key": "h", "value": b"1"}], "timestamp": at}
@@ -46,7 +48,8 @@ def test_records_are_compressed_unless_the_user_says_otherwise(
 def test_only_what_is_wanted_of_messages_is_read() -> None:
     at = (1, 1_700_000_000_123)
     messages = [Message("t", 0, n, b"k", b"v", [("h", b"1")], None, at) for n in (5, 6)]
-    batch = as_batch(ReadRange("t", 3, 5, 7, 0), messages, frozenset({"value"}))
+    part = as_columns(messages, frozenset({"value"}))
+    batch = as_rows(ReadRange("t", 3, 5, 7, 0), [part])
     assert batch.schema == READ_SCHEMA
     bare = {"key": None, "value": b"v", "headers": None, "timestamp": None}
     assert batch.to_pylist() == [

@@ -6,28 +6,18 @@ producers of the process share; of it this uses ``send_batch`` with batches of i
 
 import asyncio
 import contextlib
-import logging
-import ssl
-import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import (
-    AuthenticationFailedError,
-    BrokerResponseError,
-    KafkaConnectionError,
-    ProducerFenced,
-)
-from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import KafkaError, KafkaException
 
+from drover.dataplane.kafka.aiokafka_client import call, can_reach, reach, shared_loop
 from drover.dataplane.kafka.producing import DELIVERY_TIMEOUT_MS, producer_settings
 from drover.dataplane.kafka.record_batches import (
     CODECS,
@@ -45,50 +35,16 @@ from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offset_json import METADATA_HEADER
 
-T = TypeVar("T")
-
 #: Errors that are about the producer, not about the topic.
 _OF_PRODUCER = FENCED | {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 _STOP_S = 5.0
 #: Batches that are sent and not acknowledged, at most.
 _IN_FLIGHT_MAX = 8
-#: Settings of librdkafka that say how to reach brokers, as far as aiokafka has the like.
-_REACH = frozenset(
-    {
-        "security.protocol",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.password",
-        "sasl.username",
-        "ssl.ca.location",
-        "ssl.certificate.location",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.location",
-        "ssl.key.password",
-    }
-)
-#: And those that matter to readers only, or that this producer goes by.
-_OTHERS = frozenset(
-    {
-        "compression.codec",
-        "compression.type",
-        "fetch.message.max.bytes",
-        "message.max.bytes",
-        "socket.timeout.ms",
-        "transaction.timeout.ms",
-    }
-)
-_SASL = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"})
-
-logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # errors are told by who called
 
 
-def can_reach(storage: KafkaStorage) -> bool:
-    """Whether this producer knows how to reach the brokers; else librdkafka's is to be taken."""
-    config = storage.client_config
-    mechanism = config.get("sasl.mechanism") or config.get("sasl.mechanisms") or "PLAIN"
-    compression = producer_settings(storage)["compression.type"]
-    return config.keys() <= _REACH | _OTHERS and mechanism in _SASL and compression in CODECS
+def can_send(storage: KafkaStorage) -> bool:
+    """Whether this producer can do what the settings say; else librdkafka's is to be taken."""
+    return can_reach(storage) and producer_settings(storage)["compression.type"] in CODECS
 
 
 class BatchProducer(TaskProducer):
@@ -109,7 +65,7 @@ class BatchProducer(TaskProducer):
         with self._telling(f"{self.id} cannot begin to write"):
             try:
                 # the first one ever has the brokers make a topic of their own
-                self._sender = _call(self._start(), 2 * self._client.timeout_s)
+                self._sender = call(self._start(), 2 * self._client.timeout_s)
             except KafkaException:
                 # aiokafka does not tell brokers that are away from those that let nobody in
                 with contextlib.suppress(KafkaException, TimeoutError):
@@ -120,7 +76,7 @@ class BatchProducer(TaskProducer):
         """See TaskProducer."""
         sender = self._started()
         with self._telling(f"{self.id} cannot begin a transaction"):
-            _call(sender.begin_transaction(), self._client.timeout_s)
+            call(sender.begin_transaction(), self._client.timeout_s)
         self._begin()
         topics: set[str] = set()
         for path in paths:
@@ -156,14 +112,14 @@ class BatchProducer(TaskProducer):
     def commit(self) -> None:
         """See TaskProducer."""
         with self._telling(f"whether {self.id} has written is not known"):
-            _call(self._started().commit_transaction(), COMMIT_S)
+            call(self._started().commit_transaction(), COMMIT_S)
         self._in_transaction = False
 
     def close(self) -> None:
         """See TaskProducer."""
         if self._sender is not None and self._in_transaction:
             with contextlib.suppress(KafkaException):
-                _call(self._sender.abort_transaction(), ABORT_S)
+                call(self._sender.abort_transaction(), ABORT_S)
         self._drop()
 
     def _drop(self) -> None:
@@ -171,7 +127,7 @@ class BatchProducer(TaskProducer):
         self._in_transaction = False
         sent, self._sent = self._sent, deque()
         if sender is not None:
-            asyncio.run_coroutine_threadsafe(_stopped(sender, sent), _loop())
+            asyncio.run_coroutine_threadsafe(_stopped(sender, sent), shared_loop())
 
     def _started(self) -> AIOKafkaProducer:
         assert self._sender is not None, "init was not called"
@@ -179,7 +135,7 @@ class BatchProducer(TaskProducer):
 
     async def _start(self) -> AIOKafkaProducer:
         sender = AIOKafkaProducer(
-            **_reach(self._storage),
+            **reach(self._storage),
             client_id=f"drover-{self._storage.group_id}",
             transactional_id=self.id,
             transaction_timeout_ms=self.timeout_ms,
@@ -196,7 +152,7 @@ class BatchProducer(TaskProducer):
     def _send(self, topic: str, records: Any, places: Any) -> None:
         """Have records sent to where they go; -1 leaves that to their keys."""
         sender = self._started()
-        count = len(_call(sender.partitions_for(topic), self._client.timeout_s))
+        count = len(call(sender.partitions_for(topic), self._client.timeout_s))
         by_key = pc.less(places, 0)
         if pc.any(by_key).as_py():
             places = pc.if_else(by_key, partitions_for_keys(records.column("key"), count), places)
@@ -204,7 +160,7 @@ class BatchProducer(TaskProducer):
         for number in numbers:
             part = records if len(numbers) == 1 else records.filter(pc.equal(places, number))
             for batch in encoded(part, max_bytes=self._max_bytes, compression=self._compression):
-                _call(self._submit(topic, number, batch), self._delivery_s)
+                call(self._submit(topic, number, batch), self._delivery_s)
 
     async def _submit(self, topic: str, partition: int, batch: EncodedBatch) -> None:
         prepared = _PreparedBatch(batch)
@@ -219,7 +175,7 @@ class BatchProducer(TaskProducer):
             while self._sent:
                 await self._sent.popleft()
 
-        _call(finish(), self._delivery_s)
+        call(finish(), self._delivery_s)
 
     @contextlib.contextmanager
     def _writing(self, topic: str) -> Iterator[None]:
@@ -268,45 +224,6 @@ class _PreparedBatch:
         return self._built
 
 
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    """The event loop of all producers of this process."""
-    loop = asyncio.new_event_loop()
-    # such as of a producer that is dropped with its connections
-    loop.set_exception_handler(lambda _loop, _context: None)
-    threading.Thread(target=loop.run_forever, name="kafka batches", daemon=True).start()
-    return loop
-
-
-def _call(work: Coroutine[Any, Any, T], limit_s: float) -> T:
-    """Have it done on the loop.
-
-    Raises:
-        KafkaException: What aiokafka raised, or that it took too long. It asserts that it is in the
-            state for what it is told to do.
-    """
-    try:
-        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit_s), _loop()).result()
-    except (AioKafkaError, AssertionError, TimeoutError, OSError) as error:
-        raise KafkaException(_as_kafka_error(error)) from error
-
-
-def _as_kafka_error(error: Exception) -> KafkaError:
-    if isinstance(error, ProducerFenced):
-        return KafkaError(KafkaError.PRODUCER_FENCED)
-    if isinstance(error, BrokerResponseError):
-        return KafkaError(error.errno)
-    if isinstance(error, AuthenticationFailedError):
-        return KafkaError(KafkaError._AUTHENTICATION, str(error))
-    if isinstance(error, AssertionError):
-        return KafkaError(KafkaError._STATE, str(error))
-    if isinstance(error, TimeoutError):
-        return KafkaError(KafkaError._TIMED_OUT)
-    if isinstance(error, KafkaConnectionError | OSError):
-        return KafkaError(KafkaError._TRANSPORT, str(error))
-    return KafkaError(KafkaError._FAIL, str(error))
-
-
 async def _stopped(sender: AIOKafkaProducer, sent: Iterable[asyncio.Future[Any]]) -> None:
     """Close its connections, soon; what is on its way counts only if it is committed."""
     for each in sent:
@@ -315,33 +232,3 @@ async def _stopped(sender: AIOKafkaProducer, sent: Iterable[asyncio.Future[Any]]
         await asyncio.wait_for(sender.stop(), _STOP_S)
     with contextlib.suppress(Exception):
         await sender.client.close()
-
-
-def _reach(storage: KafkaStorage) -> Mapping[str, Any]:
-    """How aiokafka reaches the brokers that librdkafka's settings name."""
-    config = storage.client_config
-    protocol = config.get("security.protocol", "plaintext").upper()
-    found: dict[str, Any] = {
-        "bootstrap_servers": storage.bootstrap_servers,
-        "security_protocol": protocol,
-    }
-    if protocol.endswith("SSL"):
-        found["ssl_context"] = _tls(config)
-    if protocol.startswith("SASL"):
-        found["sasl_mechanism"] = config.get("sasl.mechanism") or config.get("sasl.mechanisms")
-        found["sasl_plain_username"] = config.get("sasl.username")
-        found["sasl_plain_password"] = config.get("sasl.password")
-    return found
-
-
-def _tls(config: Mapping[str, str]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=config.get("ssl.ca.location"))
-    if config.get("ssl.endpoint.identification.algorithm", "https") == "none":
-        context.check_hostname = False
-    if "ssl.certificate.location" in config:
-        context.load_cert_chain(
-            config["ssl.certificate.location"],
-            config.get("ssl.key.location"),
-            config.get("ssl.key.password"),
-        )
-    return context

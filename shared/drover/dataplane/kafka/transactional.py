@@ -5,7 +5,7 @@ from pathlib import Path
 
 import structlog
 
-from drover.dataplane.kafka.batch_producer import BatchProducer, can_reach
+from drover.dataplane.kafka.batch_producer import BatchProducer, can_send
 from drover.dataplane.kafka.one_record_producer import OneRecordProducer
 from drover.dataplane.kafka.own_offsets import joined, read_own_offsets
 from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 def task_producer(storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "") -> TaskProducer:
     """The quicker producer where the client settings are such that it can be had."""
-    kind = BatchProducer if can_reach(storage) else OneRecordProducer
+    kind = BatchProducer if can_send(storage) else OneRecordProducer
     return kind(storage, task, offsets_topic=offsets_topic)
 
 

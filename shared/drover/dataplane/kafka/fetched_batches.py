@@ -1,0 +1,206 @@
+"""What a fetch brings of a partition, record batches of Kafka, as Arrow.
+
+A call of a client for each record and field costs several times what this does.
+"""
+
+import struct
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from aiokafka.record.memory_records import MemoryRecords
+
+from drover.dataplane.payload import HEADERS_TYPE, READ_SCHEMA
+from drover.dataplane.plane import ALL_COLUMNS
+from drover.dataplane.values import ReadRange
+
+#: Records that become one batch of rows, about; a batch of Kafka stays in one piece.
+RECORDS_AT_ONCE = 20_000
+#: What Kafka has as the timestamp of a record that has none.
+NO_TIMESTAMP_MS = -1
+#: Base offset and length, which every format of batches begins with.
+_FRAME = struct.Struct(">qi")
+_NO_PRODUCER = -1
+_ABORT_MARKER = struct.pack(">hh", 0, 0)
+
+_Offsets = npt.NDArray[np.int64]
+
+
+class CorruptBatchError(ValueError):
+    """A batch does not have the checksum that it should have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Records of one partition, a list for each column; None for one that was not asked for."""
+
+    offsets: _Offsets
+    keys: Sequence[bytes | None] | None = None
+    values: Sequence[bytes | None] | None = None
+    headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None = None
+    timestamps_ms: Sequence[int | None] | None = None
+
+    def cut(self, start_offset: int, end_offset: int) -> "Columns":
+        """Those from the first of these offsets to the one before the second."""
+        first, end = np.searchsorted(self.offsets, [start_offset, end_offset])
+        if first == 0 and end == len(self.offsets):
+            return self
+        return Columns(
+            self.offsets[first:end],
+            self.keys and self.keys[first:end],
+            self.values and self.values[first:end],
+            self.headers and self.headers[first:end],
+            self.timestamps_ms and self.timestamps_ms[first:end],
+        )
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """What a broker answered."""
+
+    data: bytes
+    #: Producer and first offset of each aborted transaction among the data.
+    aborted: Collection[tuple[int, int]] = ()
+    #: Whole batches of ``data`` by where they begin and end; of the last one a part may be missing.
+    frames: Sequence[tuple[int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "frames", tuple(_frames(self.data)))
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where the next fetch begins; None if there is no whole batch."""
+        if not self.frames:
+            return None
+        start, end = self.frames[-1]
+        return int(_batch(self.data[start:end]).next_offset)
+
+    def rows(self, wanted: ReadRange, columns: frozenset[str] = ALL_COLUMNS) -> Iterator[Any]:
+        """The committed records that are in the range, in order, as batches of ``READ_SCHEMA``;
+        what is not in ``columns`` is null.
+
+        Raises:
+            CorruptBatchError: The data is not what was written.
+        """
+        parts: list[Columns] = []
+        count = 0
+        for frame in self._committed():
+            part = _columns(frame, columns).cut(wanted.start_offset, wanted.end_offset)
+            if len(part.offsets):
+                parts.append(part)
+                count += len(part.offsets)
+            if count >= RECORDS_AT_ONCE:
+                yield as_rows(wanted, parts)
+                parts, count = [], 0
+        if parts:
+            yield as_rows(wanted, parts)
+
+    def _committed(self) -> Iterator[bytes]:
+        """Batches without those of aborted transactions (KIP-98) and without markers."""
+        aborted = sorted(self.aborted, key=lambda each: each[1], reverse=True)
+        aborting: set[int] = set()
+        for start, end in self.frames:
+            frame = self.data[start:end]
+            batch = _batch(frame)
+            if not batch.validate_crc():
+                raise CorruptBatchError(f"the batch at offset {_FRAME.unpack_from(frame)[0]}")
+            while aborted and aborted[-1][1] < batch.next_offset:
+                aborting.add(aborted.pop()[0])
+            if batch.is_control_batch:
+                if next(iter(batch)).key[: len(_ABORT_MARKER)] == _ABORT_MARKER:
+                    aborting.discard(batch.producer_id)
+            elif not (batch.is_transactional and batch.producer_id in aborting):
+                yield frame
+
+
+def as_rows(wanted: ReadRange, parts: Sequence[Columns]) -> Any:
+    """Records of the range's partition as a batch of ``READ_SCHEMA``."""
+    offsets = np.concatenate([part.offsets for part in parts])
+    count = len(offsets)
+
+    def column(name: str, make: Callable[[list[Any]], Any], lists: Sequence[Any]) -> Any:
+        if lists[0] is None:
+            return pa.nulls(count, READ_SCHEMA.field(name).type)
+        return make(lists[0] if len(lists) == 1 else [each for some in lists for each in some])
+
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(pa.scalar(wanted.topic, pa.string()), count),
+            pa.repeat(pa.scalar(wanted.partition, pa.int32()), count),
+            pa.array(offsets),
+            column("key", _binary, [part.keys for part in parts]),
+            column("value", _binary, [part.values for part in parts]),
+            column("headers", _headers, [part.headers for part in parts]),
+            column("timestamp", _timestamps, [part.timestamps_ms for part in parts]),
+        ],
+        schema=READ_SCHEMA,
+    )
+
+
+def _frames(data: bytes) -> Iterator[tuple[int, int]]:
+    start = 0
+    while start + _FRAME.size <= len(data):
+        end = start + _FRAME.size + _FRAME.unpack_from(data, start)[1]
+        if end > len(data):
+            return
+        yield start, end
+        start = end
+
+
+def _batch(frame: bytes) -> Any:
+    return MemoryRecords(frame).next_batch()
+
+
+def _columns(frame: bytes, names: frozenset[str]) -> Columns:
+    batch = _batch(frame)
+    if names <= {"value"}:
+        values = [record.value for record in batch]
+        return Columns(_offsets(frame, len(values)), values=values if names else None)
+    keys, values, headers, timestamps_ms = [], [], [], []
+    for record in batch:
+        keys.append(record.key)
+        values.append(record.value)
+        headers.append(record.headers or None)
+        timestamps_ms.append(record.timestamp)
+    return Columns(
+        _offsets(frame, len(values)),
+        keys if "key" in names else None,
+        values if "value" in names else None,
+        headers if "headers" in names else None,
+        timestamps_ms if "timestamp" in names else None,
+    )
+
+
+def _offsets(frame: bytes, count: int) -> _Offsets:
+    batch = _batch(frame)
+    first = _FRAME.unpack_from(frame)[0]
+    if count == batch.next_offset - first:
+        return np.arange(first, first + count, dtype=np.int64)
+    # compacted, or of an old format, whose first number is of the last record
+    return np.array([record.offset for record in batch], np.int64)
+
+
+def _binary(values: Sequence[bytes | None]) -> Any:
+    return pa.array(values, pa.binary())
+
+
+def _headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> Any:
+    if not any(headers):
+        return pa.nulls(len(headers), HEADERS_TYPE)
+    return pa.array(
+        [
+            [{"key": key, "value": value} for key, value in each] if each else None
+            for each in headers
+        ],
+        HEADERS_TYPE,
+    )
+
+
+def _timestamps(times_ms: Sequence[int | None]) -> Any:
+    found = pa.array(times_ms, pa.int64())
+    found = pc.if_else(pc.equal(found, NO_TIMESTAMP_MS), None, found)
+    return found.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))

@@ -1,0 +1,201 @@
+"""Reading ranges by whole fetches, at a fraction of what single messages cost.
+
+aiokafka keeps the connections, and sends and decodes requests.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError as AioKafkaError
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.metadata import MetadataRequest
+from aiokafka.structs import TopicPartition
+from confluent_kafka import KafkaError, KafkaException
+
+from drover.dataplane.kafka.aiokafka_client import reach, result_of, submit
+from drover.dataplane.kafka.clients import shared_client
+from drover.dataplane.kafka.fetched_batches import CorruptBatchError, Fetched
+from drover.dataplane.kafka.range_reader import SILENCE_S, check_silence, removed_error
+from drover.dataplane.values import ReadRange
+from drover.errors import DroverError
+from drover.log.kafka.client import RETRY_S, SOCKET_TIMEOUT_MS
+from drover.log.kafka.errors import LOST, UNKNOWN_TOPIC
+from drover.log.storage import KafkaStorage
+
+_READ_COMMITTED = 1
+#: Brokers answer at once with what they have; this is for when that is nothing.
+_WAIT_MS = 500
+_FETCH_BYTES = 1024 * 1024
+_LEAST_FETCH_BYTES = 64 * 1024
+#: Of places whose leader is known.
+_LEADERS_MAX = 10_000
+#: The version from which on answers name, behind aborted transactions, a replica to read from.
+_NAMES_A_REPLICA = 11
+_SOCKET_S = SOCKET_TIMEOUT_MS / 1000
+_CLOSE_S = 5.0
+#: This client asks when a leader has changed, not by the clock.
+_NEVER_MS = 2**31
+#: What a broker says while a partition moves from one to another.
+_MOVING = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+_Place = tuple[str, int]
+
+
+class RangeFetcher:
+    """See RangeReader. While a fetch is decoded the next one is on its way."""
+
+    def __init__(self, storage: KafkaStorage) -> None:
+        self._storage = storage
+        self._client = shared_client(storage)
+        self._connections: AIOKafkaClient | None = None
+        self._leaders: dict[_Place, int] = {}
+
+    def read(self, wanted: ReadRange, columns: frozenset[str]) -> Iterator[Any]:
+        """See RangeReader."""
+        position = wanted.start_offset
+        coming = self._ask(wanted, position)
+        since_s = time.monotonic()
+        try:
+            while position < wanted.end_offset:
+                fetched = self._answer(coming, wanted)
+                following = fetched.next_offset
+                if following is None or following <= position:
+                    check_silence(wanted, position, since_s)
+                    coming = self._ask(wanted, position)
+                    continue
+                if following < wanted.end_offset:
+                    coming = self._ask(wanted, following)
+                try:
+                    yield from fetched.rows(wanted, columns)
+                except CorruptBatchError as error:
+                    what = KafkaError(KafkaError._BAD_MSG, str(error))
+                    raise self._meaning(what, wanted) from error
+                position, since_s = following, time.monotonic()
+        finally:
+            coming.cancel()
+
+    def close(self) -> None:
+        """See RangeReader."""
+        if self._connections is not None:
+            submit(self._connections.close(), _CLOSE_S)
+
+    def _ask(self, wanted: ReadRange, offset: int) -> "Future[Fetched]":
+        """Begin a fetch, of not much more than the range still has."""
+        share = (wanted.end_offset - offset) / (wanted.end_offset - wanted.start_offset)
+        left_bytes = _LEAST_FETCH_BYTES + int(wanted.size_bytes * share)
+        return submit(
+            self._fetch((wanted.topic, wanted.partition), offset, min(left_bytes, _FETCH_BYTES)),
+            SILENCE_S + _SOCKET_S,
+        )
+
+    def _answer(self, coming: "Future[Fetched]", wanted: ReadRange) -> Fetched:
+        try:
+            return result_of(coming)
+        except _RefusedError as error:
+            raise self._meaning(KafkaError(error.code), wanted) from error
+        except KafkaException as error:
+            # aiokafka does not tell brokers that are away from those that let nobody in
+            try:
+                self._client.topics_now([wanted.topic])
+            except (KafkaException, TimeoutError) as told:
+                raise self._meaning(told, wanted) from error
+            raise self._meaning(error, wanted) from error
+
+    def _meaning(
+        self, error: KafkaException | KafkaError | TimeoutError, wanted: ReadRange
+    ) -> DroverError:
+        if isinstance(error, KafkaError) and error.code() in LOST:
+            return removed_error(wanted, error.str())
+        doing = f"{wanted.topic}-{wanted.partition} cannot be read"
+        return self._client.translated(error, doing=doing, topic=wanted.topic)
+
+    async def _fetch(self, place: _Place, offset: int, max_bytes: int) -> Fetched:
+        """What the leader has from this offset on; found again if it moves."""
+        since_s = time.monotonic()
+        patience_s = self._client.timeout_s if self._connections is None else SILENCE_S
+        while True:
+            try:
+                return await self._fetch_once(place, offset, max_bytes)
+            except _RefusedError as error:
+                self._leaders.pop(place, None)
+                if error.code in UNKNOWN_TOPIC:
+                    patience_s = self._client.timeout_s
+                elif error.code not in _MOVING:
+                    raise
+                if time.monotonic() - since_s > patience_s:
+                    raise
+            except (AioKafkaError, TimeoutError, OSError):
+                self._leaders.pop(place, None)
+                if time.monotonic() - since_s > patience_s:
+                    raise
+            await asyncio.sleep(RETRY_S)
+
+    async def _fetch_once(self, place: _Place, offset: int, max_bytes: int) -> Fetched:
+        if self._connections is None:
+            self._connections = await self._connected()
+        leader = self._leaders.get(place)
+        if leader is None:
+            leader = await self._leader(self._connections, place)
+        topic, partition = place
+        asked = [(topic, [(partition, offset, max_bytes)])]
+        request = FetchRequest(_WAIT_MS, 1, max_bytes, _READ_COMMITTED, asked)
+        response = await self._connections.send(leader, request)
+        ((_, ((_, code, *found),)),) = response.topics
+        if code:
+            raise _RefusedError(code)
+        aborted = found[-3 if response.API_VERSION >= _NAMES_A_REPLICA else -2]
+        return Fetched(found[-1] or b"", tuple(aborted or ()))
+
+    async def _connected(self) -> AIOKafkaClient:
+        client = AIOKafkaClient(
+            **reach(self._storage),
+            client_id=f"drover-{self._storage.group_id}",
+            metadata_max_age_ms=_NEVER_MS,
+            request_timeout_ms=SOCKET_TIMEOUT_MS,
+        )
+        try:
+            await client.bootstrap()
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def _leader(self, client: AIOKafkaClient, place: _Place) -> int:
+        topic, partition = place
+        request = MetadataRequest([topic], allow_auto_topic_creation=False)
+        response = await client.send(client.get_random_node(), request)
+        client.cluster.update_metadata(response)
+        for code, name, *_ in response.topics:
+            if code and name == topic:
+                raise _RefusedError(code)
+        leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
+        if leader is None:
+            raise _RefusedError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        if leader < 0:
+            raise _RefusedError(KafkaError.LEADER_NOT_AVAILABLE)
+        if len(self._leaders) >= _LEADERS_MAX:
+            self._leaders.clear()
+        self._leaders[place] = leader
+        return int(leader)
+
+
+class _RefusedError(Exception):
+    """A broker answered with an error."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(KafkaError(code).str())
+        self.code = code
