@@ -14,14 +14,21 @@ from pyspark import daemon
 
 from drover_worker.engine import log_lines, process_tree
 
+_OF_BATCHES = (
+    "pandas",  # which pyspark wants for every Arrow function
+    "drover.dataplane.embedded",
+    "drover.dataplane.kafka.reading",
+    "drover.dataplane.kafka.staging",
+)
+
 
 def manager() -> None:
     """Run pyspark's daemon.
 
     It has loaded what batches need, so that each worker, a fork of it, does not have to.
     """
-    importlib.import_module("pandas")  # which pyspark wants for every Arrow function
-    importlib.import_module("drover.dataplane.embedded")
+    for module in _OF_BATCHES:
+        importlib.import_module(module)
     # a worker looks for cycles after every task, which would be through all of these each time
     gc.freeze()
     log_lines.write_to_stderr_of_parent()
