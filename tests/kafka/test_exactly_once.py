@@ -18,6 +18,7 @@ from drover.dataplane.kafka.protocol import FENCES_MAX
 from drover.dataplane.kafka.staging import FileStager, StagedFiles, staged_files
 from drover.dataplane.kafka.task_producer import TaskProducer
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
+from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.plane import AbandonedError, Destination, OutcomeUnknownError
 from drover.errors import (
     DroverError,
@@ -135,7 +136,12 @@ class World:
 
     def staged(self, *values: bytes | None, **columns: Any) -> StagedFiles:
         batch = pa.RecordBatch.from_pydict({"value": list(values), **columns})
-        stager = FileStager(self.storage, self.directory, Destination(topic=self.topic))
+        stager = FileStager(
+            self.storage,
+            self.directory,
+            Destination(topic=self.topic),
+            self.kind(self.storage, TASK).encoding,
+        )
         return staged_files([row for each in stager(iter([batch])) for row in each.to_pylist()])
 
     def _wait_until_decided(self, topic: str) -> None:
@@ -221,6 +227,31 @@ def test_records_keep_what_they_have(world: World) -> None:
     assert first.headers == (("h", b"\xff"), ("h", None))
     assert (second.key, second.value, second.headers) == (None, None, ())
     assert world.offset_records() == []
+
+
+def test_records_go_to_the_partition_that_they_or_their_keys_say(world: World) -> None:
+    world.topic += "-of-3"
+    create_topic(world.storage.bootstrap_servers, world.topic, partitions=3)
+    owner = world.take_over()
+    owner.start()
+    keys = [None, *(b"key %d" % number for number in range(20))]
+    values = [b"%d" % number for number in range(len(keys))]
+    by_key = world.staged(*values, key=keys)
+    said = world.staged(b"said", b"not said", key=[b"key 0", None], partition=[2, None])
+    owner.writer.publish([by_key, said], [])
+    found = read_all(world.storage.bootstrap_servers, world.topic)
+    assert [each.value for each in found if each.key is None] == [b"0", b"not said"]
+    wanted = partitions_for_keys(pa.array(keys[1:], pa.binary()), 3).to_pylist()
+    places = {each.key: each.partition for each in found if each.key and each.value != b"said"}
+    assert places == dict(zip(keys[1:], wanted, strict=True))
+    assert {each.partition for each in found if each.value == b"said"} == {2}
+    for partition in range(3):
+        numbers = [
+            int(each.value or b"")
+            for each in found
+            if each.partition == partition and each.key and each.value != b"said"
+        ]
+        assert numbers == sorted(numbers)
 
 
 @pytest.mark.parametrize("step", ["init", "produce", "add_offsets", "commit"])
@@ -423,7 +454,8 @@ def test_a_full_disk_is_told_with_what_to_do(world: World, monkeypatch: pytest.M
     def full(*_: Any) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("drover.dataplane.kafka.staging._write", full)
+    for written in ("records", "batches"):
+        monkeypatch.setattr(f"drover.dataplane.kafka.staging._write_{written}", full)
     with pytest.raises(OSError, match="no room to stage a batch in"):
         world.staged(b"v")
     assert not list(world.directory.iterdir())

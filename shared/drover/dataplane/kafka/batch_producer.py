@@ -1,7 +1,7 @@
 """A task's producer that sends whole record batches, at a fraction of what single records cost.
 
-Batches are encoded by column on the caller's thread. aiokafka sends them, on an event loop that all
-producers of the process share; of it this uses ``send_batch`` with batches of its own making.
+Executors have made them by column. aiokafka sends them, on an event loop that all producers of the
+process share; of it this uses ``send_batch`` with batches of its own making.
 """
 
 import asyncio
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, KafkaException
 
@@ -22,10 +21,11 @@ from drover.dataplane.kafka.producing import DELIVERY_TIMEOUT_MS, producer_setti
 from drover.dataplane.kafka.record_batches import (
     CODECS,
     EncodedBatch,
+    Encoding,
     RecordTooLargeError,
-    encoded,
+    encoded_by_partition,
 )
-from drover.dataplane.kafka.staging import read_staged
+from drover.dataplane.kafka.staging import read_batches
 from drover.dataplane.kafka.task_producer import ABORT_S, COMMIT_S, TaskProducer
 from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.payload import PAYLOAD_SCHEMA
@@ -53,11 +53,18 @@ class BatchProducer(TaskProducer):
     def __init__(self, storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "") -> None:
         super().__init__(storage, task, offsets_topic=offsets_topic)
         config = storage.client_config
-        self._max_bytes = int(config.get("message.max.bytes", BROKERS_MAX_BYTES))
-        self._compression = str(producer_settings(storage)["compression.type"])
+        self._encoding = Encoding(
+            int(config.get("message.max.bytes", BROKERS_MAX_BYTES)),
+            str(producer_settings(storage)["compression.type"]),
+        )
         self._delivery_s = min(DELIVERY_TIMEOUT_MS, self.timeout_ms) / 1000
         self._sender: AIOKafkaProducer | None = None
         self._sent: deque[asyncio.Future[Any]] = deque()
+
+    @property
+    def encoding(self) -> Encoding:
+        """See TaskProducer."""
+        return self._encoding
 
     def init(self) -> None:
         """See TaskProducer."""
@@ -80,10 +87,10 @@ class BatchProducer(TaskProducer):
         self._begin()
         topics: set[str] = set()
         for path in paths:
-            for topic, records, places in read_staged(path):
+            for topic, partition, batch in read_batches(path):
                 topics.add(topic)
                 with self._writing(topic):
-                    self._send(topic, records.select(PAYLOAD_SCHEMA.names), places)
+                    self._send(topic, partition, batch)
         # so that readers of the offsets, whose topic all tasks share, hardly ever wait
         with self._writing(", ".join(sorted(topics))):
             self._finish()
@@ -102,10 +109,14 @@ class BatchProducer(TaskProducer):
             }
             for key, value, note in records
         ]
-        batch = pa.RecordBatch.from_pylist(rows, PAYLOAD_SCHEMA)
+        found = pa.RecordBatch.from_pylist(rows, PAYLOAD_SCHEMA)
         for topic in self._offset_topics:
             with self._writing(topic):
-                self._send(topic, batch, pa.repeat(pa.scalar(-1, pa.int32()), len(rows)))
+                wait_s = self._client.timeout_s
+                count = len(call(self._started().partitions_for(topic), wait_s))
+                places = partitions_for_keys(found.column("key"), count)
+                for partition, batch in encoded_by_partition(found, places, self._encoding):
+                    self._send(topic, partition, batch)
         with self._writing(" and ".join(self._offset_topics)):
             self._finish()
 
@@ -149,18 +160,8 @@ class BatchProducer(TaskProducer):
             raise
         return sender
 
-    def _send(self, topic: str, records: Any, places: Any) -> None:
-        """Have records sent to where they go; -1 leaves that to their keys."""
-        sender = self._started()
-        count = len(call(sender.partitions_for(topic), self._client.timeout_s))
-        by_key = pc.less(places, 0)
-        if pc.any(by_key).as_py():
-            places = pc.if_else(by_key, partitions_for_keys(records.column("key"), count), places)
-        numbers = places.unique().to_pylist()
-        for number in numbers:
-            part = records if len(numbers) == 1 else records.filter(pc.equal(places, number))
-            for batch in encoded(part, max_bytes=self._max_bytes, compression=self._compression):
-                call(self._submit(topic, number, batch), self._delivery_s)
+    def _send(self, topic: str, partition: int, batch: EncodedBatch) -> None:
+        call(self._submit(topic, partition, batch), self._delivery_s)
 
     async def _submit(self, topic: str, partition: int, batch: EncodedBatch) -> None:
         prepared = _PreparedBatch(batch)

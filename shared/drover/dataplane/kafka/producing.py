@@ -162,7 +162,7 @@ class Router:
             yield topic, chosen, self._places(topic, chosen.column("key"), explicit)
 
     def _places(self, topic: str, keys: Any, explicit: Any | None) -> Any:
-        count = self._partition_count(topic)
+        count = self.partition_count(topic)
         rows = len(keys)
         if explicit is None and keys.null_count == rows and not self._spread_keyless:
             return pa.repeat(pa.scalar(0, pa.int32()), rows)
@@ -178,7 +178,13 @@ class Router:
             places = pc.coalesce(explicit, places)
         return places
 
-    def _partition_count(self, topic: str) -> int:
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; it is made if it is missing.
+
+        Raises:
+            FrameError: Connectors may not write to it.
+            DroverError: It cannot be made.
+        """
         count = self._partition_counts.get(topic)
         if count is None:
             if topic in self._storage.topics.names:

@@ -38,6 +38,14 @@ CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How large batches are at most, before they are compressed, and the codec's name."""
+
+    max_bytes: int
+    compression: str
+
+
 class RecordTooLargeError(ValueError):
     """One record is larger than a batch may be."""
 
@@ -93,6 +101,21 @@ def encoded(records: Any, *, max_bytes: int, compression: str) -> Iterator[Encod
         if len(packed) > len(data):
             codec, packed = _NONE, data
         yield EncodedBatch(end - start, int(stamps[0]), int(stamps.max()), codec, packed)
+
+
+def encoded_by_partition(
+    records: Any, partitions: Any, encoding: Encoding
+) -> Iterator[tuple[int, EncodedBatch]]:
+    """What ``encoded`` makes of the records of each partition; ``partitions`` has each one's.
+
+    Raises:
+        RecordTooLargeError: See encoded.
+    """
+    numbers = partitions.unique().to_pylist()
+    for number in numbers:
+        part = records if len(numbers) == 1 else records.filter(pc.equal(partitions, number))
+        for each in encoded(part, max_bytes=encoding.max_bytes, compression=encoding.compression):
+            yield number, each
 
 
 def _cuts(ends: _Numbers, room: int) -> Iterator[tuple[int, int]]:

@@ -1,10 +1,12 @@
-"""Record batches as files that wait to be published, written on executors and read by the driver.
+"""Batches of sources as files that wait to be published: written on executors, read by the driver.
 
-A file holds what one Spark partition made, in order: batches of records with the partition of each,
-and with each batch the topic that it goes to.
+A file holds what one Spark partition made, in order. For a producer that sends whole record batches
+it has these: executors are several, and what is compressed is soon written and read. For one that
+sends single records it has Arrow, with the topic of each batch and the partition of each record.
 """
 
 import errno
+import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import KafkaError
 
 from drover.dataplane.arrow_rows import current_spark_partition
+from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.producing import Router
+from drover.dataplane.kafka.record_batches import (
+    EncodedBatch,
+    Encoding,
+    RecordTooLargeError,
+    encoded_by_partition,
+)
+from drover.dataplane.partitioner import partitions_for_keys
 from drover.dataplane.payload import PAYLOAD_SCHEMA
 from drover.dataplane.plane import Destination
 from drover.log.storage import KafkaStorage
@@ -32,6 +44,9 @@ _STAGED_SCHEMA = pa.schema(
     ]
 )
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+#: A topic, its records, and the partition of each.
+_Routed = tuple[str, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,23 +66,30 @@ class StagedFiles:
 
 @dataclass(frozen=True)
 class FileStager:
-    """Writes record batches to files below ``directory``; a function for executors.
+    """Writes batches to files below ``directory``, as record batches if there is an ``encoding``; a
+    function for executors.
 
     The call raises FrameError for columns that are not records, DroverErrors of Kafka where a topic
-    is made, and OSError that says what to do about a full disk.
+    is made or a record is too large, and OSError that says what to do about a full disk.
     """
 
     storage: KafkaStorage
     directory: Path
     destination: Destination
+    encoding: Encoding | None = None
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Write everything; yields one row, or none where there were no records."""
         number = current_spark_partition()
-        path = self.directory / f"{number}-{uuid.uuid4().hex}.arrow"
+        path = self.directory / f"{number}-{uuid.uuid4().hex}.staged"
         router = Router(self.storage, self.destination)
+        counts = _Counts()
         try:
-            record_count = _write(path, (part for each in batches for part in router.routed(each)))
+            parts = counts.counted(part for each in batches for part in router.routed(each))
+            if self.encoding is None:
+                _write_records(path, parts)
+            else:
+                _write_batches(path, self._encoded(parts, router, self.encoding))
         except BaseException as error:
             path.unlink(missing_ok=True)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -77,19 +99,54 @@ class FileStager:
                     "make room, give the worker another TMPDIR, or lower batch.max.bytes",
                 ) from error
             raise
-        if record_count:
+        if not counts.record_count:
+            path.unlink()
+        else:
             yield pa.RecordBatch.from_pylist(
                 [
                     {
                         "spark_partition": number,
                         "path": str(path),
-                        "record_count": record_count,
-                        "size_bytes": path.stat().st_size,
+                        "record_count": counts.record_count,
+                        "size_bytes": counts.size_bytes,
                         "topics": router.topics,
                     }
                 ],
                 schema=_STAGED_SCHEMA,
             )
+
+    def _encoded(
+        self, parts: Iterable[_Routed], router: Router, encoding: Encoding
+    ) -> Iterator[tuple[str, int, EncodedBatch]]:
+        for topic, records, places in parts:
+            by_key = pc.less(places, 0)
+            if pc.any(by_key).as_py():
+                count = router.partition_count(topic)
+                keyed = partitions_for_keys(records.column("key"), count)
+                places = pc.if_else(by_key, keyed, places)
+            try:
+                for partition, batch in encoded_by_partition(records, places, encoding):
+                    yield topic, partition, batch
+            except RecordTooLargeError as error:
+                raise shared_client(self.storage).translated(
+                    KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, str(error)),
+                    doing=f"records for the topic {topic} cannot be written",
+                    topic=topic,
+                ) from error
+
+
+@dataclass(slots=True)
+class _Counts:
+    """Of the records that went by."""
+
+    record_count: int = 0
+    size_bytes: int = 0
+
+    def counted(self, parts: Iterable[_Routed]) -> Iterator[_Routed]:
+        for topic, records, places in parts:
+            self.record_count += records.num_rows
+            self.size_bytes += records.nbytes
+            yield topic, records, places
 
 
 def staged_files(rows: Iterable[Mapping[str, Any]]) -> StagedFiles:
@@ -103,8 +160,15 @@ def staged_files(rows: Iterable[Mapping[str, Any]]) -> StagedFiles:
     )
 
 
-def read_staged(path: Path) -> Iterator[tuple[str, Any, Any]]:
-    """Topics, their records, and the partition of each, as ``Router.routed`` gave them."""
+def read_batches(path: Path) -> Iterator[tuple[str, int, EncodedBatch]]:
+    """Topics, partitions and record batches of a file that was staged with an encoding."""
+    with path.open("rb") as file:
+        while file.peek(1):
+            yield pickle.load(file)
+
+
+def read_staged(path: Path) -> Iterator[_Routed]:
+    """What a file has that was staged without an encoding, as ``Router.routed`` gave it."""
     with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
         while True:
             try:
@@ -114,14 +178,14 @@ def read_staged(path: Path) -> Iterator[tuple[str, Any, Any]]:
             yield metadata[_TOPIC].decode(), batch, batch.column(_PLACE)
 
 
-def _write(path: Path, parts: Iterable[tuple[str, Any, Any]]) -> int:
-    """How many records there were; without any there is no file."""
-    record_count = 0
+def _write_records(path: Path, parts: Iterable[_Routed]) -> None:
     with path.open("wb") as file, pa.ipc.new_stream(file, _FILE_SCHEMA) as writer:
         for topic, records, places in parts:
             batch = pa.RecordBatch.from_arrays([*records.columns, places], schema=_FILE_SCHEMA)
             writer.write_batch(batch, custom_metadata={_TOPIC: topic.encode()})
-            record_count += records.num_rows
-    if not record_count:
-        path.unlink()
-    return record_count
+
+
+def _write_batches(path: Path, batches: Iterable[tuple[str, int, EncodedBatch]]) -> None:
+    with path.open("wb") as file:
+        for each in batches:
+            pickle.dump(each, file, pickle.HIGHEST_PROTOCOL)

@@ -9,6 +9,7 @@ from pathlib import Path
 from confluent_kafka import KafkaError, KafkaException
 
 from drover.dataplane.kafka.clients import shared_client
+from drover.dataplane.kafka.record_batches import Encoding
 from drover.errors import FailedPreconditionError
 from drover.log.kafka.errors import FENCED, FORBIDDEN
 from drover.log.storage import KafkaStorage
@@ -51,6 +52,11 @@ class TaskProducer(ABC):
         self.timeout_ms = int(
             storage.client_config.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)
         )
+
+    @property
+    def encoding(self) -> Encoding | None:
+        """How the files that it is given are staged: as record batches, or (None) as records."""
+        return None
 
     @abstractmethod
     def init(self) -> None:

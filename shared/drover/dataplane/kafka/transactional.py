@@ -95,7 +95,9 @@ class ExactlyOnceWriter:
     def stage(self, batch: OutgoingBatch) -> StagedFiles:
         """See TopicWriter."""
         self._directory.mkdir(parents=True, exist_ok=True)
-        stager = FileStager(self._storage, self._directory, batch.destination)
+        stager = FileStager(
+            self._storage, self._directory, batch.destination, self._producer.encoding
+        )
         return staged_files(run_pass(batch, stager))
 
     def publish(self, staged: Sequence[StagedFiles], offsets: Sequence[CommittedOffset]) -> Receipt:
