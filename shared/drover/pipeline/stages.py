@@ -17,6 +17,10 @@ TRANSFORMATION = "TRANSFORMATION"
 CONVERTER = "VALUE_CONVERTER"
 #: Where a source's record fails that the source could not read.
 TASK_POLL = "TASK_POLL"
+#: About what one slice of a source's batch becomes: the next one uses its memory again, where fresh
+#: memory would take most of the time. The first rows tell how large they get.
+_MADE_BYTES = 8 * 1024 * 1024
+_FIRST_ROWS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +36,15 @@ class Pipeline:
     """Stages in order, under one error policy; a function for executors.
 
     ``prepare`` makes records of the batches that come, for instance of a table's rows. A batch runs
-    through all stages at once. When a step fails, it says for which rows (RowsError), or the batch
-    is halved until they are found: good batches pay nothing for that, and the bad rows are at hand
-    as they came.
+    through all stages at once, or slice by slice where ``in_slices`` is set. When a step fails, it
+    says for which rows (RowsError), or the batch is halved until they are found: good batches pay
+    nothing for that, and the bad rows are at hand as they came.
     """
 
     stages: tuple[Stage, ...] = ()
     prepare: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]] | None = None
     policy: Policy = field(default_factory=FailTask)
+    in_slices: bool = False
 
     @property
     def is_identity(self) -> bool:
@@ -61,11 +66,22 @@ class Pipeline:
         for batch in batches:
             for records in self.prepare(batch) if self.prepare is not None else (batch,):
                 report.read_count += records.num_rows
-                yield from self._run_records(records, report)
+                run = self._run_sliced if self.in_slices else self._run_records
+                yield from run(records, report)
         for stage in self.stages:
             for step in stage.steps:
                 if isinstance(step, KeepSchema):
                     report.schema_changes |= step.changes
+
+    def _run_sliced(self, records: pa.RecordBatch, report: PassReport) -> Iterator[pa.RecordBatch]:
+        start, rows = 0, _FIRST_ROWS
+        while start < records.num_rows:
+            made_bytes = 0
+            for made in self._run_records(records.slice(start, rows), report):
+                made_bytes += made.nbytes
+                yield made
+            start += rows
+            rows = max(1, rows * _MADE_BYTES // max(made_bytes, 1))
 
     def _run_records(self, records: pa.RecordBatch, report: PassReport) -> Iterator[pa.RecordBatch]:
         for part, fault in _unreadable_apart(records):
@@ -141,7 +157,7 @@ def source_pipeline(
 ) -> Pipeline:
     """From a source task's rows to records of topics; the policy is FailTask by default."""
     stages = (Stage(TRANSFORMATION, transforms), Stage(CONVERTER, converters))
-    return Pipeline(stages, prepare, policy or FailTask())
+    return Pipeline(stages, prepare, policy or FailTask(), in_slices=True)
 
 
 def sink_pipeline(

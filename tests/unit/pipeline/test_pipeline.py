@@ -5,7 +5,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from drover.pipeline import Pipeline, RecordFailedError, Step, sink_pipeline, source_pipeline
+from drover.pipeline import (
+    PassReport,
+    Pipeline,
+    RecordFailedError,
+    Step,
+    sink_pipeline,
+    source_pipeline,
+)
 
 Factory = Callable[..., Pipeline]
 BOTH = pytest.mark.parametrize("factory", [source_pipeline, sink_pipeline])
@@ -107,3 +114,20 @@ def test_a_failure_names_its_record_and_step_and_fails_the_task(stage: str) -> N
 def test_a_pipeline_can_be_pickled(factory: Factory) -> None:
     pipeline = pickle.loads(pickle.dumps(factory(transforms=(Append("x"),))))
     assert values(pipeline(iter([batch("a")]))) == [["ax"]]
+
+
+def test_what_a_source_makes_much_larger_is_made_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("drover.pipeline.stages._FIRST_ROWS", 10)
+    monkeypatch.setattr("drover.pipeline.stages._MADE_BYTES", 10_000)
+    pipeline = source_pipeline(converters=(Append("x" * 1_000),))
+    report = PassReport()
+    made = list(pipeline.run(iter([batch(*map(str, range(100)))]), report))
+    assert [value.rstrip("x") for each in values(iter(made)) for value in each] == [
+        str(number) for number in range(100)
+    ]
+    assert max(each.num_rows for each in made) == 10
+    assert (report.read_count, report.written_count) == (100, 100)
+    small = source_pipeline(converters=(Append("x"),))
+    assert [each.num_rows for each in small(iter([batch(*map(str, range(100)))]))] == [10, 90]
