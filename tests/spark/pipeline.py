@@ -66,6 +66,7 @@ class RunningSource:
             [self._writer.stage(outgoing)], source_offsets(batch.offsets)
         )
         self.report = self._path.report(read_count=receipt.record_count)
+        self.source.committed(batch.offsets)
         return receipt
 
     def run_until_idle(self, max_steps: int = 1000) -> int:

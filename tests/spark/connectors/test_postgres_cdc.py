@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drover.connector import RetriableError
+from drover.connector import RetriableError, SourceBatch, SourceTask
 from drover.connector.offsets import parse_offsets
 from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.postgres.server import ServerError
@@ -414,3 +414,72 @@ def test_a_log_of_other_tables_is_let_go(
     again = pipeline.start_source(PostgresCdcSource, raw)
     shop.execute("INSERT INTO orders VALUES (4)")
     run_until(again, 1)
+
+
+def test_a_batch_has_as_many_bytes_as_it_may(
+    pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One row is larger than a batch, and all together are more than the reader holds at once."""
+    monkeypatch.setattr("drover.connectors.postgres.stream._BUFFER_MAX_BYTES", 60_000)
+    monkeypatch.setattr("drover.connectors.postgres.stream._AT_ONCE_BYTES", 5_000)
+    raw = raw_of(shop, batch_max_bytes="300000", record_layout="flat")
+    source = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(source, 2)
+    shop.execute(
+        "INSERT INTO orders SELECT n, 0, repeat('x', 20) FROM generate_series(10, 4009) n",
+        "UPDATE orders SET note = repeat(note, 20000) WHERE id = 500",
+        "INSERT INTO orders VALUES (5000)",
+    )
+    counts: list[int] = []
+
+    def there() -> bool:
+        receipt = source.step()
+        counts.extend([receipt.record_count] if receipt is not None else [])
+        return sum(counts) >= 4_002
+
+    wait_until(there, describe=lambda: str(counts))
+    assert max(counts) <= 300_000 // 512
+    found = records_of(pipeline, "db.public.orders", tmp_path / "out")
+    assert [each["id"] for each in found] == [1, 2, *range(10, 4010), 500, 5000]
+    assert len(found[-2]["note"]) == 400_000
+
+
+def test_a_slot_is_acknowledged_behind_what_is_committed_only(
+    pipeline: Pipeline, shop: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next batch is polled while the one before is not published yet."""
+    monkeypatch.setattr("drover.connectors.postgres.stream._FEEDBACK_EVERY_S", 0.0)
+    raw = raw_of(shop, batch_max_records="1")
+    source = pipeline.start_source(PostgresCdcSource, raw)
+    run_until(source, 2)
+    wait_until(lambda: source.step() is None)
+    where = f"confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{raw['slot.name']}'"
+    shop.execute(*(f"INSERT INTO orders VALUES ({number})" for number in range(3, 9)))
+    polled: list[SourceBatch] = []
+
+    def two_polled() -> bool:
+        batch = source.source.poll()
+        polled.extend([batch] if batch is not None else [])
+        return len(polled) >= 2
+
+    wait_until(two_polled)
+    ((before,),) = shop.rows(f"SELECT {where}")
+    # a lost stream goes on behind what was polled, and the server still keeps it
+    shop.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
+    wait_until(lambda: _is_lost(source.source))
+    shop.execute("INSERT INTO orders VALUES (9)")
+    wait_until(lambda: source.source.poll())
+    assert shop.rows(f"SELECT {where}") == [(before,)]
+    source.source.committed(polled[1].offsets)
+    (_, offset), *_ = polled[1].offsets
+    assert offset is not None
+    is_there = f"confirmed_flush_lsn = '0/0'::pg_lsn + {offset['lsn']}, {where}"
+    wait_until(lambda: shop.rows(f"SELECT {is_there}")[0][0])
+
+
+def _is_lost(source: SourceTask) -> bool:
+    try:
+        source.poll()
+    except RetriableError:
+        return True
+    return False

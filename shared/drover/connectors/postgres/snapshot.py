@@ -19,11 +19,6 @@ from drover.connectors.postgres.server import (
 )
 from drover.connectors.postgres.snapshot_point import SnapshotPoint
 
-#: What a batch reads at most, about: values that are stored out of line included.
-_BATCH_BYTES = 32 * 1024 * 1024
-#: Fewer pages are not worth a Spark partition of their own.
-_PART_PAGES = 128
-
 
 @dataclass(frozen=True, slots=True)
 class Pages:
@@ -97,6 +92,7 @@ class Snapshot:
         tables: What to read.
         name: How the server lists the session.
         key_columns: The columns that are asked for as a table's key; None for its primary key.
+        part_bytes: What a part reads at most, about: values that are stored out of line included.
 
     Raises:
         RetriableError: the server is away, or a table is locked.
@@ -109,12 +105,15 @@ class Snapshot:
         tables: Sequence[Table],
         name: str,
         key_columns: Callable[[str], Sequence[str] | None],
+        *,
+        part_bytes: int,
     ) -> None:
         import psycopg
         from psycopg import sql
 
         self._address = address
         self._key_columns = key_columns
+        self._part_bytes = part_bytes
         with telling(address, "beginning a snapshot"):
             self._connection = psycopg.connect(**address.parameters(name), autocommit=True)
             try:
@@ -166,8 +165,7 @@ class Snapshot:
         ranges = []
         if relation.columns:
             for schema, name, pages, size in self._pieces(table):
-                step = max(1, min(pages, _BATCH_BYTES * pages // max(size, 1)))
-                step = max(step, min(_PART_PAGES, pages))
+                step = max(1, min(pages, self._part_bytes * pages // max(size, 1)))
                 starts = list(range(0, pages, step)) or [0]
                 ends: list[int | None] = [*starts[1:], None]
                 ranges += [Pages(schema, name, *each) for each in zip(starts, ends, strict=True)]

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _BUFFER_MAX_BYTES = 64 * 1024 * 1024
 _WAIT_S = 0.2
+#: How long a reader waits for a server that has not said whether there is more, and how long for a
+#: full batch, of which parts keep coming within the pause.
+_PATIENCE_S, _GATHER_S, _PAUSE_S = 1.0, 0.1, 0.005
 #: The server takes a reader for dead after wal_sender_timeout, a minute by default.
 _FEEDBACK_EVERY_S = 5.0
 _JOIN_S = 15.0
@@ -49,17 +52,33 @@ class ChangeStream:
         publication: Whose tables.
         lsn: Where to begin.
         name: How the server lists the session.
+        acknowledged: Everything before this position is committed.
+        end: Where the log ended a moment ago. The server reads the log again from before the
+            position, and may say meanwhile that it is there: until it has come so far, more is
+            waited for.
     """
 
     def __init__(
-        self, address: ServerAddress, slot: str, publication: str, lsn: int, name: str
+        self,
+        address: ServerAddress,
+        slot: str,
+        publication: str,
+        lsn: int,
+        name: str,
+        *,
+        acknowledged: int,
+        end: int,
     ) -> None:
         self._address, self._slot, self._publication = address, slot, publication
-        self._name = name
-        self._acknowledged = self._reported = lsn
+        self._name, self._lsn, self._end = name, lsn, end
+        self._acknowledged = self._reported = acknowledged
         self._lock = threading.Lock()
+        self._came = threading.Condition(self._lock)
         self._messages: deque[tuple[int, bytes]] = deque()
         self._bytes = 0
+        #: The server said that it has no more for now, behind all that it sent.
+        self._caught_up = False
+        self._heard_s = time.monotonic()
         #: Behind everything that was received, when that was asked last.
         self._quiet_lsn = 0
         self._failure: StreamLostError | None = None
@@ -67,19 +86,44 @@ class ChangeStream:
         self._thread = threading.Thread(target=self._run, name=f"slot-{slot}", daemon=True)
         self._thread.start()
 
-    def take(self, messages_max: int) -> list[tuple[int, bytes]]:
-        """The next (position, message) pairs.
+    def take(
+        self, messages_max: int, bytes_max: int, *, overhead_bytes: int = 0
+    ) -> list[tuple[int, bytes]]:
+        """The next (position, message) pairs; none when the server has no more for now.
+
+        It waits as long as more is about to come, a second at most. One message always fits;
+        ``overhead_bytes`` count with each.
 
         Raises:
             StreamLostError: the stream ended, and all that came before was taken.
         """
+        self._gather(messages_max, bytes_max, overhead_bytes)
+        taken: list[tuple[int, bytes]] = []
+        size = payload_bytes = 0
         with self._lock:
-            count = min(messages_max, len(self._messages))
-            taken = [self._messages.popleft() for _ in range(count)]
-            self._bytes -= sum(len(payload) for _, payload in taken)
+            while self._messages and len(taken) < messages_max and size < bytes_max:
+                message = self._messages.popleft()
+                taken.append(message)
+                payload_bytes += len(message[1])
+                size = payload_bytes + overhead_bytes * len(taken)
+            self._bytes -= payload_bytes
             if not taken and self._failure is not None:
                 raise self._failure
             return taken
+
+    def _gather(self, messages_max: int, bytes_max: int, overhead_bytes: int) -> None:
+        def something() -> bool:
+            return bool(self._messages) or self._caught_up or self._failure is not None
+
+        with self._lock:
+            self._came.wait_for(something, self._heard_s + _PATIENCE_S - time.monotonic())
+        seen, end_s = 0, time.monotonic() + _GATHER_S
+        while seen < (count := len(self._messages)) < messages_max and time.monotonic() < end_s:
+            size = self._bytes + overhead_bytes * count
+            if self._caught_up or size >= min(bytes_max, _BUFFER_MAX_BYTES):
+                break
+            seen = count
+            self._closing.wait(_PAUSE_S)
 
     def give_back(self, messages: list[tuple[int, bytes]]) -> None:
         """Have messages taken again, before all others."""
@@ -112,6 +156,8 @@ class ChangeStream:
             self._failure = error
         except (psycopg.Error, OSError, ValueError) as error:
             self._failure = StreamLostError(first_line(error))
+        with self._lock:
+            self._came.notify_all()
         if self._failure is not None:
             _log.info("the stream of slot %s ended: %s", self._slot, self._failure)
 
@@ -141,7 +187,7 @@ class ChangeStream:
         """Have the server send the log; a replication session takes no prepared statements."""
         from psycopg.pq import ExecStatus
 
-        lsn = f"{self._acknowledged >> 32:X}/{self._acknowledged & 0xFFFFFFFF:X}"
+        lsn = f"{self._lsn >> 32:X}/{self._lsn & 0xFFFFFFFF:X}"
         # a name in double quotes, in a text in single ones
         publication = self._publication.replace('"', '""').replace("'", "''")
         started = pgconn.exec_(
@@ -159,7 +205,7 @@ class ChangeStream:
         """
         found: list[tuple[int, bytes]] = []
         size = quiet_lsn = 0
-        fresh = False
+        fresh = caught_up = False
         while size < _AT_ONCE_BYTES:
             count, data = pgconn.get_copy_data(1)
             if count == 0 and not fresh:
@@ -171,13 +217,18 @@ class ChangeStream:
             fresh = False
             if data[0] == _XLOG_DATA:
                 found.append((_LSN.unpack_from(data, 1)[0], bytes(data[_XLOG_HEAD_BYTES:])))
-                size += count
+                size += count - _XLOG_HEAD_BYTES
+                caught_up = False
             elif data[0] == _KEEPALIVE:
                 quiet_lsn = _LSN.unpack_from(data, 1)[0]
-        with self._lock:
-            self._messages.extend(found)
-            self._bytes += size
-            self._quiet_lsn = max(self._quiet_lsn, quiet_lsn)
+                caught_up = quiet_lsn >= self._end
+        if found or quiet_lsn:
+            with self._lock:
+                self._messages.extend(found)
+                self._bytes += size
+                self._quiet_lsn = max(self._quiet_lsn, quiet_lsn)
+                self._caught_up, self._heard_s = caught_up, time.monotonic()
+                self._came.notify_all()
         if count < 0:
             raise _loss_of(pgconn.get_result())
         if not found:

@@ -2,14 +2,14 @@
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from drover.connector import ArrowRows, RetriableError, SourceBatch, SourceTask, SourceTaskContext
 from drover.connectors.postgres.heartbeats import Heartbeats
-from drover.connectors.postgres.server import ServerError, Table, telling
+from drover.connectors.postgres.server import ServerError, Table, log_end, telling
 from drover.connectors.postgres.session import session_name, take_over, what_is_lost
 from drover.connectors.postgres.settings import (
     AUTOCREATE,
@@ -59,6 +59,8 @@ _UNDEFINED_OBJECT = "42704"
 #: Each partition is handed the whole batch, so that many are slow.
 _PART_CHANGES, _PART_CHANGES_MAX = 5_000, 50_000
 _PART_BYTES = 16 * 1024 * 1024
+#: What a record has besides the change's own values, about: where it comes from, or its schema.
+_CHANGE_OVERHEAD_BYTES = 512
 POSITION = "server"
 POSITION_KEYS = frozenset(("lsn", "transaction", "changes"))
 
@@ -78,6 +80,8 @@ class MessagesReader:
 class PostgresCdcSourceTask(SourceTask):
     """Reads the slot; tables that are new are read whole before the first change of them."""
 
+    # the slot is acknowledged behind what is committed, not behind what was polled
+    reads_ahead: ClassVar[bool] = True
     _stream: "ChangeStream | None" = None
     _domains: "dict[int, tuple[int, int]] | None" = None
     _snapshot: "Snapshot | None" = None
@@ -117,10 +121,12 @@ class PostgresCdcSourceTask(SourceTask):
             position, points = self._prepare(connection, position, points)
             self._look_for_tables(connection, points)
             self._report_lag(connection)
+            self._log_end = log_end(connection)
         #: A transaction that was delivered in part, and how many of its changes.
         self._resumed = (position.get("transaction"), position.get("changes", 0))
-        #: Of the last batch with a position: committed by the next poll.
-        self._committed, self._committed_s = self._position, time.monotonic()
+        self._committed = self._position
+        #: Of the last batch with a position.
+        self._moved, self._moved_s = self._position, time.monotonic()
 
     def poll(self) -> SourceBatch | None:
         """The next rows of a snapshot, else the next changes."""
@@ -128,8 +134,6 @@ class PostgresCdcSourceTask(SourceTask):
 
         if self._done:
             return None
-        if self._stream is not None:
-            self._stream.acknowledge(self._committed)
         self._look_again()
         wanting = self._wanting()
         self._context.report("tables_to_read_count", len(wanting))
@@ -143,7 +147,13 @@ class PostgresCdcSourceTask(SourceTask):
             return None
         if self._stream is None:
             self._stream = ChangeStream(
-                self._address, self._slot, self._publication, self._position, self._name
+                self._address,
+                self._slot,
+                self._publication,
+                self._position,
+                self._name,
+                acknowledged=self._committed,
+                end=self._log_end,
             )
         before = self._position, self._transaction, self._ordinal
         try:
@@ -161,6 +171,16 @@ class PostgresCdcSourceTask(SourceTask):
             told = f"the stream of slot {self._slot!r} at {self._address} ended: {error}"
             raise RetriableError(told) from None
 
+    def committed(
+        self, offsets: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]
+    ) -> None:
+        """Let the server forget what is behind these positions."""
+        for partition, offset in offsets:
+            if offset is not None and partition == self._server:
+                self._committed = max(self._committed, int(offset["lsn"]))
+        if self._stream is not None:
+            self._stream.acknowledge(self._committed)
+
     def stop(self) -> None:
         """Leave the slot to whoever comes next."""
         if self._stream is not None:
@@ -175,7 +195,7 @@ class PostgresCdcSourceTask(SourceTask):
         points: "dict[str, SnapshotPoint | None]",
     ) -> "tuple[dict[str, Any], dict[str, SnapshotPoint | None]]":
         """Where to go on, and the tables that were read; makes the slot when there is none."""
-        from drover.connectors.postgres.server import log_end, slot_of
+        from drover.connectors.postgres.server import slot_of
 
         mode = self._context.config[SNAPSHOT_MODE]
         if mode == INITIAL_ONLY:
@@ -292,13 +312,14 @@ class PostgresCdcSourceTask(SourceTask):
 
         spark = self._context.spark
         if self._snapshot is None:
+            parallel = spark.sparkContext.defaultParallelism
             self._snapshot = Snapshot(
                 self._address,
                 self._wanting(),
                 self._name,
                 partial(key_columns, self._context.config),
+                part_bytes=self._context.config["batch.max.bytes"] // parallel,
             )
-            parallel = spark.sparkContext.defaultParallelism
             self._snapshot_batches = self._snapshot.batches(self._shape(), parallel)
             point = self._snapshot.point
             fresh = [each.id for each in self._wanting() if each.id not in self._begun]
@@ -331,8 +352,12 @@ class PostgresCdcSourceTask(SourceTask):
         )
 
         assert self._stream is not None
-        changes_max = self._context.config["batch.max.records"]
-        taken = self._stream.take(changes_max)
+        config = self._context.config
+        taken = self._stream.take(
+            config["batch.max.records"],
+            config["batch.max.bytes"],
+            overhead_bytes=_CHANGE_OVERHEAD_BYTES,
+        )
         parallel = max(1, self._context.spark.sparkContext.defaultParallelism) if taken else 1
         part_changes = min(max(len(taken) // parallel + 1, _PART_CHANGES), _PART_CHANGES_MAX)
         parts: list[Messages] = []
@@ -413,15 +438,15 @@ class PostgresCdcSourceTask(SourceTask):
             return None
         self._context.report("behind_ms", 0)
         self._position = max(self._position, self._stream.quiet_lsn())
-        due = time.monotonic() - self._committed_s >= _QUIET_COMMIT_EVERY_S
+        due = time.monotonic() - self._moved_s >= _QUIET_COMMIT_EVERY_S
         return self._without_records(self._move()) if due and self._is_ahead() else None
 
     def _is_ahead(self) -> bool:
-        return self._position > self._committed
+        return self._position > self._moved
 
     def _move(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The position for a batch that is about to be committed."""
-        self._committed, self._committed_s = self._position, time.monotonic()
+        self._moved, self._moved_s = self._position, time.monotonic()
         return self._server, self._offset()
 
     def _knows(self, payload: bytes) -> bool:
