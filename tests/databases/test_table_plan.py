@@ -21,6 +21,8 @@ from drover.connectors.jdbc.source_settings import BOTH, BULK, INCREMENTING, TIM
 from drover.connectors.jdbc.table_plan import TablePlanner, even_ranges
 from tests.databases.conftest import Database
 from tests.support.mariadb import MariaDb
+from tests.support.postgres import Postgres
+from tests.support.table_reading import TableReader
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 
@@ -277,3 +279,18 @@ def test_a_server_that_is_away_may_be_back_later() -> None:
     told = pytest.raises(RetriableError, match=r"looking at postgresql://127.0.0.1:1/x: .*refused")
     with told, telling(gone, "looking"), gone.connected():
         pass
+
+
+def test_how_large_rows_are_is_what_the_database_knows(postgres: Postgres) -> None:
+    """Of a table's parts as well, and of values that are stored out of line."""
+    postgres.execute(
+        "CREATE TABLE items (id INTEGER, note TEXT) PARTITION BY RANGE (id)",
+        "ALTER TABLE items ALTER COLUMN note SET STORAGE EXTERNAL",
+        "CREATE TABLE low PARTITION OF items FOR VALUES FROM (0) TO (50)",
+        "CREATE TABLE high PARTITION OF items FOR VALUES FROM (50) TO (100)",
+        "INSERT INTO items SELECT n, repeat('x', 20000) FROM generate_series(0, 99) n",
+    )
+    assert TableReader(postgres, BULK).planner.source.row_bytes == 0
+    postgres.execute("ANALYZE")
+    assert 20_000 <= TableReader(postgres, BULK).planner.source.row_bytes < 40_000
+    assert TableReader(postgres, BULK, table="low").planner.source.row_bytes >= 20_000

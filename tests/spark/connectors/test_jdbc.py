@@ -224,3 +224,31 @@ def test_on_mariadb_it_goes_on_where_it_was(
     assert pipeline.start_source(JdbcSource, raw).run_until_idle() == 1
     found = records_of(pipeline, "db-a", tmp_path / "out")
     assert [each["id"] for each in found] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("mode", ["bulk", "incrementing"])
+def test_a_batch_has_as_many_bytes_as_it_may(
+    pipeline: Pipeline, postgres: Postgres, mode: str
+) -> None:
+    postgres.execute(
+        "CREATE TABLE items (id INTEGER PRIMARY KEY, note TEXT)",
+        "ALTER TABLE items ALTER COLUMN note SET STORAGE EXTERNAL",
+        "INSERT INTO items SELECT n, repeat('x', 20000) FROM generate_series(1, 100) n",
+        "ANALYZE items",
+    )
+    raw = {
+        "name": "db",
+        **postgres.settings,
+        "mode": mode,
+        "incrementing.column.name": "id",
+        "table.whitelist": "items",
+        "topic.prefix": "db-",
+        "batch.max.bytes": "600000",
+        "poll.interval.ms": "3600000",
+    }
+    source = pipeline.start_source(JdbcSource, raw)
+    counts = []
+    while (receipt := source.step()) is not None:
+        counts.append(receipt.record_count)
+    assert max(counts) <= 600_000 // 20_000
+    assert sum(counts) == 100

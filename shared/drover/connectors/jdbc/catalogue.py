@@ -4,6 +4,7 @@ import json
 import re
 import zoneinfo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -48,6 +49,18 @@ _PARTITIONS = """
 SELECT relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE relispartition AND nspname = coalesce(%(schema)s, current_schema())
 """
+# of all that is stored, what is out of line as well; as of the last ANALYZE
+_ROW_BYTES = {
+    "postgresql": """
+SELECT (sum(pg_table_size(oid)) / sum(reltuples))::bigint FROM pg_class
+WHERE reltuples > 0 AND relkind <> 'p' AND oid IN (
+    SELECT to_regclass(%(table)s) UNION SELECT relid FROM pg_partition_tree(to_regclass(%(table)s)))
+""",
+    "mysql": """
+SELECT avg_row_length FROM information_schema.tables
+WHERE table_schema = coalesce(%(schema)s, database()) AND table_name = %(name)s
+""",
+}
 
 
 def wanted_tables(connection: "sa.Connection", config: Mapping[str, Any]) -> list[TableName]:
@@ -117,7 +130,21 @@ def _table_source(
         types = {each.name: each.arrow_type for each in columns}
         if len(names) == 1 and pa.types.is_integer(types[names[0]]):
             primary = names[0]
-    return _source(config, name, schema, columns, primary_number=primary)
+    source = _source(config, name, schema, columns, primary_number=primary)
+    return replace(source, row_bytes=_row_bytes(connection, source))
+
+
+def _row_bytes(connection: "sa.Connection", source: TableSource) -> int:
+    dialect = connection.dialect.name
+    query = _ROW_BYTES.get("mysql" if dialect in _MYSQL else dialect)
+    if query is None:
+        return 0
+    table = {
+        "table": source.sql_name(connection),
+        "schema": source.schema,
+        "name": source.name,
+    }
+    return int(connection.exec_driver_sql(query, table).scalar_one_or_none() or 0)
 
 
 def _query_source(connection: "sa.Connection", config: Mapping[str, Any]) -> TableSource:

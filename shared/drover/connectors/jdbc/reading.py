@@ -44,6 +44,8 @@ class TableSource:
     #: The zone of times without one.
     zone: tzinfo = UTC
     query: str | None = None
+    #: What a row takes on average, as far as the database knows.
+    row_bytes: int = 0
 
     @property
     def id(self) -> str:

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from drover.connectors.jdbc.table_plan import TablePlanner
 
 _WATCH_FAILURES_LOGGED = 1
+#: What a row counts in bytes at least, as its record has more than its values.
+_ROW_BYTES_MIN = 512
 
 _log = logging.getLogger(__name__)
 
@@ -75,6 +77,8 @@ class PartReader:
 
 class JdbcSourceTask(SourceTask):
     """Reads its tables in turn, each batch from one of them."""
+
+    reads_ahead: ClassVar[bool] = True
 
     def start(self, context: SourceTaskContext) -> None:
         """Look at the tables, and take up each where its committed offset says."""
@@ -104,12 +108,12 @@ class JdbcSourceTask(SourceTask):
         due = [each for each in turns if self._due_s[each] <= now_s]
         if not due:
             return None
-        rows_max = self._context.config[BATCH_MAX_ROWS] or self._context.config["batch.max.records"]
         spark = self._context.spark
         looking = telling(self._address, "looking for new rows")
         with looking, session(self._address) as connection:
             for index in due:
                 planner = self._planners[index]
+                rows_max = self._rows_max(planner.source)
                 plan = planner.plan(connection, rows_max, spark.sparkContext.defaultParallelism)
                 if plan is None or not plan.more:
                     self._due_s[index] = now_s + self._interval_s
@@ -133,6 +137,12 @@ class JdbcSourceTask(SourceTask):
         """Let go what is held of tables."""
         for each in getattr(self, "_planners", ()):
             each.close()
+
+    def _rows_max(self, source: "TableSource") -> int:
+        config = self._context.config
+        rows_max: int = config[BATCH_MAX_ROWS] or config["batch.max.records"]
+        bytes_max: int = config["batch.max.bytes"]
+        return min(rows_max, max(1, bytes_max // max(source.row_bytes, _ROW_BYTES_MIN)))
 
     def _planner(self, source: "TableSource") -> "TablePlanner":
         from drover.connectors.jdbc.table_plan import TablePlanner

@@ -230,7 +230,8 @@ SOURCE_SETTINGS = CONNECTION_SETTINGS | ConfigDef(
         default=None,
         importance=Importance.LOW,
         group="Reading",
-        documentation="Rows of a batch; by default batch.max.records.",
+        documentation="Rows of a batch at most; by default batch.max.records. Fewer where rows "
+        "are large (batch.max.bytes).",
         validator=InRange(1),
     ),
     ConfigKey(
