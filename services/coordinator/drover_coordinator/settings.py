@@ -1,5 +1,6 @@
 """What an operator can set, as DROVER_<FIELD> in the environment."""
 
+from collections.abc import Mapping
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -76,6 +77,14 @@ class CoordinatorSettings(ServiceSettings):
                 f" {self.coordinators!r} (DROVER_COORDINATOR_ADVERTISED sets the address)"
             )
         return self
+
+    def advertised(self) -> Mapping[str, str]:
+        """What FindCoordinator answers; of a coordinator that is alone nobody has to ask that."""
+        if self.coordinator_advertised is not None:
+            return {"DROVER_COORDINATOR_ADVERTISED": self.coordinator_advertised}
+        if self.coordinators:
+            return {"DROVER_COORDINATOR_LISTEN": self.coordinator_listen}
+        return {}
 
     def groups(self) -> GroupSettings:
         """The part that the machine needs."""

@@ -1,5 +1,6 @@
 """What a worker can be told, from DROVER_… variables."""
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -231,6 +232,18 @@ class WorkerSettings(ServiceSettings):
                     f" *.example.com or 10.0.0.0/8, not {host.strip()!r}"
                 )
         return self
+
+    def advertised(self) -> Mapping[str, str]:
+        """For clients, and for the other workers."""
+        return dict(
+            (f"DROVER_{name}_ADVERTISED", given)
+            if given is not None
+            else (f"DROVER_{name}_LISTEN", listened)
+            for name, given, listened in (
+                ("WORKER", self.worker_advertised, self.worker_listen),
+                ("WORKER_INTERNAL", self.worker_internal_advertised, self.worker_internal_listen),
+            )
+        )
 
     def herder_settings(self, worker_id: str, internal_url: str = "") -> HerderSettings:
         """What the herder's core is told."""

@@ -2,6 +2,7 @@
 
 import json
 import socket
+from collections.abc import Mapping
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
@@ -260,6 +261,14 @@ class ServiceSettings(BaseSettings):
             client_config=self.kafka_config,
         )
 
+    def advertised(self) -> Mapping[str, str]:
+        """Where others look for the service: host:port by the setting that says so.
+
+        Its certificate must be for these hosts. Empty for a service that only its clients' own
+        settings tell of.
+        """
+        return {}
+
     def open_security(self) -> Security:
         """Read what protects the service.
 
@@ -270,7 +279,10 @@ class ServiceSettings(BaseSettings):
         audit = AuditLog(place) if place else None
         if not self.tls_cert:
             return Security(guard=CallGuard(audit=audit))
-        certificate = renewed_certificate(TlsFiles(self.tls_ca, self.tls_cert, self.tls_key))
+        certificate = renewed_certificate(
+            TlsFiles(self.tls_ca, self.tls_cert, self.tls_key),
+            advertised={by: split_address(at)[0] for by, at in self.advertised().items()},
+        )
         verifier = None
         if self.jwks:
             rules = TokenRules(self.jwt_audience, self.jwt_issuer, self.jwt_groups_claim)

@@ -122,26 +122,28 @@ async def test_a_worker_that_takes_tokens_says_which_it_takes(tmp_path: Path, ce
 async def test_a_context_is_looked_at_with_every_worker_of_its_cluster(
     tmp_path: Path, certs: Path
 ) -> None:
-    """One of them has a certificate for another host, and one that ends soon."""
+    """One is asked at a host that its certificate is not for, another's certificate ends soon."""
     authority = Authority.read(certs)
     name = "drover-service"
-    elsewhere = issue(tmp_path / "e", authority, name=name, hosts=("w.example.com",))
+    ours = issue(tmp_path / "o", authority, name=name, hosts=("127.0.0.1",))
     ending = issue(tmp_path / "s", authority, name=name, ends=9 * DAY)
     async with one_worker(tmp_path, certs) as (cluster, first):
-        second = await cluster.add_worker(tls_cert=elsewhere.cert, tls_key=elsewhere.key)
+        second = await cluster.add_worker(tls_cert=ours.cert, tls_key=ours.key)
         third = await cluster.add_worker(tls_cert=ending.cert, tls_key=ending.key)
         await cluster.settled(first, second, third)
         env = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
-        add = ("context", "add", "prod", "--address", first.address)
+        elsewhere = second.address.replace("127.0.0.1", "localhost")
+        add = ("context", "add", "prod", "--address", f"{first.address},{elsewhere}")
         made = await run_drover(*add, *by(files_of(certs, "viewer")), cwd=tmp_path, env=env)
         assert made.exit_code == 0
         done = await run_drover("doctor", "-o", "json", cwd=tmp_path, env=env)
     found = {each["check"]: each for each in json.loads(done.out)["findings"]}
     assert found[f"worker {first.address}"]["level"] == "ok"
-    bad = found[f"worker {second.address}"]
+    assert found[f"worker {second.address}"]["level"] == "ok"
+    bad = found[f"worker {elsewhere}"]
     assert bad["level"] == "error"
-    assert "for drover-service, w.example.com, not for 127.0.0.1" in bad["found"]
-    assert "--host 127.0.0.1" in bad["advice"]
+    assert "for drover-service, 127.0.0.1, not for localhost" in bad["found"]
+    assert "--host localhost" in bad["advice"]
     soon = found[f"worker {third.address}"]
     assert soon["level"] == "warning"
     assert soon["found"].startswith("the certificate that it shows ends on ")

@@ -24,7 +24,12 @@ from drover.rpc.callers import Callers
 from drover.rpc.guard import CallGuard
 from drover.rpc.security import Security
 from drover.security import renewed
-from drover.security.certificates import TlsFiles, renewed_certificate
+from drover.security.certificates import (
+    TlsFiles,
+    is_for,
+    read_certificate,
+    renewed_certificate,
+)
 from drover.security.development_ca import Authority
 from drover.security.grants import renewed_grants
 from tests.support.certificates import DAY, issue
@@ -135,6 +140,20 @@ async def test_a_server_that_proves_nothing_is_not_called(
         async with serving(tmp_path, files) as running:
             assert fault in await refusal(running, client)
             assert running.store.calls == []
+
+
+@pytest.mark.parametrize("server_name", ["w.example.com", "w.internal", "a.w.example.com", NAME])
+async def test_a_certificate_is_for_the_hosts_for_which_clients_take_it(
+    tmp_path: Path, authority: Authority, server_name: str
+) -> None:
+    files = issue(tmp_path / "s", authority, name=NAME, hosts=("*.example.com", "*.internal"))
+    connect = connect_by(renewed_certificate(files), server_name=server_name)
+    async with serving(tmp_path, files) as running, connect(running.address) as connection:
+        if is_for(read_certificate(files), server_name):
+            await flush(connection)
+        else:
+            with pytest.raises(UnavailableError, match="Hostname Verification Check failed"):
+                await flush(connection)
 
 
 async def test_a_plaintext_server_is_not_called_over_tls(

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 import structlog
-from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from drover.errors import AlreadyExistsError, InvalidArgumentError, Reason
 from drover.security import renewed
@@ -56,6 +58,53 @@ def test_a_certificate_is_read_with_its_names(tmp_path: Path, authority: Authori
     assert is_for(found, "W.Example.com")
     assert not is_for(found, "10.0.0.2")
     assert not is_for(found, "a.b.example.com")
+
+
+def test_the_common_name_is_no_host_beside_alternative_names(
+    tmp_path: Path, authority: Authority
+) -> None:
+    files = issue(tmp_path, authority)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "w.example.com")])
+    begun = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(datetime.now(UTC) - DAY)
+        .not_valid_after(datetime.now(UTC) + 60 * DAY)
+    )
+    named = begun.add_extension(
+        x509.SubjectAlternativeName([x509.DNSName("v.example.com")]), critical=False
+    )
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    Path(files.key).write_bytes(pem)
+    for builder, hosts in ((begun, ("w.example.com",)), (named, ("v.example.com",))):
+        signed = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        Path(files.cert).write_bytes(signed)
+        found = read_certificate(files, of_cluster=False)
+        assert found.hosts == hosts
+        assert "w.example.com" in found.names
+
+
+def test_one_that_is_not_for_the_hosts_that_a_service_advertises_is_refused(
+    tmp_path: Path, authority: Authority
+) -> None:
+    files = issue(tmp_path, authority, hosts=("w.example.com", "10.0.0.1"))
+    read_certificate(files, advertised={"A": "w.example.com", "B": "10.0.0.1"})
+    with pytest.raises(InvalidArgumentError) as caught:
+        read_certificate(files, advertised={"A": "v", "B": "10.0.0.2", "C": "v", "D": "10.0.0.1"})
+    assert caught.value.reason is Reason.INVALID_CONFIG
+    assert caught.value.message.startswith(
+        f"{files.cert} is for drover-admin, w.example.com, 10.0.0.1, not for v and 10.0.0.2, where"
+        " others reach this service (A, B, C): "
+    )
+    assert "`drover certs init DIR --renew --host v --host 10.0.0.2`" in caught.value.message
 
 
 def test_a_client_may_have_an_authority_only(tmp_path: Path, authority: Authority) -> None:
@@ -128,17 +177,24 @@ def test_one_that_ends_soon_is_warned_of(
 def test_a_rotation_is_used_and_a_broken_one_is_not(
     tmp_path: Path, authority: Authority, said: list[structlog.typing.EventDict]
 ) -> None:
-    certificate = renewed_certificate(issue(tmp_path, authority, ends=60 * DAY))
+    certificate = renewed_certificate(issue(tmp_path, authority), advertised={"A": "127.0.0.1"})
     first = certificate.present()
     assert certificate.present() is first
-    issue(tmp_path, authority, begins=-9 * DAY, ends=-8 * DAY)
-    assert certificate.present() is first
-    assert certificate.present() is first, "and it is warned of once"
-    assert [(e["log_level"], e["event"]) for e in said] == [
-        ("warning", "the changed certificate cannot be used: the one before stays")
-    ]
-    assert "expired on" in said[0]["why"]
-    issue(tmp_path, authority, ends=60 * DAY)
+    for broken, why in (
+        ({"begins": -9 * DAY, "ends": -8 * DAY}, "expired on"),
+        ({"begins": DAY, "ends": 8 * DAY}, "is valid from"),
+        ({"trusted": Authority.make()}, "is not signed by an authority"),
+        ({"hosts": ("elsewhere",)}, "is for drover-admin, elsewhere, not for 127.0.0.1"),
+    ):
+        said.clear()
+        issue(tmp_path, authority, **broken)
+        assert certificate.present() is first
+        assert certificate.present() is first, "and it is warned of once"
+        assert [(e["log_level"], e["event"]) for e in said] == [
+            ("warning", "the changed certificate cannot be used: the one before stays")
+        ]
+        assert why in said[0]["why"]
+    issue(tmp_path, authority)
     assert certificate.present() not in (first, None)
     assert said[1]["event"] == "the certificate was read again"
 

@@ -9,6 +9,7 @@ from drover.errors import InvalidArgumentError
 from drover.rpc.settings import load_settings
 from drover.security.development_ca import Authority
 from drover_coordinator.settings import CoordinatorSettings
+from drover_status_store.settings import StatusStoreSettings
 from drover_worker.settings import WorkerSettings
 from tests.support.certificates import DAY, init_certificates, issue, tls_settings
 
@@ -68,3 +69,53 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(InvalidArgumentError, match=fault):
             load_settings(CoordinatorSettings, **{**good, **changed}).open_security()
+
+
+HERE, THERE, INSIDE = "w.example.com", "elsewhere.example.com", "w.internal.example.com"
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "wanted"),
+    [
+        (WorkerSettings, {}, {"DROVER_WORKER_LISTEN", "DROVER_WORKER_INTERNAL_LISTEN"}),
+        (
+            WorkerSettings,
+            {
+                "worker_advertised": f"{THERE}:1",
+                "worker_internal_listen": "127.0.0.1:0",
+                "worker_internal_advertised": f"{INSIDE}:1",
+            },
+            {"DROVER_WORKER_ADVERTISED", "DROVER_WORKER_INTERNAL_ADVERTISED"},
+        ),
+        (
+            CoordinatorSettings,
+            {"coordinator_advertised": f"{THERE}:1"},
+            {"DROVER_COORDINATOR_ADVERTISED"},
+        ),
+        (
+            CoordinatorSettings,
+            {"coordinators": "127.0.0.1:7401,127.0.0.2:7401"},
+            {"DROVER_COORDINATOR_LISTEN"},
+        ),
+        # nobody but its clients' own settings says where it is
+        (CoordinatorSettings, {}, set()),
+        (StatusStoreSettings, {}, set()),
+    ],
+)
+def test_a_certificate_has_to_be_for_where_the_service_has_others_look_for_it(
+    tmp_path: Path, kind: Any, settings: dict[str, Any], wanted: set[str]
+) -> None:
+    init_certificates(tmp_path / "certs")
+    tls = {**tls_settings(tmp_path / "certs"), **settings}
+    authority = Authority.read(tmp_path / "certs")
+    good = issue(tmp_path / "good", authority, hosts=("127.0.0.1", "*.example.com", INSIDE))
+    load_settings(kind, **{**tls, "tls_cert": good.cert, "tls_key": good.key}).open_security()
+    bad = issue(tmp_path / "bad", authority, hosts=(HERE,))
+    made = load_settings(kind, **{**tls, "tls_cert": bad.cert, "tls_key": bad.key})
+    if not wanted:
+        made.open_security()
+        return
+    with pytest.raises(InvalidArgumentError, match=f"{bad.cert} is for .*{HERE}, not for") as told:
+        made.open_security()
+    for setting in wanted:
+        assert setting in told.value.message
