@@ -5,22 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from drover.log.storage import EmbeddedStorage
+from drover.log.storage import EmbeddedStorage, KafkaTopics, Storage, parse_storage
 from drover_worker.engine.settings import EngineSettings, ExitCode
 from drover_worker.engine.supervisor import EngineExit, EngineSupervisor
+from tests.support.addresses import free_address
 from tests.support.waiting import wait_until_async
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 async def _first_exit(
-    directory: Path, *, spark_master: str = "local[1]", spark_conf: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    storage: Storage | None = None,
+    spark_master: str = "local[1]",
+    spark_conf: Mapping[str, str] | None = None,
 ) -> tuple[EngineExit, str]:
     """How an engine with these settings ends, and everything it wrote."""
     exits: list[EngineExit] = []
     lines: list[bytes] = []
     settings = EngineSettings(
-        storage=EmbeddedStorage(directory), spark_master=spark_master, spark_conf=spark_conf or {}
+        storage=storage or EmbeddedStorage(directory),
+        spark_master=spark_master,
+        spark_conf=spark_conf or {},
     )
     supervisor = EngineSupervisor(
         settings, on_report=lambda _: None, on_exit=exits.append, on_log_line=lines.append
@@ -67,6 +74,22 @@ async def test_spark_settings_that_spark_refuses(tmp_path: Path) -> None:
     ended, log = await _first_exit(tmp_path, spark_conf={"spark.serializer": "no.such.Class"})
     assert ended.exit_code == ExitCode.SPARK_NOT_STARTED
     assert ended.message.startswith("Spark did not start: ")
+    assert "Traceback" not in log
+
+
+@pytest.mark.spark
+async def test_a_spark_master_that_cannot_be_reached(tmp_path: Path) -> None:
+    master = f"spark://{free_address()}"
+    ended, log = await _first_exit(
+        tmp_path,
+        storage=parse_storage(f"kafka://{free_address()}", group_id="g", topics=KafkaTopics()),
+        spark_master=master,
+    )
+    assert ended.exit_code == ExitCode.SPARK_NOT_STARTED
+    assert ended.message.startswith(f"Spark did not start with the master {master}: ")
+    assert "An error occurred" not in ended.message
+    assert "\n" not in ended.message
+    assert "DROVER_SPARK_MASTER" in ended.message
     assert "Traceback" not in log
 
 

@@ -149,7 +149,7 @@ def start_spark(
         os.environ["PYSPARK_GATEWAY_SECRET"] = UTF8Deserializer().loads(stream)  # type: ignore[no-untyped-call]
     os.environ["PYSPARK_PYTHON"] = settings.python_executable
     threading.Thread(target=lambda: on_lost(jvm.wait()), name="jvm-watch", daemon=True).start()
-    return SparkEngine(_build_session(), jvm)
+    return SparkEngine(_build_session(settings.spark_master), jvm)
 
 
 def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
@@ -250,11 +250,22 @@ def _escape_property(value: str) -> str:
     return "\\" + escaped if escaped.startswith((" ", "\t")) else escaped
 
 
-def _build_session() -> SparkSession:
+def _build_session(master: str) -> SparkSession:
     try:
         return SparkSession.builder.getOrCreate()  # on the settings that the JVM was started with
     except Exception as error:
-        first_line = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise EngineStartError(
-            ExitCode.SPARK_NOT_STARTED, f"Spark did not start: {first_line}"
-        ) from error
+        cause = _cause_of(error)
+        text = f"Spark did not start: {cause}"
+        if not is_local_master(master):
+            text = (
+                f"Spark did not start with the master {master}: {cause}; see that it runs, and that"
+                " it and this machine can reach each other (DROVER_SPARK_MASTER)"
+            )
+        raise EngineStartError(ExitCode.SPARK_NOT_STARTED, text) from error
+
+
+def _cause_of(error: Exception) -> str:
+    """One line: py4j first says what was called, and then, behind a colon, what Java threw."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    causes = [line for line in lines if line and not line.startswith("An error occurred while")]
+    return causes[0].removeprefix(":").strip() if causes else type(error).__name__
