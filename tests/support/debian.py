@@ -1,4 +1,4 @@
-"""Programs of Debian's packages that tests need, without installing anything."""
+"""Programs and libraries of Debian's packages that tests need, without installing anything."""
 
 import fcntl
 import os
@@ -19,15 +19,36 @@ def program(name: str, package: str) -> Path:
     found = shutil.which(
         name, path=os.pathsep.join((os.environ.get("PATH", ""), str(_bin(package))))
     )
-    if found is None and os.environ.get("CI") and shutil.which("apt-get"):
-        _KEPT.mkdir(exist_ok=True)
-        with (_KEPT / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not (_bin(package) / name).exists():
-                _unpack(package)
-        found = str(_bin(package) / name)
+    if found is None and _can_unpack():
+        _keep(package)
+        found = shutil.which(name, path=str(_bin(package)))
     assert found is not None, f"install {name} ({package} of Debian or Ubuntu)"
     return Path(found)
+
+
+def library(name: str, package: str) -> Path:
+    """Where a library is that is in a folder of its own; as ``program``."""
+
+    def found() -> list[Path]:
+        roots = (Path("/"), _KEPT / package)
+        return [each for root in roots for each in root.glob(f"usr/lib/*/*/{name}")]
+
+    if not found() and _can_unpack():
+        _keep(package)
+    assert found(), f"install {name} ({package} of Debian or Ubuntu)"
+    return found()[0]
+
+
+def _can_unpack() -> bool:
+    return bool(os.environ.get("CI")) and shutil.which("apt-get") is not None
+
+
+def _keep(package: str) -> None:
+    _KEPT.mkdir(exist_ok=True)
+    with (_KEPT / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (_KEPT / package).exists():
+            _unpack(package)
 
 
 def _bin(package: str) -> Path:
