@@ -118,7 +118,7 @@ _COMMON = ConfigDef(
         importance=Importance.LOW,
         group="Batches",
         documentation="About how many bytes one batch carries at most; one record always fits. "
-        "Sources that go by bytes begin with 32 MiB, and take less where a batch takes long.",
+        "Sources that go by bytes begin with 8 MiB, and take less where a batch takes long.",
         validator=InRange(1024),
     ),
     ConfigKey(

@@ -19,7 +19,8 @@ def after(*seconds: float, most: int = MOST, follows: bool = True) -> int:
 
 def test_the_first_batch_is_less_than_the_most_and_quick_ones_make_the_next_larger() -> None:
     assert after() == FIRST_BYTES < MOST
-    assert after(0.1) == MOST
+    assert after(0.1) == 2 * FIRST_BYTES
+    assert after(*[0.1] * 9) == MOST
     assert after(0.1, 0.1, most=1000) == 1000
 
 
@@ -28,7 +29,7 @@ def test_batches_that_come_now_and_then_do_not_make_the_next_one_larger() -> Non
 
 
 def test_a_batch_that_took_long_makes_the_next_one_smaller_in_proportion() -> None:
-    assert after(4 * TARGET_S) == FIRST_BYTES / 4
+    assert after(1.5 * TARGET_S) == FIRST_BYTES * 2 // 3
     assert after(1000 * TARGET_S) == LEAST_BYTES
 
 

@@ -1,11 +1,12 @@
 """How large the next batch of a source should be.
 
 A job for each batch costs about as much as a hundred thousand short lines, so batches are large.
-But one that takes long arrives late, holds its readers up, and may outlive its transaction.
+But one that takes long arrives late, holds its readers up, and may outlive its transaction. The
+first ones are small: until one is published, who publishes has nothing to do, and readers neither.
 """
 
 _MIB = 1024 * 1024
-FIRST_BYTES = 32 * _MIB
+FIRST_BYTES = 8 * _MIB
 LEAST_BYTES = 4 * _MIB
 #: How long a batch may take to be made, or to be published.
 TARGET_S = 2.0

@@ -30,6 +30,8 @@ _SETTINGS = {
     "fetch.message.max.bytes": 64 * 1024,
     "queued.max.messages.kbytes": 1024,
     "fetch.wait.max.ms": 10,
+    # one compressed batch may be more than the queue holds, and the client would pause for a second
+    "fetch.queue.backoff.ms": 10,
 }
 
 
