@@ -14,7 +14,7 @@ from tests.support.compose import (
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeCluster]:
-    """The cluster as the guide's three commands make it, with a database beside it."""
+    """As the guide's three commands make it, with a database and its Prometheus beside it."""
     try:
         compose = compose_command()
     except NoEngineError as error:
@@ -25,6 +25,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ComposeCluster
     try:
         for command in three_commands():
             made.follow(command)
+        # by its name: there is no package of Debian for the Grafana of the same profile
+        made.do("--profile", "observability", "up", "--build", "--detach", "prometheus")
         made.wait_for_workers(2)
         yield made
     finally:

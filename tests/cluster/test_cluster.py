@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc
@@ -18,9 +19,11 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 )
 
 from drover.client.secure import channel_credentials
+from drover.metrics.table import CERTIFICATE_END
 from drover.security.certificates import read_certificate
 from drover.security.development_ca import files_of
-from tests.support.compose import FAULTS, WAIT_S, ComposeCluster
+from tests.support.compose import FAULTS, WAIT_S, ComposeCluster, Container, bare_container
+from tests.support.prometheus import expressions
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults("cluster"), pytest.mark.timeout(3600)]
@@ -44,6 +47,15 @@ config:
 FILES = """
 name: files
 config: {connector.class: FilesSink, topics: shop.public.orders, path: /files/orders}
+"""
+#: `blocked` is a file, not a directory.
+FAILING = """
+name: failing
+config:
+  connector.class: FileStreamSink
+  topics: shop.public.orders
+  file: /files/blocked/lines.txt
+  restart.policy: never
 """
 
 
@@ -110,6 +122,24 @@ def test_processes_are_nobody_special_and_cannot_write_their_images(
 
 def test_services_images_are_small(cluster: ComposeCluster) -> None:
     assert cluster.bytes_over_base("drover-service:latest") < 250_000_000
+
+
+@pytest.mark.usefixtures("cluster")
+def test_an_image_without_settings_says_what_it_lacks() -> None:
+    with bare_container("drover-service:latest") as service:
+        wait_until(lambda: service.inspect()["State"]["Status"] == "exited", timeout_s=WAIT_S)
+        assert service.inspect()["State"]["ExitCode"] == 2
+        (line,) = service.log()
+        assert "DROVER_SERVICE: is to name the module of a service" in line
+    with bare_container("drover-worker:latest") as worker:
+        for store in ("127.0.0.1:7402", "127.0.0.1:7403"):
+            wait_until(partial(unreachable, worker, store), timeout_s=WAIT_S)
+        assert worker.inspect()["State"]["Status"] == "running"
+        assert not any("Traceback" in line for line in worker.log())
+
+
+def unreachable(container: Container, address: str) -> bool:
+    return any("cannot be reached" in line and address in line for line in container.log())
 
 
 def test_a_client_that_knows_only_reflection_finds_its_way(cluster: ComposeCluster) -> None:
@@ -247,3 +277,36 @@ def test_no_process_told_of_a_bug(cluster: ComposeCluster, flow: Flow) -> None:
                     assert "Traceback" not in str(told.get("exception", "")), told
                 else:
                     assert not line.startswith("Traceback"), container.service
+
+
+def test_every_panel_of_the_dashboards_has_data_in_the_end(
+    cluster: ComposeCluster, flow: Flow
+) -> None:
+    prometheus = cluster.prometheus
+    # each process is asked that runs by now, and nobody else
+    hosts = [*SERVICES, *(each.ip for each in cluster.containers("worker"))]
+    wanted = {f"http://{host}:7500/metrics": "up" for host in hosts}
+    wait_until(
+        lambda: prometheus.targets() == wanted, timeout_s=WAIT_S, describe=prometheus.targets
+    )
+    assert len(prometheus.query(CERTIFICATE_END.name)) == len(hosts)
+
+    (cluster.files / "blocked").write_text("in the way")
+    cluster.drover("connector", "create", "-f", "-", stdin=FAILING)
+
+    def failed() -> bool:
+        status = cluster.ask("connector", "status", "failing")
+        return status is not None and [t["state"] for t in status["tasks"]] == ["FAILED"]
+
+    wait_until(failed, timeout_s=WAIT_S)
+    left = {query: place for place, query in expressions("1m")}
+
+    def fed() -> bool:
+        flow.insert()  # so that rates are of something
+        for query in [each for each in left if prometheus.query(each)]:
+            del left[query]
+        return not left
+
+    wait_until(fed, timeout_s=WAIT_S, describe=lambda: f"no data: {left}")
+    cluster.drover("connector", "delete", "failing")
+    flow.wait_until_all_are_there()

@@ -67,7 +67,7 @@ async def test_a_real_prometheus_sees_everything(
     assert told <= known
 
     # every panel of every dashboard has data
-    queries = {expression: place for place, expression in expressions()}
+    queries = {expression: place for place, expression in expressions("30s")}
     await waited(prometheus, *queries)
 
     # what should fire does, and only where it should; a slow machine may have reasons for others

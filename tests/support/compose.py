@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.addresses import free_ports
+from tests.support.prometheus import Prometheus
 from tests.support.repository import REPOSITORY
 from tests.support.waiting import wait_until
 
@@ -81,11 +82,14 @@ class ComposeCluster:
     Attributes:
         compose: How Compose is called.
         directory: Where commands run; below it the clients' certificates and the files of workers.
+        port: Where clients on this host reach it.
+        prometheus_port: Where they reach its Prometheus.
     """
 
     compose: list[str]
     directory: Path
     port: int = field(default_factory=lambda: free_ports(1)[0])
+    prometheus_port: int = field(default_factory=lambda: free_ports(1)[0])
 
     @property
     def files(self) -> Path:
@@ -107,6 +111,7 @@ class ComposeCluster:
             "COMPOSE_FILE": ":".join(f"{REPOSITORY}/{each}" for each in COMPOSE_FILES),
             "DROVER_NETWORK": NETWORK,
             "DROVER_PORT": str(self.port),
+            "DROVER_PROMETHEUS_PORT": str(self.prometheus_port),
             "DROVER_FILES": str(self.files),
             "XDG_CONFIG_HOME": str(self.directory / "config"),
         }
@@ -174,6 +179,11 @@ class ComposeCluster:
         """What a command says as JSON; None when it fails, as while nobody answers."""
         done = self.try_drover(*words, "--output", "json")
         return json.loads(done.stdout) if done.returncode == 0 else None
+
+    @property
+    def prometheus(self) -> Prometheus:
+        """The one of the profile `observability`."""
+        return Prometheus(f"localhost:{self.prometheus_port}")
 
     def wait_for_workers(self, count: int) -> None:
         """Wait until so many workers are members that have their work."""
@@ -243,7 +253,8 @@ class ComposeCluster:
 
     def down(self) -> None:
         """Remove everything but the images."""
-        self.do("--profile", "cli", "down", "--volumes", "--remove-orphans", "--timeout", "20")
+        profiles = ("--profile", "cli", "--profile", "observability")
+        self.do(*profiles, "down", "--volumes", "--remove-orphans", "--timeout", "20")
 
 
 def serving_workers(info: Any) -> int:
@@ -326,6 +337,16 @@ class Container:
         """What it said, line by line."""
         done = _run(["docker", "logs", self.id])
         return [*done.stdout.splitlines(), *done.stderr.splitlines()]
+
+
+@contextmanager
+def bare_container(image: str) -> Iterator[Container]:
+    """A container of an image of which nothing is told, and which is in no network of others."""
+    container = Container(_docker("run", "--detach", image).strip(), image)
+    try:
+        yield container
+    finally:
+        _docker("rm", "--force", "--volumes", container.id)
 
 
 #: What may befall a container.

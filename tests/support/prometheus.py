@@ -21,8 +21,6 @@ from tests.support.waiting import wait_until
 
 PACKAGE = "prometheus"
 OBSERVABILITY = REPOSITORY / "deploy/observability"
-#: What stands in dashboards, as Grafana would fill it in.
-VARIABLES = {"$__rate_interval": "30s"}
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,11 @@ class Prometheus:
         """The names of all series."""
         return set(self.get("label/__name__/values"))
 
+    def targets(self) -> Mapping[str, str]:
+        """Whom it asks, and how each is: up, down or unknown."""
+        active = self.get("targets", state="active")["activeTargets"]
+        return {each["scrapeUrl"]: each["health"] for each in active}
+
     def firing(self) -> list[Mapping[str, str]]:
         """The labels of the alerts that fire."""
         alerts = self.get("alerts")["alerts"]
@@ -60,15 +63,18 @@ class Prometheus:
             raise AssertionError(f"{path} {parameters}: {error.read().decode()}") from error
 
 
-def expressions() -> Iterator[tuple[str, str]]:
-    """Every query of every dashboard with where it is, for all connectors, tasks and groups."""
+def expressions(rate_interval: str) -> Iterator[tuple[str, str]]:
+    """Every query of every dashboard with where it is, for all connectors, tasks and groups.
+
+    ``rate_interval`` is what Grafana would fill in: four times the interval of scrapes, or longer.
+    """
     for path in sorted((OBSERVABILITY / "grafana/dashboards").glob("*.json")):
         dashboard = json.loads(path.read_text(encoding="utf-8"))
         variables = {f"${each['name']}": ".*" for each in dashboard["templating"]["list"]}
         for panel in dashboard["panels"]:
             for target in panel["targets"]:
                 expression = target["expr"]
-                for name, value in {**VARIABLES, **variables}.items():
+                for name, value in {**variables, "$__rate_interval": rate_interval}.items():
                     expression = expression.replace(name, value)
                 yield f"{path.stem}: {panel['title']}", expression
 
