@@ -81,6 +81,22 @@ def test_a_lock_is_waited_for_within_bounds(database: Database, address: Databas
     assert write(address, again) == 1
 
 
+def test_a_full_disk_of_the_server_is_waited_for(mariadb: MariaDb) -> None:
+    """As the server's error tells it: nothing is written, and all of it once there is room."""
+    address = address_with_ledger(mariadb.settings)
+    write(address, records(item(1, "a")))
+    again = records(item(2, "b"), item(3, "c"), start=1)
+    mariadb.execute(
+        "CREATE TRIGGER no_room BEFORE INSERT ON items FOR EACH ROW SIGNAL SQLSTATE 'HY000'"
+        " SET MYSQL_ERRNO = 1021, MESSAGE_TEXT = 'No space left on device'"
+    )
+    with pytest.raises(RetriableError, match="No space left on device"):
+        write(address, again)
+    mariadb.execute("DROP TRIGGER no_room")
+    assert mariadb.rows("SELECT id FROM items") == [(1,)]
+    assert write(address, again) == 2
+
+
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
 def test_a_server_that_dies_in_the_middle(kind: str, request: pytest.FixtureRequest) -> None:
     database: Any = request.getfixturevalue(kind)

@@ -1,6 +1,7 @@
 """What happens when tables are dropped, changed, locked, or have odd names and rows."""
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from drover.connectors.jdbc.database import DatabaseError
 from tests.databases.conftest import Database
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
+from tests.support.slow_door import slow_door
 from tests.support.table_reading import TableReader, ids_of, rows_of
 
 #: What a column was, what it is now, and a value of that.
@@ -203,3 +205,13 @@ def test_rows_of_many_megabytes(database: Database) -> None:
     large, small = rows_of(plan)
     assert (len(large["a"]), len(large["b"])) == (size, size)
     assert small == {"id": 2, "a": "y", "b": None}
+
+
+def test_a_server_that_answers_slowly_is_read_all_the_same(postgres: Postgres) -> None:
+    postgres.execute(
+        "CREATE TABLE items (id INTEGER PRIMARY KEY, note TEXT)",
+        "INSERT INTO items SELECT n, repeat('x', 100) FROM generate_series(1, 3000) n",
+    )
+    with slow_door(postgres.port) as port:
+        reader = TableReader(replace(postgres, port=port), "incrementing")
+        assert [n for batch in reader.batches(rows_max=2_000) for n in batch] == [*range(1, 3_001)]

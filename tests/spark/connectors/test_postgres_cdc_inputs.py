@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from drover.connectors.postgres.source import PostgresCdcSource
 from tests.spark.connectors.cdc_shop import dropped, raw_of, records_of, run_until, stored_in
 from tests.spark.pipeline import Pipeline, RunningSource
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
+from tests.support.slow_door import slow_door
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.spark
@@ -125,6 +127,20 @@ def test_a_table_that_is_locked_is_read_later(
         other.execute("BEGIN; LOCK TABLE later IN ACCESS EXCLUSIVE MODE")
         assert "lock timeout" in fault_of(source, RetriableError)
     run_until(source, 1)
+
+
+def test_a_server_that_answers_slowly_is_waited_for(
+    pipeline: Pipeline, shop: Postgres, tmp_path: Path
+) -> None:
+    with slow_door(shop.port) as port:
+        raw = raw_of(replace(shop, port=port), record_layout="flat")
+        source = pipeline.start_source(PostgresCdcSource, raw)
+        run_until(source, 2)
+        shop.execute("INSERT INTO orders SELECT n, n, 'x' FROM generate_series(10, 5009) n")
+        run_until(source, 5_000)
+        source.source.stop()
+    found = records_of(pipeline, "db.public.orders", tmp_path / "out")
+    assert [each["id"] for each in found] == [1, 2, *range(10, 5_010)]
 
 
 def test_a_password_that_is_changed_later_is_told(
