@@ -114,16 +114,19 @@ class _Writer:
             empty = pa.repeat(pa.scalar("{}"), len(values))
             return empty if parent is None else pc.if_else(parent, empty, None)
         parts: list[Any] = []
-        before = begin + "{"
+        before, quote = begin + "{", ""
         # flatten: a child's nulls are the struct's, too, and its slice is
         for each, child in zip(schema.fields, values.flatten(), strict=True):
+            # quotes beside texts are part of what is between them, which spares a copy of each
+            quote = '"' if each.schema.type is Type.STRING and not child.null_count else ""
             try:
-                text = self.write(child, each.schema, parent)
+                text = _inner_text(child) if quote else self.write(child, each.schema, parent)
             except RecordError as error:
                 raise RecordError(f"field {each.name}: {error}") from None
-            parts += [pa.scalar(f"{before}{_json(each.name)}:"), text]
-            before = ","
-        joined = pc.binary_join_element_wise(*parts, pa.scalar("}" + end), pa.scalar(""))
+            parts += [pa.scalar(f"{before}{_json(each.name)}:{quote}"), text]
+            before = f"{quote},"
+        behind = pa.scalar(f"{quote}}}{end}")
+        joined = pc.binary_join_element_wise(*parts, behind, pa.scalar(""))
         return joined if parent is None else pc.if_else(parent, joined, None)
 
     def _arrays(self, values: Any, schema: Schema) -> Any:
@@ -185,11 +188,15 @@ def offsets_of(lengths: Any) -> Any:
 
 
 def _quoted(values: Any) -> Any:
+    quote = pa.scalar('"')
+    return pc.binary_join_element_wise(quote, _inner_text(values), quote, pa.scalar(""))
+
+
+def _inner_text(values: Any) -> Any:
+    """What is between the quotes of texts."""
     values = values.cast(pa.string())
     special = _special_bytes(values)
-    if special:
-        values = _escaped(values, special)
-    return pc.binary_join_element_wise(pa.scalar('"'), values, pa.scalar('"'), pa.scalar(""))
+    return _escaped(values, special) if special else values
 
 
 def _special_bytes(values: Any) -> bytes:
