@@ -1,6 +1,7 @@
 """Settings that are patched and offsets that are changed, over real services, by any worker."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -181,7 +182,9 @@ async def test_a_reset_tells_the_plugin_what_goes_and_is_done_again_without_harm
     assert await offsets_of(client) == {}
     leader = workers[0].engine
     assert leader is not None
-    assert leader.altered_offsets == [[CommittedOffset(FILE, None)], []]
+    # a call whose answer is late is made again
+    told = [offsets for offsets, _ in itertools.groupby(leader.altered_offsets)]
+    assert told == [[CommittedOffset(FILE, None)], []]
 
 
 async def test_a_sinks_offsets_are_written_as_its_tasks_write_them(

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from drover.connector import RetriableError
 from drover.connector.settings import parse_config
 from drover.connectors.datagen_source import DatagenSource
 from drover.connectors.mirror import writer
@@ -228,5 +230,13 @@ def test_a_client_of_an_identity_provider_writes(
     with token_issuer(USERS.super_user) as issuer:
         login = {f"target.cluster.{k}": v for k, v in issuer.java_client_settings().items()}
         found = target(Kafka(mortal_broker.sasl_bootstrap), topic, **login)
-        assert write(found, records(topic, 0, 3)) == 3
+
+        def is_written() -> bool:
+            """Not yet while the broker looks for who has the group's offsets."""
+            with suppress(RetriableError):
+                write(found, records(topic, 0, 3))
+                return True
+            return False
+
+        wait_until(is_written)
     assert values(Kafka(mortal_broker.bootstrap), topic) == [0, 1, 2]

@@ -40,6 +40,15 @@ _REFUSED_CODES = (
     "CLUSTER_AUTHORIZATION_FAILED",
     "SASL_AUTHENTICATION_FAILED",
 )
+#: What goes by though the client does not say so: brokers are away, or deal out their groups anew.
+_PASSING = (
+    "_TRANSPORT",
+    "_ALL_BROKERS_DOWN",
+    "_TIMED_OUT",
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE",
+    "NOT_COORDINATOR",
+)
 
 
 class ClusterError(Exception):
@@ -95,7 +104,7 @@ def fault_of(error: "KafkaError", doing: str) -> Exception:
         return ClusterError(f"{text}: check the user, the password and what the user may do")
     if error.name() in ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"):
         return ClusterError(f"{text}: the topic is gone, or has fewer partitions than before")
-    if error.retriable() or error.name() in ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT"):
+    if error.retriable() or error.name() in _PASSING:
         return RetriableError(text)
     return ClusterError(text)
 
