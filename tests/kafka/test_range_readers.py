@@ -1,6 +1,6 @@
 """Ranges of topics of a real broker, by whole fetches and by single messages: the same comes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,9 +16,7 @@ from drover.errors import DroverError, OutOfRangeError, Reason
 from drover.log.storage import KafkaStorage
 from tests.support.addresses import free_ports
 from tests.support.kafka.choice import Kafka
-from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, create_topic
-
-Read = Callable[..., list[dict[str, Any]]]
+from tests.support.kafka.clients import CALL_TIMEOUT_S, QUIET, create_topic, produce
 
 
 @pytest.fixture
@@ -103,10 +101,9 @@ def test_more_than_one_fetch_is_read_in_order_to_the_end_of_the_range(
 ) -> None:
     topic = f"{topic_prefix}long"
     create_topic(kafka.bootstrap, topic)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, **QUIET})
-    for number in range(5_000):
-        producer.produce(topic, b"%06d" % number + b"x" * 1_000, partition=0)
-    producer.flush(CALL_TIMEOUT_S)
+    produce(
+        kafka.bootstrap, topic, ((None, b"%06d" % number + b"x" * 1_000) for number in range(5_000))
+    )
     for end, size_bytes in ((5_000, 5_000_000), (4_500, 0)):
         rows = read(reader, topic, 100, end, size_bytes=size_bytes)
         assert [int(row["value"][:6]) for row in rows] == list(range(100, end))
@@ -154,10 +151,7 @@ def test_records_that_retention_removed_meanwhile_are_told(
 ) -> None:
     topic = f"{topic_prefix}removed"
     create_topic(kafka.bootstrap, topic)
-    producer = Producer({"bootstrap.servers": kafka.bootstrap, **QUIET})
-    for number in range(10):
-        producer.produce(topic, b"%d" % number, partition=0)
-    producer.flush(CALL_TIMEOUT_S)
+    produce(kafka.bootstrap, topic, ((None, b"%d" % number) for number in range(10)))
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap, **QUIET})
     for done in admin.delete_records([TopicPartition(topic, 0, 5)]).values():
         done.result(CALL_TIMEOUT_S)

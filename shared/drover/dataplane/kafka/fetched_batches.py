@@ -5,7 +5,8 @@ A call of a client for each record and field costs several times what this does.
 
 import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,6 @@ RECORDS_AT_ONCE = 20_000
 NO_TIMESTAMP_MS = -1
 #: Base offset and length, which every format of batches begins with.
 _FRAME = struct.Struct(">qi")
-_NO_PRODUCER = -1
 _ABORT_MARKER = struct.pack(">hh", 0, 0)
 
 _Offsets = npt.NDArray[np.int64]
@@ -65,11 +65,11 @@ class Fetched:
     data: bytes
     #: Producer and first offset of each aborted transaction among the data.
     aborted: Collection[tuple[int, int]] = ()
-    #: Whole batches of ``data`` by where they begin and end; of the last one a part may be missing.
-    frames: Sequence[tuple[int, int]] = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "frames", tuple(_frames(self.data)))
+    @cached_property
+    def frames(self) -> Sequence[tuple[int, int]]:
+        """Where whole batches of ``data`` begin and end; of the last one a part may be missing."""
+        return tuple(_frames(self.data))
 
     @property
     def next_offset(self) -> int | None:
