@@ -5,6 +5,7 @@ import pickle
 import socket
 import struct
 from functools import partial
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,43 @@ def _record(full_name: str, **fields: Any) -> Any:
         "name": full_name,
         "fields": [{"name": key, "type": each} for key, each in fields.items()],
     }
+
+
+@pytest.mark.parametrize("support", ["false", "true"])
+def test_a_union_of_another_writer_comes_back_and_goes_on(
+    schema_registry: Apicurio, support: str
+) -> None:
+    """The other writer and the reader at the end are fastavro's."""
+    topic, onward = a_topic(), a_topic()
+    wanted = _record("n.Row", choice=["null", "int", "string"])
+    number = schema_registry.register(f"{topic}-value", wanted)
+    rows = [{"choice": 7}, {"choice": "oslo"}, {"choice": None}]
+    avro = converter(schema_registry.url, generalized_sum_type_support=support)
+    (found,) = avro.decode(
+        pa.array([_written(number, wanted, row) for row in rows]), topics(*[topic] * 3)
+    )
+    names = (
+        ("connect_union_field_1", "connect_union_field_2")
+        if support == "true"
+        else ("int", "string")
+    )
+    assert [row["choice"] for row in found.values.to_pylist()] == [
+        dict(zip(names, (7, None), strict=True)),
+        dict(zip(names, (None, "oslo"), strict=True)),
+        None,
+    ]
+    raw = avro.encode(found.field, found.values, topics(*[onward] * 3)).to_pylist()
+    (registered,) = schema_registry.schemas(f"{onward}-value")
+    assert registered["fields"][0]["type"] == ["null", "int", "string"]
+    parsed = fastavro.parse_schema(registered)
+    assert [fastavro.schemaless_reader(BytesIO(each[5:]), parsed, None) for each in raw] == rows
+
+
+def _written(number: int, schema: Any, row: Any) -> bytes:
+    out = BytesIO(struct.pack(">bI", 0, number))
+    out.seek(5)
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), row)
+    return out.getvalue()
 
 
 def test_the_latest_version_decides_what_is_written(schema_registry: Apicurio) -> None:
