@@ -4,7 +4,6 @@ As text, and as JSON with schemas through three transforms that make the same li
 """
 
 import asyncio
-import hashlib
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from tests.bench.kafka_sides import (
     sink_config,
     source_config,
 )
-from tests.bench.running import size_of, wait_for, write_lines
+from tests.bench.running import sha256_of, size_of, wait_for, write_lines
 from tests.support.kafka.clients import create_topic
 from tests.support.kafka.connect import JSON_CONVERTER
 from tests.support.kafka.jars import KafkaJars
@@ -100,7 +99,7 @@ async def copy_seconds(side: Side, job: Job, topic: str, source: Path, target: P
     arrived_s = await wait_for(
         lambda: size_of(target) >= size, timeout_s=TIMEOUT_S, what=f"{target} by {side.name}"
     )
-    assert _sha256(target) == _sha256(source), f"{side.name} made another file of {source}"
+    assert sha256_of(target) == sha256_of(source), f"{side.name} made another file of {source}"
     for kind in ("source", "sink"):
         await side.delete(f"{topic}-{kind}")
     return arrived_s - started_s
@@ -202,8 +201,3 @@ def _figures(part: str, job: Job) -> Iterator[Figure]:
     with measured_broker(part) as found:
         if found is not None:
             yield from asyncio.run(measure(*found, job))
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

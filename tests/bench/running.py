@@ -1,5 +1,6 @@
 """What the figures of a whole cluster share: the connectors of a file copy, and waiting for it."""
 
+import hashlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,6 +34,12 @@ def size_of(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 async def create_copy(client: ConnectClient, name: str, source: Path, sink: Path) -> None:

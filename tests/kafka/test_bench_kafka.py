@@ -8,10 +8,14 @@ import pytest
 from tests.bench import small_tasks
 from tests.bench.kafka_connectors import connectors_a_second
 from tests.bench.kafka_copy import JSON, TEXT, in_turn
+from tests.bench.kafka_first_row import first_row_s
+from tests.bench.kafka_kill import copy_with_kill
 from tests.bench.kafka_latency import running_pair
 from tests.bench.kafka_sides import Side, connect_side, drover_side
 from tests.bench.running import write_lines
 from tests.support.kafka.choice import Kafka
+from tests.support.kafka.connect import ConnectOptions
+from tests.support.kafka.drover_cluster import drover_on_kafka
 from tests.support.kafka.jars import KafkaJars
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -50,6 +54,22 @@ async def test_both_sides_copy_a_file_and_run_connectors(
         await assert_measured(kafka.bootstrap, source, empty, drover, connect)
 
 
+@pytest.mark.spark
+@pytest.mark.faults("kafka")
+async def test_a_copy_is_timed_from_a_kill_on(
+    kafka: Kafka, topic_prefix: str, tmp_path: Path
+) -> None:
+    write_lines(tmp_path / "lines.txt", 1_000_000)
+    options = ConnectOptions.named(f"{topic_prefix}-kill", exactly_once_source="enabled")
+    (tmp_path / "drover").mkdir()
+    async with drover_on_kafka(kafka.bootstrap, options, tmp_path / "drover", workers=2) as cluster:
+        await cluster.wait_until_members()
+        for killed in ("source", "sink"):
+            topic = f"{topic_prefix}-{killed}"
+            lines = tmp_path / "lines.txt"
+            assert await copy_with_kill(cluster, kafka.bootstrap, lines, topic, killed=killed) > 0
+
+
 async def test_lines_of_many_small_tasks_are_timed_one_by_one(
     kafka: Kafka,
     kafka_jars: KafkaJars,
@@ -86,6 +106,8 @@ async def assert_measured(bootstrap: str, source: Path, empty: Path, *sides: Sid
         done = await in_turn(sides, small, bootstrap, source)
         counted = [each for each in done if each.lines_per_s or each.cpu_s]
         assert not counted, "the round that warms up does not count"
-    for side in sides:
+    for number, side in enumerate(sides):
+        topic = f"{source.parent.name}-first-row-{number}"
+        assert await first_row_s(side, bootstrap, source.parent, topic) > 0
         assert await connectors_a_second(side, empty, 2) > 0
         assert await side.running_count() == 2
