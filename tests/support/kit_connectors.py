@@ -4,6 +4,8 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from drover.connector import (
     ConfigDef,
     ConfigKey,
@@ -22,6 +24,7 @@ from drover.connector import (
     sink,
     source,
 )
+from drover.connector.records import ERROR_COLUMN, ORIGIN_COLUMN, RAW_COLUMN
 
 PATH = ConfigKey("path", ConfigType.STRING)
 MODE = ConfigKey("mode", ConfigType.STRING, default="")
@@ -61,6 +64,24 @@ def hesitant(context: SourceTaskContext) -> Iterator[Any]:
             raise RetriableError("not yet")
         at += 1
         yield SourceBatch.table([{"n": at}], [({}, {"next": at})], topic="numbers")
+
+
+@source("Customers", structured=True)
+def customers(context: SourceTaskContext) -> Iterator[Any]:
+    """A customer, a deletion and a row that cannot be read, as a table of records."""
+    while not context.stopping():
+        if context.offset({}):
+            yield None
+            continue
+        values = pa.array([{"city": "Oslo"}, None, None], pa.struct([("city", pa.string())]))
+        table = {
+            "key": ["1", "2", None],
+            "value": values,
+            ORIGIN_COLUMN: ["row 1", "row 2", "row 3"],
+            ERROR_COLUMN: [None, None, "no customer"],
+            RAW_COLUMN: [None, None, b"?"],
+        }
+        yield SourceBatch(pa.table(table), [({}, {"rows": 3})], topic="customers")
 
 
 @sink("Lines", ConfigDef(PATH))

@@ -205,6 +205,10 @@ class SinkTask(ABC):
 
         It overrides what an operator has set, unless ``SinkConnector.alter_offsets`` changes it
         there as well. Partitions of other tasks may be among them.
+
+        Records below a position are not read again. So a kill between a write and its commit loses
+        the dead letters of that batch, which are written after the write. A task that has bad
+        records to report rather passes over in ``write`` what it has already.
         """
         return {}
 

@@ -92,8 +92,9 @@ class SourceBatch:
     integer). Keys and values are binary or string, or of any type when a converter is set that
     writes it. ``topic`` here counts for a frame without that column. A partition that is given
     wins; else the key decides as in Kafka; records without both go to partition 0 unless
-    ``partitioner.keyless`` says otherwise. The order of records is the frame's: Spark partition,
-    then row.
+    ``partitioner.keyless`` says otherwise. A null value is a tombstone. The order of records is the
+    frame's: Spark partition, then row. ORIGIN_COLUMN, ERROR_COLUMN and RAW_COLUMN of
+    ``drover.connector.records`` say of a row what they say in a ``table``.
 
     Rows that a Python function makes on executors may come as ``ArrowRows`` instead of a frame:
     they are staged in the same pass.

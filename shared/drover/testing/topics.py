@@ -26,6 +26,7 @@ from drover.dataplane.topic_creation import TopicCreation, TopicRule
 from drover.model.ids import TaskId
 from drover.pipeline.layouts import topic_records, without_header_types
 from drover.record.batch import HEADERS, HEADERS_TYPE, KEY, RECORD_COLUMNS, VALUE, make_batch
+from drover.record.errors import StageError
 from drover.record.schema import is_schemaless
 from drover.record.schemaless import loads
 
@@ -35,7 +36,9 @@ _requests = itertools.count()
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record of a topic; key and value as the connector's converters read them, else bytes."""
+    """A record of a topic; key and value as the connector's converters read them. They are bytes
+    where those leave bytes alone, or cannot read the record, as a dead letter.
+    """
 
     topic: str
     partition: int
@@ -154,7 +157,13 @@ class Topics:
             converter_of(self._config, KEY_CONVERTER, structured=self._structured),
             converter_of(self._config, VALUE_CONVERTER, structured=self._structured),
         )
-        return [each for batch in decode(records) for each in _records(batch)]
+        try:
+            return [each for batch in decode(records) for each in _records(batch)]
+        except StageError:
+            if records.num_rows == 1:  # a dead letter, as it came
+                return _records(records)
+        rows = (records.slice(row, 1) for row in range(records.num_rows))
+        return [each for row in rows for each in self._decoded(row)]
 
 
 def _records(batch: pa.RecordBatch) -> list[Record]:

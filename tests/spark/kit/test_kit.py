@@ -64,6 +64,23 @@ def test_a_generator_that_is_to_be_called_again_goes_on_from_what_is_committed(
     assert [each.json["payload"]["n"] for each in kit.records("numbers")] == [1, 2]
 
 
+def test_a_null_value_of_a_source_is_a_tombstone_beside_rows_that_are_bad(
+    source_kit: MakeSource,
+) -> None:
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
+    kit = source_kit(connectors.customers, letters)
+    kit.run(batches=1)
+    found = [(each.key, each.value) for each in kit.records("customers")]
+    assert found == [("1", {"city": "Oslo"}), ("2", None)]
+    assert [each.value for each in kit.records("bad")] == [b"?"]
+
+
+def test_a_bad_row_of_a_table_of_records_is_named_by_its_origin(source_kit: MakeSource) -> None:
+    kit = source_kit(connectors.customers)
+    with pytest.raises(TaskFailedError, match=r"row 3.*no customer"):
+        kit.run()
+
+
 def test_a_function_is_a_sink(sink_kit: MakeSink, path: Path) -> None:
     kit = sink_kit(connectors.lines, path=path)
     kit.feed(numbers(1, 2, 3))

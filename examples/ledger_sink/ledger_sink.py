@@ -1,0 +1,130 @@
+"""A sink that writes rows and its ledger in one transaction: a table of SQLite has the latest value
+of each key, as JSON, and a table beside it says how far each topic partition is in it.
+"""
+
+import functools
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+
+from drover.connector import (
+    ONCE,
+    ConfigDef,
+    ConfigKey,
+    ConfigType,
+    NonEmpty,
+    OffsetChange,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
+)
+from drover.connector.records import KEY, OFFSET, PARTITION, VALUE, original_topics
+
+#: How long a transaction waits for that of another task.
+WAIT_S = 60.0
+
+
+class LedgerSinkTask(SinkTask):
+    def start(self, context: SinkTaskContext) -> None:
+        self._path: str = context.config["path"]
+        with closing(opened(self._path)):
+            pass  # its tables are there
+
+    def write(self, batch: SinkBatch) -> str:
+        # A batch that was written and not committed comes again: bad records are rejected again,
+        # and written ones passed over. With positions() a kill would lose the dead letters.
+        for bad in batch.run_in_arrow(without_key):
+            batch.reject(bad["topic"], bad["partition"], bad["offset"], "it has no key")
+        ends = {(each.topic, each.partition): each.end_offset for each in batch.ranges}
+        write = functools.partial(write_rows, self._path, ends)
+        batch.run_in_arrow(write, at_once=True)
+        return ""
+
+
+class LedgerSink(SinkConnector):
+    """The latest value of each key in a table of SQLite; tombstones delete rows."""
+
+    version = "1.0"
+    guarantees = ONCE
+    structured = True
+    task_class = LedgerSinkTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef(
+            ConfigKey(
+                "path",
+                ConfigType.STRING,
+                validator=NonEmpty(),
+                documentation="The database, on a disk that all workers share.",
+            )
+        )
+
+    @classmethod
+    def alter_offsets(cls, config: Mapping[str, Any], changes: Sequence[OffsetChange]) -> bool:
+        with closing(opened(config["path"])) as database:
+            database.execute("BEGIN IMMEDIATE")
+            for partition, offset in changes:
+                at = (partition["kafka_topic"], partition["kafka_partition"])
+                database.execute("DELETE FROM ledger WHERE (topic, partition) = (?, ?)", at)
+                if offset is not None:
+                    end = (*at, offset["kafka_offset"])
+                    database.execute("INSERT INTO ledger VALUES (?, ?, ?)", end)
+            database.commit()
+        return True
+
+    def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
+        return [{} for _ in range(max_tasks)]
+
+
+def opened(path: str) -> sqlite3.Connection:
+    """The database, whose tables are there."""
+    database = sqlite3.connect(path, timeout=WAIT_S, isolation_level=None)
+    database.execute("CREATE TABLE IF NOT EXISTS latest (key TEXT PRIMARY KEY, value TEXT)")
+    database.execute(
+        "CREATE TABLE IF NOT EXISTS ledger "
+        "(topic TEXT, partition INTEGER, end_offset INTEGER, PRIMARY KEY (topic, partition))"
+    )
+    return database
+
+
+def without_key(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Runs on executors: where records are that name no row."""
+    for batch in batches:
+        places = [original_topics(batch), batch.column(PARTITION), batch.column(OFFSET)]
+        found = pa.RecordBatch.from_arrays(places, names=["topic", "partition", "offset"])
+        yield found.filter(batch.column(KEY).is_null())
+
+
+def write_rows(
+    path: str, ends: Mapping[tuple[str, int], int], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Runs on an executor: all records of a batch, and how far it goes, in one transaction."""
+    with closing(opened(path)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        found = database.execute("SELECT topic, partition, end_offset FROM ledger")
+        ledger = {(topic, partition): end for topic, partition, end in found}
+        for batch in batches:
+            columns = (batch.column(name) for name in (PARTITION, OFFSET, KEY, VALUE))
+            names = (each.to_pylist() for each in (original_topics(batch), *columns))
+            for topic, partition, offset, key, value in zip(*names, strict=True):
+                if key is None or offset < ledger.get((topic, partition), 0):
+                    continue  # rejected, or there already
+                database.execute("DELETE FROM latest WHERE key = ?", (text_of(key),))
+                if value is not None:
+                    new = (text_of(key), text_of(value))
+                    database.execute("INSERT INTO latest VALUES (?, ?)", new)
+        for at, end in ends.items():
+            known = (*at, max(end, ledger.get(at, 0)))
+            database.execute("INSERT OR REPLACE INTO ledger VALUES (?, ?, ?)", known)
+        database.commit()
+    yield from ()
+
+
+def text_of(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)

@@ -1,0 +1,106 @@
+"""The sink alone, in Drover's test kit: `pytest` in this folder."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from drover.connector import TopicPartition
+from drover.connector.records import KEY, OFFSET, PARTITION, TOPIC, VALUE
+from drover.testing import KillPoint, SinkKit
+from ledger_sink import LedgerSink, opened, write_rows
+
+FIRST = TopicPartition("records", 0)
+MakeSink = Callable[..., SinkKit]
+
+
+def rows_in(path: Path, sql: str = "SELECT key, value FROM latest ORDER BY key") -> list[Any]:
+    with closing(opened(str(path))) as database:
+        return list(database.execute(sql))
+
+
+def audited(path: Path) -> Path:
+    """A database that notes every row that is put, for one put twice looks like one put once."""
+    with closing(opened(str(path))) as database:
+        database.executescript(
+            "CREATE TABLE audit (n INTEGER PRIMARY KEY, value TEXT);"
+            "CREATE TRIGGER put AFTER INSERT ON latest "
+            "BEGIN INSERT INTO audit (value) VALUES (NEW.value); END;"
+        )
+    return path
+
+
+def test_of_each_key_the_latest_row_is_left(sink_kit: MakeSink, tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    kit = sink_kit(LedgerSink, path=path)
+    kit.feed([{"n": 1}, {"n": 2}, {"n": 3}, None, None], keys=["a", "b", "a", "b", "c"])
+    kit.run()
+    assert rows_in(path) == [("a", '{"n": 3}')]
+    assert rows_in(path, "SELECT * FROM ledger") == [("records", 0, 5)]
+
+
+def test_each_record_is_put_once_whatever_is_killed(sink_kit: MakeSink, tmp_path: Path) -> None:
+    path = audited(tmp_path / "a.db")
+    kit = sink_kit(LedgerSink, path=path)
+    kit.feed([{"n": n} for n in range(20)], keys=[f"k{n % 3}" for n in range(20)])
+    kit.kill(before_line="batch.run_in_arrow(write", after_batches=1, batch_records=4)
+    kit.kill(KillPoint.AFTER_WRITE, batch_records=3)
+    assert kit.committed == {FIRST: 4}
+    assert rows_in(path, "SELECT * FROM ledger") == [("records", 0, 7)]
+    kit.kill(KillPoint.AFTER_COMMIT, batch_records=5)
+    kit.run(batch_records=6)
+    assert rows_in(path, "SELECT value FROM audit ORDER BY n") == [
+        (f'{{"n": {n}}}',) for n in range(20)
+    ]
+
+
+def test_a_kill_loses_no_dead_letter(sink_kit: MakeSink, tmp_path: Path) -> None:
+    letters = {"errors.tolerance": "all", "errors.deadletterqueue.topic.name": "bad"}
+    kit = sink_kit(LedgerSink, letters, path=tmp_path / "a.db")
+    kit.feed([{"n": 1}, {"n": 2}], keys=["a", None])
+    kit.feed([b"no json"], keys=[b"b"])
+    kit.feed([{"n": 4}], keys=["d"])
+    kit.kill(before_line='return ""')  # the rows are there, their dead letters are not
+    assert kit.records("bad") == []
+    kit.run()
+    assert [key for key, _ in rows_in(tmp_path / "a.db")] == ["a", "d"]
+    assert len(kit.records("bad")) == 2
+
+
+def test_a_transaction_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
+    path = audited(tmp_path / "a.db")
+
+    def records(start: int, *values: Any) -> pa.RecordBatch:
+        count = len(values)
+        columns = {
+            TOPIC: ["t"] * count,
+            PARTITION: [0] * count,
+            OFFSET: list(range(start, start + count)),
+            KEY: ["k"] * count,
+            VALUE: list(values),
+        }
+        return pa.RecordBatch.from_pydict(columns)
+
+    def breaks_off() -> Iterator[pa.RecordBatch]:
+        yield records(0, "a")
+        raise sqlite3.OperationalError("killed")
+
+    with pytest.raises(sqlite3.OperationalError, match="killed"):
+        list(write_rows(str(path), {("t", 0): 2}, breaks_off()))
+    assert rows_in(path) == rows_in(path, "SELECT * FROM ledger") == []
+    list(write_rows(str(path), {("t", 0): 2}, [records(0, "a", "b")]))
+    list(write_rows(str(path), {("t", 0): 3}, [records(1, "not again", "c")]))
+    assert rows_in(path, "SELECT value FROM audit ORDER BY n") == [("a",), ("b",), ("c",)]
+
+
+def test_an_operator_sets_the_ledger_with_the_offsets(tmp_path: Path) -> None:
+    path = tmp_path / "a.db"
+    at = {"kafka_topic": "t", "kafka_partition": 0}
+    assert LedgerSink.alter_offsets({"path": str(path)}, [(at, {"kafka_offset": 5})])
+    assert rows_in(path, "SELECT * FROM ledger") == [("t", 0, 5)]
+    LedgerSink.alter_offsets({"path": str(path)}, [(at, None)])
+    assert rows_in(path, "SELECT * FROM ledger") == []
