@@ -1,10 +1,11 @@
 """COPY gives the same rows as a cursor does, whatever their types and values."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 import sqlalchemy as sa
@@ -15,6 +16,7 @@ from drover.connectors.jdbc.catalogue import reflected
 from drover.connectors.jdbc.columns import Column, ColumnError
 from drover.connectors.jdbc.database import DatabaseAddress, parse_address
 from drover.connectors.jdbc.reading import RowsBetween, TableSource, session
+from drover.connectors.postgres.copied import copied
 from tests.support.postgres import Postgres
 
 LONG = "x" * 100_000
@@ -215,3 +217,26 @@ def test_a_database_of_another_encoding(postgres: Postgres) -> None:
     latin.execute("CREATE TABLE t (n text)", "INSERT INTO t VALUES (chr(233))")
     by_copy, by_cursor = both(latin, "t")
     assert by_copy["n"].to_pylist() == by_cursor["n"].to_pylist() == ["é"]
+
+
+def test_rows_that_nobody_wants_are_left_at_the_server(postgres: Postgres) -> None:
+    query = b"COPY (SELECT generate_series(1, 100000000)) TO STDOUT (FORMAT csv)"
+    with postgres.session() as connection:
+        coming = copied(connection, query, 1, batch_bytes=10_000)
+        next(coming)
+        assert isinstance(coming, Generator)
+        coming.close()
+        connection.rollback()
+        assert connection.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_an_error_between_rows_is_the_servers(postgres: Postgres) -> None:
+    query = b"COPY (SELECT 1 / (n - 1000) FROM generate_series(1, 2000) n) TO STDOUT (FORMAT csv)"
+    with postgres.session() as connection:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            list(copied(connection, query, 1))
+        connection.rollback()
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            list(copied(connection, b"COPY nowhere TO STDOUT (FORMAT csv)", 1))
+        connection.rollback()
+        assert list(copied(connection, b"COPY (SELECT 1 WHERE false) TO STDOUT", 1)) == []

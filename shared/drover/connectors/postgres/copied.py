@@ -1,7 +1,9 @@
 """Rows as PostgreSQL's COPY gives them: columns of text, and that text as Arrow's types. Exact."""
 
 import io
-from collections.abc import Callable, Iterator
+import select
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -10,10 +12,13 @@ from pyarrow import csv
 
 if TYPE_CHECKING:
     import psycopg
+    from psycopg.pq.abc import PGresult
     from psycopg.sql import Composed
 
 #: About this much text becomes one batch of rows, so that memory is bounded whatever is read.
 _BATCH_BYTES = 4 * 1024 * 1024
+#: How long it may take to tell a server that rows are not wanted any more.
+_CANCEL_S = 5.0
 
 
 def copied(
@@ -31,15 +36,66 @@ def copied(
         psycopg.Error: the server refused.
     """
     connection.execute("SET client_encoding TO 'UTF8'")
-    content = io.BytesIO()
-    with connection.cursor().copy(query) as copy:
-        for row in copy:  # the library gives whole rows
-            content.write(row)
-            if content.tell() >= batch_bytes:
-                yield _columns_of(content, column_count)
-                content = io.BytesIO()
-    if content.tell():
+    text = query if isinstance(query, bytes) else query.as_bytes(connection)
+    for content in _contents(connection, text, batch_bytes):
         yield _columns_of(content, column_count)
+
+
+def _contents(
+    connection: "psycopg.Connection[tuple[object, ...]]", query: bytes, batch_bytes: int
+) -> Iterator[io.BytesIO]:
+    """Whole rows, as they come from libpq: psycopg's way to read them is ready to wait for each
+    one, which takes several times as long.
+    """
+    from psycopg.pq import ExecStatus
+
+    pgconn = connection.pgconn
+    _check(connection, [pgconn.exec_(query)], ExecStatus.COPY_OUT)
+    coming = select.poll()
+    coming.register(pgconn.socket, select.POLLIN)
+    content = io.BytesIO()
+    count = 0
+    try:
+        while count >= 0:
+            count, row = pgconn.get_copy_data(1)
+            if count > 0:
+                content.write(row)
+                if content.tell() >= batch_bytes:
+                    yield content
+                    content = io.BytesIO()
+            elif count == 0:
+                coming.poll()
+                pgconn.consume_input()
+    finally:
+        if count >= 0:
+            _leave(connection)
+    _check(connection, [*iter(pgconn.get_result, None)], ExecStatus.COMMAND_OK)
+    if content.tell():
+        yield content
+
+
+def _check(
+    connection: "psycopg.Connection[tuple[object, ...]]",
+    results: "Sequence[PGresult]",
+    wanted: int,
+) -> None:
+    from psycopg.errors import error_from_result
+
+    for each in results:
+        if each.status != wanted:
+            raise error_from_result(each, encoding=connection.info.encoding)
+
+
+def _leave(connection: "psycopg.Connection[tuple[object, ...]]") -> None:
+    """Have the server send no more of what nobody wants."""
+    import psycopg
+
+    with suppress(psycopg.Error):
+        connection.cancel_safe(timeout=_CANCEL_S)
+        while connection.pgconn.get_copy_data(0)[0] > 0:
+            pass
+        while connection.pgconn.get_result() is not None:
+            pass
 
 
 def _columns_of(content: io.BytesIO, column_count: int) -> list[pa.Array]:
