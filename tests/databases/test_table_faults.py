@@ -1,8 +1,9 @@
 """What JdbcSink's writer makes of large rows, locks, and servers and tables that go away."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,9 +14,12 @@ import sqlalchemy as sa
 from drover.connector import RetriableError
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError
 from drover.connectors.jdbc.ledger import make_ledger
+from drover.connectors.postgres.server import MAKE_ROOM
 from tests.databases.conftest import Database, Sqlite
+from tests.support.addresses import free_ports
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
+from tests.support.slow_door import slow_door
 from tests.support.table_records import RefusedError, address_with_ledger, item, records, write
 from tests.support.waiting import wait_until
 
@@ -81,16 +85,19 @@ def test_a_lock_is_waited_for_within_bounds(database: Database, address: Databas
     assert write(address, again) == 1
 
 
-def test_a_full_disk_of_the_server_is_waited_for(mariadb: MariaDb) -> None:
+@pytest.mark.parametrize(
+    ("number", "told"), [(1021, "No space left on device"), (1114, "The table is full")]
+)
+def test_a_full_disk_of_mariadb_is_waited_for(mariadb: MariaDb, number: int, told: str) -> None:
     """As the server's error tells it: nothing is written, and all of it once there is room."""
     address = address_with_ledger(mariadb.settings)
     write(address, records(item(1, "a")))
     again = records(item(2, "b"), item(3, "c"), start=1)
     mariadb.execute(
         "CREATE TRIGGER no_room BEFORE INSERT ON items FOR EACH ROW SIGNAL SQLSTATE 'HY000'"
-        " SET MYSQL_ERRNO = 1021, MESSAGE_TEXT = 'No space left on device'"
+        f" SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = '{told}'"
     )
-    with pytest.raises(RetriableError, match="No space left on device"):
+    with pytest.raises(RetriableError, match=rf"{told} \({number}\): {MAKE_ROOM}"):
         write(address, again)
     mariadb.execute("DROP TRIGGER no_room")
     assert mariadb.rows("SELECT id FROM items") == [(1,)]
@@ -112,6 +119,75 @@ def test_a_server_that_dies_in_the_middle(kind: str, request: pytest.FixtureRequ
             writing.result(60)
     assert write(address, again) == 2
     assert database.rows("SELECT id, name FROM items ORDER BY id") == [(1, "b"), (2, "c")]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_server_that_is_away_may_be_back_later(kind: str, request: pytest.FixtureRequest) -> None:
+    database: Any = request.getfixturevalue(kind)
+    address = address_with_ledger(database.settings)
+    (port,) = free_ports(1)
+    with pytest.raises(RetriableError, match=f"writing at .*:{port}"):
+        write(replace(address, port=port), records(item(1, "a")))
+    assert write(address, records(item(1, "a"))) == 1
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_server_that_answers_slowly_is_written_to_all_the_same(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    database: Any = request.getfixturevalue(kind)
+    address = address_with_ledger(database.settings)
+    with slow_door(database.port) as port:
+        batch = records(*(item(number, "x" * 100) for number in range(3_000)))
+        assert write(replace(address, port=port), batch) == 3_000
+    assert database.rows("SELECT count(*), max(length(name)) FROM items") == [(3_000, 100)]
+
+
+def test_a_password_that_is_changed_while_it_runs(postgres: Postgres) -> None:
+    role = f"writer_{postgres.database}"
+    postgres.execute(f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD 'one'")
+    address = replace(address_with_ledger(postgres.settings), user=role, password="one")
+    write(address, records(item(1, "a")))
+    postgres.execute(f"ALTER ROLE {role} PASSWORD 'two'")
+    batch = records(item(2, "b"), start=1)
+    with pytest.raises(RetriableError, match="password authentication failed") as told:
+        write(address, batch)
+    assert "'one'" not in str(told.value)
+    assert write(replace(address, password="two"), batch) == 1
+
+
+def test_columns_that_change_while_it_runs(database: Database, address: DatabaseAddress) -> None:
+    write(address, records(item(1, "1")))
+    batch = records(item(2, "b"), start=1)
+    changed: dict[type[object], Sequence[str]] = {
+        Postgres: ["ALTER TABLE items ALTER name TYPE INTEGER USING name::integer"],
+        MariaDb: ["ALTER TABLE items MODIFY name INTEGER"],
+        Sqlite: [
+            "DROP TABLE items",
+            "CREATE TABLE items (id INTEGER PRIMARY KEY, name INTEGER CHECK (name > 0)) STRICT",
+            "INSERT INTO items VALUES (1, 1)",
+        ],
+    }
+    database.execute(*changed[type(database)])
+    with pytest.raises(RefusedError, match=r"record items-0@1: table 'items': .*(integer|INTEGER)"):
+        write(address, batch)
+    assert write(address, records(item(2, "2"), start=1)) == 1
+    assert database.rows("SELECT id, name FROM items ORDER BY id") == [(1, 1), (2, 2)]
+    database.execute("ALTER TABLE items DROP COLUMN name", "ALTER TABLE items ADD other TEXT")
+    with pytest.raises(DatabaseError, match="table 'items' has no column 'name'"):
+        write(address, records(item(3, "c"), start=2))
+    assert write(address, records(item(3, "c"), start=2), evolves=True) == 1
+
+
+def test_a_key_that_is_dropped_while_it_runs(postgres: Postgres) -> None:
+    address = address_with_ledger(postgres.settings)
+    write(address, records(item(1, "a")))
+    postgres.execute("ALTER TABLE items DROP CONSTRAINT items_pkey")
+    batch = records(item(1, "b"), item(2, "c"), start=1)
+    with pytest.raises(DatabaseError, match=r"'items' has no primary key or unique .* on id"):
+        write(address, batch)
+    postgres.execute("ALTER TABLE items ADD PRIMARY KEY (id)")
+    assert write(address, batch) == 2
 
 
 def test_a_table_that_is_dropped(database: Database, address: DatabaseAddress) -> None:

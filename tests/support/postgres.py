@@ -106,8 +106,13 @@ def binaries() -> Path | None:
 
 
 @contextmanager
-def running_postgres(*, wal_level: str = "logical") -> Iterator[Postgres]:
-    """A server for a while; nothing is left of it."""
+def running_postgres(
+    *, wal_level: str = "logical", log_directory: Path | None = None
+) -> Iterator[Postgres]:
+    """A server for a while; nothing is left of it.
+
+    ``log_directory`` is where its log is, in small segments, if not beside its data.
+    """
     bin_path = binaries()
     assert bin_path is not None, "install PostgreSQL (postgres and initdb)"
     user = unprivileged_user()
@@ -123,6 +128,7 @@ def running_postgres(*, wal_level: str = "logical") -> Iterator[Postgres]:
             [
                 *(bin_path / "initdb", "-D", data, "-U", _USER, "-A", "scram-sha-256"),
                 *("--pwfile", password_file, "-E", "UTF8", "--no-locale", "--no-sync"),
+                *(("-X", log_directory, "--wal-segsize=1") if log_directory else ()),
             ],
             check=True,
             stdout=subprocess.DEVNULL,

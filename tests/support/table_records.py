@@ -1,5 +1,6 @@
 """Records for JdbcSink's writer, and its answers."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -84,6 +85,16 @@ def write(
     Raises:
         RefusedError: a record was refused.
     """
+    return write_coming(address, batches, claim=claim, **changes)
+
+
+def write_coming(
+    address: DatabaseAddress,
+    batches: Iterable[pa.RecordBatch],
+    claim: Term = Term(1, 1),  # noqa: B008 - a value
+    **changes: Any,
+) -> int:
+    """As ``write``, of batches that may be made meanwhile."""
     writer = TableWriter(address, "sink", claim, write_settings(**changes))
     (answer,) = writer(iter(batches))
     first = answer.to_pylist()[0]

@@ -16,6 +16,8 @@ from drover.connectors.postgres.source import PostgresCdcSource
 from tests.spark.connectors.cdc_shop import dropped, raw_of, records_of, run_until, stored_in
 from tests.spark.pipeline import Pipeline, RunningSource
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
+from tests.support.server_disk import disk_of_a_server
+from tests.support.service_process import fill
 from tests.support.slow_door import slow_door
 from tests.support.waiting import wait_until
 
@@ -227,6 +229,37 @@ def test_a_server_that_is_away_for_long_is_waited_for(pipeline: Pipeline) -> Non
         server.execute("INSERT INTO orders VALUES (1001)")
         run_until(source, 1)
         assert pipeline.store.end_offsets("db.public.orders") == {0: 1_001}
+        source.source.stop()
+
+
+@pytest.mark.faults("connectors")
+def test_a_server_that_ended_for_want_of_room_is_waited_for(pipeline: Pipeline) -> None:
+    """What was committed before its log filled the disk arrives, and what is after."""
+    with (
+        disk_of_a_server("48m") as disk,
+        running_postgres(log_directory=disk / "log") as server,
+    ):
+        server.execute("CREATE TABLE orders (id SERIAL PRIMARY KEY, note TEXT)")
+        raw = raw_of(server, record_layout="flat")
+        source = pipeline.start_source(PostgresCdcSource, raw)
+        run_until(source, 0)
+        filler = fill(disk)
+        fills = "INSERT INTO orders (note) SELECT repeat('x', 100000)"
+        with pytest.raises(psycopg.OperationalError):
+            server.execute(*[fills] * 1_000)
+        assert "127.0.0.1" in fault_of(source, RetriableError)
+        filler.unlink()
+        server.start()
+        server.execute("INSERT INTO orders (note) VALUES ('last')")
+        ((count,),) = server.rows("SELECT count(*) FROM orders")
+
+        def there() -> bool:
+            with suppress(RetriableError):  # of the stream of before
+                source.run_until_idle()
+            return pipeline.store.end_offsets("db.public.orders").get(0, 0) >= int(str(count))
+
+        wait_until(there, describe=lambda: f"{count} rows")
+        assert pipeline.store.end_offsets("db.public.orders") == {0: count}
         source.source.stop()
 
 

@@ -20,6 +20,7 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.paths import root_fault
+from drover.connectors.postgres.server import MAKE_ROOM, NO_ROOM_STATE
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -65,16 +66,18 @@ _PARAMETERS: Mapping[str, Mapping[str, str | None]] = {
     },
     "sqlite": {},
 }
-#: What SQLite says of a file that others use.
-_SQLITE_PASSING = ("locked", "busy", "unable to open")
+#: What SQLite says of a file that others use, or that has no room to grow.
+_SQLITE_PASSING = ("locked", "busy", "unable to open", "disk is full")
 #: What MySQL's driver counts as operational although it will not pass: a right or a table that is
-#: missing, a statement that is wrong, a full table.
-_MYSQL_LASTING = frozenset({1044, 1045, 1049, 1054, 1064, 1114, 1142, 1143, 1146, 1227, 1370, 1419})
+#: missing, a statement that is wrong.
+_MYSQL_LASTING = frozenset({1044, 1045, 1049, 1054, 1064, 1142, 1143, 1146, 1227, 1370, 1419})
 #: What MySQL and MariaDB refuse a row for and their driver counts as operational: no value for a
 #: column without a default, a constraint (two numbers), a value that is none of the type.
 _MYSQL_OF_A_ROW = frozenset({1292, 1364, 1366, 3819, 4025})
 #: What PostgreSQL refuses a row for beside data and integrity: a key that is there twice, a limit.
 _POSTGRES_OF_A_ROW = frozenset({"21000", "54000"})
+#: What MySQL calls a disk without room: it may also say that the table is full.
+_MYSQL_NO_ROOM = frozenset({1021, 1114})
 #: Values in what servers say.
 _VALUES = (
     (re.compile(r"(entry|value:?) '.*' for "), r"\1 for "),
@@ -271,6 +274,8 @@ def telling(address: DatabaseAddress, what: str) -> Iterator[None]:
         yield
     except (sa.exc.OperationalError, sa.exc.InterfaceError) as error:
         told = f"{what} at {address}: {reason_of(error)}"
+        if _has_no_room(error):
+            told = f"{told}: {MAKE_ROOM}"
         # SQLite says so of almost everything
         passes = address.kind != "sqlite" or any(each in told for each in _SQLITE_PASSING)
         passes = passes and _number(error) not in _MYSQL_LASTING | _MYSQL_OF_A_ROW
@@ -294,6 +299,14 @@ def is_of_a_row(error: "sa.exc.StatementError") -> bool:
         return True
     state = getattr(error.orig, "sqlstate", None)
     return state in _POSTGRES_OF_A_ROW or _number(error) in _MYSQL_OF_A_ROW
+
+
+def _has_no_room(error: "sa.exc.DBAPIError") -> bool:
+    if _number(error) in _MYSQL_NO_ROOM:
+        return True
+    original = error.orig
+    is_full = getattr(original, "sqlstate", None) == NO_ROOM_STATE
+    return is_full or getattr(original, "sqlite_errorname", None) == "SQLITE_FULL"
 
 
 def _number(error: Exception) -> int | None:

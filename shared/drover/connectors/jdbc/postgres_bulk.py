@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 
+import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +17,7 @@ import pyarrow.csv
 import sqlalchemy as sa
 
 from drover.connectors.jdbc.changes import ColumnChanges
+from drover.connectors.jdbc.database import DatabaseError
 from drover.connectors.jdbc.json_columns import DOCUMENT
 from drover.connectors.jdbc.staged_columns import StagedColumn, TargetColumn, staged_column
 from drover.connectors.jdbc.tables import require_columns
@@ -23,6 +25,8 @@ from drover.connectors.jdbc.write_settings import INSERT, UPDATE
 
 _STAGING = "pg_temp.drover_staging"
 _COPY_ROWS = 16_384
+#: SQLSTATE of an ON CONFLICT for which there is no constraint.
+_NO_SUCH_KEY = "42P10"
 #: What was done to a key: a row was written, perhaps after a deletion, or it was deleted at last.
 _WRITTEN, _WRITTEN_AFTER_DELETION, _DELETED = 0, 1, 2
 _COLUMNS = """
@@ -172,7 +176,15 @@ class BulkTable:
             keys = ", ".join(self._quote(each) for each in plan.keys)
             act = f"UPDATE SET {changed}" if others else "NOTHING"
             statement += f" ON CONFLICT ({keys}) DO {act}"
-        self._run(statement)
+        try:
+            self._run(statement)
+        except sa.exc.DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) != _NO_SUCH_KEY:
+                raise
+            raise DatabaseError(
+                f"table {self._table.name!r} has no primary key or unique constraint on "
+                f"{', '.join(plan.keys)}: add it, or set insert.mode=insert"
+            ) from None
 
     def _source(self, plan: _Plan) -> str:
         """The rows to write, as the table has them."""
@@ -193,16 +205,24 @@ class BulkTable:
 
 
 def _last_of_keys(keys: pa.RecordBatch, gone: pa.Array | None) -> tuple[pa.Array, pa.Array | None]:
-    """The last record of each key, in order, and what was done to the key; None for only writes."""
+    """The last record of each key, and what was done to the key; None for only writes.
+
+    They are in the order of keys: so neighbours in the table's index are written one after the
+    other, which takes the server two thirds of the time, and of two tasks with the same keys
+    neither waits for the other in turn.
+    """
     names = [f"k{index}" for index in range(keys.num_columns)]
-    columns = [*keys.columns, pa.array(range(keys.num_rows), pa.int64())]
+    columns = [*keys.columns, pa.array(np.arange(keys.num_rows))]
     aggregates = [("row", "max")]
     if gone is not None:
         columns.append(gone)
         aggregates.append(("gone", "any"))
     table = pa.table(columns, [*names, "row", *(["gone"] if gone is not None else [])])
     last = table.group_by(names, use_threads=False).aggregate(aggregates).combine_chunks()
-    last = last.sort_by("row_max")
+    try:
+        last = last.sort_by([(name, "ascending") for name in names])
+    except pa.ArrowNotImplementedError:  # of a type without an order
+        last = last.sort_by("row_max")
     rows = last.column("row_max").combine_chunks()
     if gone is None:
         return rows, None

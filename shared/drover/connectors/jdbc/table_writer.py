@@ -1,6 +1,7 @@
 """Writes records into tables, all records of a batch in one transaction with how far it came."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,6 +20,7 @@ from drover.connectors.jdbc.changes import (
     places_of,
 )
 from drover.connectors.jdbc.column_types import RecordError
+from drover.connectors.jdbc.coming_batches import ComingBatches
 from drover.connectors.jdbc.database import DatabaseAddress, is_of_a_row, reason_of, telling
 from drover.connectors.jdbc.ledger import Ledger
 from drover.connectors.jdbc.tables import Tables, write_rows
@@ -65,18 +67,14 @@ class TableWriter:
         """Yields how many rows were written, which are durable then; or a row for each record
         that was refused, with the reason.
         """
-        held = [batch for batch in batches if batch.num_rows]
-        with telling(self.address, "writing"), self.address.connected() as connection:
+        with (
+            ComingBatches(batches) as coming,
+            telling(self.address, "writing"),
+            self.address.connected() as connection,
+        ):
             _set_up(connection, self.settings)
             connection.commit()
-            tables = Tables(connection, self.settings)
-            for batch in held:
-                tables.prepare(batch)
-            connection.commit()
-            if connection.dialect.name == "sqlite":
-                connection.exec_driver_sql("BEGIN IMMEDIATE")  # it would begin with a savepoint
-            written = _Writing(connection, self, tables)
-            written.write(held)
+            written = self._written(connection, coming)
             if written.refused:
                 connection.rollback()
                 rows = [_refusal(*each) for each in written.refused]
@@ -84,6 +82,36 @@ class TableWriter:
                 connection.commit()
                 rows = [{"rows": written.row_count}]
         yield pa.RecordBatch.from_pylist(rows, schema=_ANSWER)
+
+    def _written(self, connection: "sa.Connection", coming: ComingBatches) -> "_Writing":
+        """All batches are written as they come, and not committed yet."""
+        tables = Tables(connection, self.settings)
+        writing: _Writing | None = None
+        came: list[pa.RecordBatch] = []
+        for batches in coming.taken():
+            fresh = [each for each in batches if each.num_rows]
+            if tables.may_change:
+                came += fresh
+            if writing is None or any(map(tables.lack, fresh)):
+                # a change of tables ends the transaction: what was written in it is written again
+                connection.rollback()
+                fresh = came or fresh
+                writing = self._begun(connection, tables, fresh)
+            writing.write(fresh)
+        writing = writing or _Writing(connection, self, tables)
+        writing.end()
+        return writing
+
+    def _begun(
+        self, connection: "sa.Connection", tables: Tables, batches: Sequence[pa.RecordBatch]
+    ) -> "_Writing":
+        """A transaction, before which there are the tables for batches."""
+        for each in batches:
+            tables.prepare(each)
+        connection.commit()
+        if connection.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")  # it would begin with a savepoint
+        return _Writing(connection, self, tables)
 
 
 class _Writing:
@@ -95,29 +123,34 @@ class _Writing:
         self._settings = writer.settings
         self._tables = tables
         self._bulk: dict[str, Any] = {}
+        name = self._settings.ledger
+        self._ledger = Ledger(connection, name, writer.connector, writer.claim) if name else None
         self.row_count = 0
         self.refused: list[tuple[Place, str]] = []
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        writer, name = self._writer, self._settings.ledger
-        ledger = Ledger(self._connection, name, writer.connector, writer.claim) if name else None
+        """Write batches that follow those before."""
+        ledger = self._ledger
         by_table: dict[str, list[pa.RecordBatch]] = {}
         for batch in batches:
             fresh = batch if ledger is None else ledger.unwritten(batch)
-            for table, part in _by_table(_without(fresh, writer.left_out), self._settings):
+            for table, part in _by_table(_without(fresh, self._writer.left_out), self._settings):
                 by_table.setdefault(table, []).append(part)
         for table, parts in by_table.items():
             for chunk in _chunks(parts):
                 self._write(table, chunk)
-        if ledger is not None:
-            ledger.save()
+
+    def end(self) -> None:
+        """Note how far it came."""
+        if self._ledger is not None:
+            self._ledger.save()
 
     def _write(self, table: str, batch: pa.RecordBatch) -> None:
         """Write records of one table; those that are refused are found by halving."""
         if len(self.refused) >= self._writer.refused_max:
             return
         try:
-            with self._connection.begin_nested():
+            with _savepoint(self._connection):
                 count = self._write_at_once(table, batch)
         except RecordError as error:
             reason = str(error)
@@ -186,6 +219,21 @@ class _Writing:
 
             self._bulk[name] = BulkTable(self._connection, self._tables.table(name))
         return self._bulk[name]
+
+
+@contextmanager
+def _savepoint(connection: "sa.Connection") -> Iterator[None]:
+    """What fails in here is undone."""
+    nested = connection.begin_nested()
+    try:
+        yield
+    except BaseException as error:
+        try:
+            nested.rollback()
+        except sa.exc.OperationalError:
+            raise error from None  # it has undone everything: SQLite does for want of room
+        raise
+    nested.commit()
 
 
 def _refusal(place: Place, reason: str) -> dict[str, Any]:

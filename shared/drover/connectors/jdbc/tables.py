@@ -45,6 +45,25 @@ class Tables:
             elif self._settings.evolves:
                 self._extend(name, table, fields)
 
+    @property
+    def may_change(self) -> bool:
+        """Whether tables may be made or extended."""
+        return self._settings.creates or self._settings.evolves
+
+    def lack(self, batch: pa.RecordBatch) -> bool:
+        """Whether ``prepare`` has something to do for a batch."""
+        if not self.may_change:
+            return False
+        _, fields = _fields_of(batch, self._settings)
+        names = map(self._settings.table_of, batch.column(TOPIC).unique().to_pylist())
+        return any(self._lacks(name, fields) for name in names)
+
+    def _lacks(self, name: str, fields: Collection[str]) -> bool:
+        table = self._table(name)
+        if table is None:
+            return self._settings.creates and bool(fields)
+        return self._settings.evolves and any(each not in table.c for each in fields)
+
     def table(self, name: str) -> "sa.Table":
         """A table with its columns.
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 CONNECT_TIMEOUT_S = 10
 #: A table that is locked for longer is tried again: whoever wants it goes first.
 LOCK_TIMEOUT_MS = 10_000
+#: SQLSTATE of a disk without room, and what to do then.
+NO_ROOM_STATE, MAKE_ROOM = "53100", "make room on the server's disk"
 #: What sessions must be set to, so that values have the text that is read here.
 _SESSION_OPTIONS = (
     "-c datestyle=ISO -c intervalstyle=postgres -c timezone=UTC -c extra_float_digits=3 "
@@ -128,9 +130,15 @@ def telling(address: ServerAddress, what: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """What a driver says, in one line."""
+    """What a driver says, in one line, and what to do where that is known."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:500]
+    told = (lines[0] if lines else type(error).__name__)[:500]
+    return with_remedy(told, getattr(error, "sqlstate", None))
+
+
+def with_remedy(told: str, sqlstate: str | None) -> str:
+    """What a server says, and what to do where that is known."""
+    return f"{told}: {MAKE_ROOM}" if sqlstate == NO_ROOM_STATE else told
 
 
 @dataclass(frozen=True, slots=True)

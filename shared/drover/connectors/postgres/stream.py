@@ -9,13 +9,15 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from drover.connectors.postgres.pgoutput import EPOCH_US
-from drover.connectors.postgres.server import ServerAddress, first_line
+from drover.connectors.postgres.server import ServerAddress, first_line, with_remedy
 
 if TYPE_CHECKING:
     from psycopg.pq.abc import PGconn, PGresult
 
 _BUFFER_MAX_BYTES = 64 * 1024 * 1024
 _WAIT_S = 0.2
+#: How long the server is left alone with what it sends.
+_NAP_S = 0.002
 #: How long a reader waits for a server that has not said whether there is more, and how long for a
 #: full batch, of which parts keep coming within the pause.
 _PATIENCE_S, _GATHER_S, _PAUSE_S = 1.0, 0.1, 0.005
@@ -232,7 +234,13 @@ class ChangeStream:
         if count < 0:
             raise _loss_of(pgconn.get_result())
         if not found:
-            select.select([pgconn.socket], [], [], _WAIT_S)
+            # not select, which knows the first thousand files of a process only
+            coming = select.poll()
+            coming.register(pgconn.socket, select.POLLIN)
+            coming.poll(_WAIT_S * 1_000)
+        elif size < _AT_ONCE_BYTES and not caught_up:
+            # to be woken for each message takes both ends longer than the message
+            self._closing.wait(_NAP_S)
 
 
 def _loss_of(result: "PGresult | None") -> StreamLostError:
@@ -243,7 +251,8 @@ def _loss_of(result: "PGresult | None") -> StreamLostError:
         return StreamLostError("the server ended it")
     told = result.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"the server ended it"
     code = result.error_field(DiagnosticField.SQLSTATE) or b""
-    return StreamLostError(told.decode(errors="replace")[:500], code.decode())
+    sqlstate = code.decode()
+    return StreamLostError(with_remedy(told.decode(errors="replace")[:500], sqlstate), sqlstate)
 
 
 def _feedback(written_lsn: int, flushed_lsn: int, *, reply: bool) -> bytes:
