@@ -1,15 +1,12 @@
-"""Changes of a table that are in PostgreSQL's log already, read into a topic by both sides in turn.
+"""Changes of a table that are in PostgreSQL's log already, read into a topic by all in turn.
 
-Both connectors have read the same log up to the same place, and are stopped while it grows.
+Their connectors have read the same log up to the same place, and are stopped while it grows.
 """
 
 import asyncio
 import json
-import statistics
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Message
@@ -19,34 +16,26 @@ from tests.bench.databases import (
     LARGE_BATCHES,
     ROUNDS,
     ROW_COUNT,
+    Contestant,
     Stage,
     TopicEnd,
     arrived_s,
+    delete_records,
     fill_table,
     in_turn,
     make_table,
     read_records,
 )
 from tests.bench.figure import Figure
-from tests.bench.kafka_sides import StoppableSide
+from tests.bench.rounds import Round, Watch, figures_of
 from tests.support.kafka.clients import create_topic
 from tests.support.kafka.debezium import POSTGRES_SOURCE
 from tests.support.postgres import Postgres
 
 TABLE = "orders"
-_CONNECTOR = "changes"
 _TRANSACTION_ROWS = 1_000
-#: Of the last records of both topics.
+#: Of the last records of all topics.
 _COMPARED = 100
-_LIMIT = "ratio >= 5"
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Changes a second: from the connector's start on, and behind the first ones that arrived."""
-
-    whole: float
-    flowing: float
 
 
 class Changes:
@@ -78,12 +67,12 @@ class Changes:
 
 
 class Capture:
-    """One side's connector, which is stopped between its rounds."""
+    """One contestant's connector, which is stopped between its rounds."""
 
-    def __init__(self, stage: Stage, side: StoppableSide, change_count: int) -> None:
-        self.prefix = "ours" if side is stage.drover else "theirs"
-        self.topic = f"{self.prefix}.public.{TABLE}"
-        self._stage, self._side, self._change_count = stage, side, change_count
+    def __init__(self, stage: Stage, who: Contestant, change_count: int) -> None:
+        self.topic = f"{who.key}.public.{TABLE}"
+        self._stage, self._who, self._change_count = stage, who, change_count
+        self._connector = f"changes-{who.key}"
         self._stack = ExitStack()
         self._end: Callable[[], int]
         #: Where the changes of this round begin, and the last of them, once they were read.
@@ -92,67 +81,57 @@ class Capture:
 
     async def begin(self) -> None:
         """The connector reads the log, of which nothing is in its topic yet."""
-        stage, side = self._stage, self._side
+        stage, who = self._stage, self._who
         await asyncio.to_thread(create_topic, stage.bootstrap, self.topic)
         self._end = self._stack.enter_context(TopicEnd(stage.bootstrap, self.topic))
-        own = drover_config if side is stage.drover else debezium_config
-        await side.create(_CONNECTOR, own(stage.postgres, self.prefix))
-        await arrived_s(self._is_reading, f"the replication slot of {side.name}")
+        own = drover_config if who.is_drover else debezium_config
+        config = own(stage.postgres, who.key)
+        if who.has_large_batches:
+            config |= LARGE_BATCHES
+        await who.side.create(self._connector, config)
+        await arrived_s(self._is_reading, f"the replication slot of {who.name}")
 
     async def stop(self) -> None:
         """Once all changes of the round are in the topic, and no more than these."""
-        wanted, name = self._change_count, self._side.name
+        wanted, name, bootstrap = self._change_count, self._who.name, self._stage.bootstrap
 
         def all_there() -> bool:
             if self._end() < self._first + wanted:
                 return False
-            count, self.last = read_records(
-                self._stage.bootstrap, self.topic, self._first, _COMPARED
-            )
+            count, self.last = read_records(bootstrap, self.topic, self._first, _COMPARED)
             assert count <= wanted, f"{name} wrote {count}, not {wanted}"
             return count == wanted
 
         await arrived_s(all_there, f"{wanted} changes by {name}")
-        await self._side.stop(_CONNECTOR)
-        await arrived_s(lambda: not self._is_reading(), f"{self._side.name} leaves its slot")
+        await self._who.side.stop(self._connector)
+        await arrived_s(lambda: not self._is_reading(), f"{name} leaves its slot")
+        self._first = await asyncio.to_thread(self._end)
+        await asyncio.to_thread(delete_records, bootstrap, self.topic, self._first)
 
-    async def read(self) -> Rates:
+    async def read(self) -> Round:
         """Read the changes since the last stop; the connector is stopped again.
 
         Raises:
             TimeoutError: They do not come.
         """
-        before = self._first = await asyncio.to_thread(self._end)
-        wanted = before + self._change_count  # with a handful of markers among the records
-        seen: list[tuple[float, int]] = []
-
-        def all_there() -> bool:
-            count = self._end()
-            if count > before:
-                seen.append((time.monotonic(), count))
-            return count >= wanted
-
-        started_s = time.monotonic()
-        await self._side.resume(_CONNECTOR)
-        done_s = await arrived_s(all_there, f"{self._change_count} changes by {self._side.name}")
-        await self.stop()
-        first_s, first_count = seen[0]
-        return Rates(
-            self._change_count / (done_s - started_s),
-            # all at once are no flow: then the whole time is that of all
-            (wanted - first_count) / (done_s - first_s)
-            if first_count < wanted
-            else self._change_count / (done_s - started_s),
+        before, wanted = self._first, self._change_count  # a few markers are among the records
+        watch = Watch(wanted)
+        await self._who.side.resume(self._connector)
+        done_s = await arrived_s(
+            lambda: watch.saw(self._end() - before), f"{wanted} changes by {self._who.name}"
         )
+        found = watch.done(done_s)
+        await self.stop()
+        return found
 
     async def close(self) -> None:
         """Nothing of it goes on."""
         self._stack.close()
-        await self._side.delete(_CONNECTOR)
+        await self._who.side.delete(self._connector)
 
     def _is_reading(self) -> bool:
         found = self._stage.postgres.rows(
-            f"SELECT active FROM pg_replication_slots WHERE slot_name = 'slot_{self.prefix}'"
+            f"SELECT active FROM pg_replication_slots WHERE slot_name = 'slot_{self._who.key}'"
         )
         return found == [(True,)]
 
@@ -163,12 +142,11 @@ def drover_config(postgres: Postgres, prefix: str) -> dict[str, str]:
 
 
 def debezium_config(postgres: Postgres, prefix: str) -> dict[str, str]:
-    """With larger batches than by default."""
+    """With its defaults."""
     return {
         "connector.class": POSTGRES_SOURCE,
         "plugin.name": "pgoutput",
         "publication.autocreate.mode": "filtered",
-        **LARGE_BATCHES,
         **_config(postgres, prefix),
     }
 
@@ -189,59 +167,30 @@ def _config(postgres: Postgres, prefix: str) -> dict[str, str]:
 async def measure(
     stage: Stage, *, change_count: int = ROW_COUNT, rounds: int = ROUNDS
 ) -> Sequence[Figure]:
-    """Both read the same changes, one after the other."""
+    """All read the same changes, one after the other."""
     changes = Changes(stage.postgres, change_count)
-    captures = {side.name: Capture(stage, side, change_count) for side in stage.sides}
+    captures = {who: Capture(stage, who, change_count) for who in stage.contestants}
     for capture in captures.values():
         await capture.begin()
     await asyncio.to_thread(changes.make)
     for capture in captures.values():
         await capture.stop()
     try:
-        ours, theirs = await in_turn(
-            stage.sides,
-            lambda side, _: captures[side.name].read(),
+        done = await in_turn(
+            stage.contestants,
+            lambda who, _: captures[who].read(),
             rounds=rounds,
             prepare=changes.make,
         )
-        for records in zip(*(_changes_of(each.last) for each in captures.values()), strict=True):
-            assert records[0] == records[1], f"{records[0]} is not {records[1]}"
+        ours, *others = (_changes_of(each.last) for each in captures.values())
+        for theirs in others:
+            for records in zip(ours, theirs, strict=True):
+                assert records[0] == records[1], f"{records[0]} is not {records[1]}"
     finally:
         for capture in captures.values():
             await capture.close()
     peer = f"Debezium {stage.debezium.postgres_version} in Kafka Connect, same database and broker"
-    return [
-        _figure(
-            "cdc_changes",
-            "from the start",
-            [each.whole for each in ours],
-            peer,
-            [each.whole for each in theirs],
-            change_count,
-        ),
-        _figure(
-            "cdc_changes_flowing",
-            "behind the first",
-            [each.flowing for each in ours],
-            peer,
-            [each.flowing for each in theirs],
-            change_count,
-        ),
-    ]
-
-
-def _figure(
-    name: str, since: str, ours: Sequence[float], peer: str, theirs: Sequence[float], count: int
-) -> Figure:
-    return Figure(
-        name,
-        statistics.median(ours),
-        f"changes/s ({count} of PostgreSQL's log to a topic, {since})",
-        peer=peer,
-        peer_value=statistics.median(theirs),
-        limit=_LIMIT,
-        samples=ours,
-    )
+    return [*figures_of("cdc_changes", "changes", done, peer)]
 
 
 def _changes_of(records: Sequence[Message]) -> list[dict[str, Any]]:

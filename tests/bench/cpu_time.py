@@ -19,6 +19,7 @@ _KINDS = (
     ("drover_worker.engine", "engine"),
     ("drover_worker", "herder"),
     ("drover_", "other services"),
+    ("postgres", "PostgreSQL"),
 )
 
 
@@ -28,7 +29,7 @@ def kind_of(command: str) -> str:
 
 
 class CpuTimes:
-    """Seconds of CPU since this was made, of processes that are still there."""
+    """Seconds of CPU since this was made; those of a process that ended are its parent's."""
 
     def __init__(self) -> None:
         self._before = _seconds()
@@ -36,8 +37,11 @@ class CpuTimes:
     def by_kind(self) -> Mapping[str, float]:
         """Since then; what a process that came meanwhile has taken counts as well."""
         taken: dict[str, float] = defaultdict(float)
-        for each, (kind, seconds) in _seconds().items():
+        now = _seconds()
+        for each, (kind, seconds) in now.items():
             taken[kind] += seconds - self._before.get(each, (kind, 0.0))[1]
+        for kind, seconds in (self._before[each] for each in self._before.keys() - now.keys()):
+            taken[kind] -= seconds  # its parent has all of it
         return taken
 
 
@@ -46,7 +50,10 @@ def _seconds() -> dict[psutil.Process, tuple[str, float]]:
     for process in descendants(os.getpid()):
         try:
             times = process.cpu_times()
-            found[process] = (kind_of(" ".join(process.cmdline())), times.user + times.system)
+            # a server with a process for each connection has most in those that ended
+            ended = times.children_user + times.children_system
+            taken = times.user + times.system + ended
+            found[process] = (kind_of(" ".join(process.cmdline())), taken)
         except psutil.Error:
             continue
     return found

@@ -1,6 +1,7 @@
 """What the figures of databases share: a PostgreSQL and a broker with both sides on them."""
 
 import asyncio
+import os
 import sys
 import time
 from collections import deque
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from tests.bench.figure import Figure
 from tests.bench.kafka_sides import StoppableSide, connect_side, drover_side, measured_broker
@@ -22,9 +24,10 @@ from tests.support.kafka.missing import KafkaMissingError
 from tests.support.postgres import Postgres, binaries, running_postgres
 from tests.support.waiting import pause, wait_until
 
-ROW_COUNT = 200_000
+#: So many flow for some seconds, beside which a start is short.
+ROW_COUNT = int(os.environ.get("DROVER_BENCH_ROWS") or 1_000_000)
 ROUNDS = 3
-TIMEOUT_S = 300.0
+TIMEOUT_S = 900.0
 _POLL_S = 0.02
 _READ_AT_ONCE = 10_000
 
@@ -47,6 +50,37 @@ _ROWS = (
 )
 
 T = TypeVar("T")
+SideT = TypeVar("SideT")
+
+
+#: Keys of contestants.
+DROVER, LARGE, DEFAULTS = "drover", "large", "defaults"
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Who is measured: Drover, or Kafka Connect with one of two ways to set Debezium's connectors.
+
+    ``key`` is short, for names of topics, tables and slots.
+    """
+
+    key: str
+    side: StoppableSide
+
+    @property
+    def is_drover(self) -> bool:
+        """It has its defaults."""
+        return self.key == DROVER
+
+    @property
+    def has_large_batches(self) -> bool:
+        """Whether Debezium is set to be fast."""
+        return self.key == LARGE
+
+    @property
+    def name(self) -> str:
+        """As errors call it."""
+        return f"{self.side.name} ({self.key})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +95,10 @@ class Stage:
     folder: Path
 
     @property
-    def sides(self) -> tuple[StoppableSide, StoppableSide]:
+    def contestants(self) -> tuple[Contestant, ...]:
         """In the order in which figures have them."""
-        return self.drover, self.connect
+        sides = {DROVER: self.drover, LARGE: self.connect, DEFAULTS: self.connect}
+        return tuple(Contestant(key, side) for key, side in sides.items())
 
 
 @asynccontextmanager
@@ -133,8 +168,8 @@ def on_stage(
 
 
 async def in_turn(
-    sides: Sequence[StoppableSide],
-    run: Callable[[StoppableSide, int], Awaitable[T]],
+    sides: Sequence[SideT],
+    run: Callable[[SideT, int], Awaitable[T]],
     *,
     rounds: int,
     prepare: Callable[[], None] = lambda: None,
@@ -228,3 +263,16 @@ def read_records(
         return count, last
     finally:
         consumer.close()
+
+
+def delete_topic(bootstrap: str, topic: str) -> None:
+    """Its records take the place of others: a million of them are gigabytes."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    admin.delete_topics([topic])[topic].result(CALL_TIMEOUT_S)
+
+
+def delete_records(bootstrap: str, topic: str, before: int) -> None:
+    """Those before an offset, of a topic of one partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    for each in admin.delete_records([TopicPartition(topic, 0, before)]).values():
+        each.result(CALL_TIMEOUT_S)

@@ -5,8 +5,6 @@ tables of PostgreSQL too.
 """
 
 import asyncio
-import statistics
-import time
 from collections.abc import Sequence
 
 from tests.bench.databases import (
@@ -14,16 +12,18 @@ from tests.bench.databases import (
     LARGE_BATCHES,
     ROUNDS,
     ROW_COUNT,
+    Contestant,
     Stage,
     TopicEnd,
     arrived_s,
+    delete_topic,
     fill_table,
     in_turn,
     make_table,
     read_records,
 )
 from tests.bench.figure import Figure
-from tests.bench.kafka_sides import StoppableSide
+from tests.bench.rounds import Round, Watch, figures_of
 from tests.support.kafka.clients import create_topic
 from tests.support.kafka.debezium import POSTGRES_SOURCE
 from tests.support.postgres import Postgres
@@ -46,7 +46,7 @@ def drover_config(postgres: Postgres, prefix: str) -> dict[str, str]:
 
 
 def debezium_config(postgres: Postgres, prefix: str) -> dict[str, str]:
-    """Rows alone, without their envelopes, and with larger batches than by default."""
+    """Rows alone, without their envelopes; else with its defaults."""
     return {
         **postgres.cdc_settings,
         "connector.class": POSTGRES_SOURCE,
@@ -61,7 +61,6 @@ def debezium_config(postgres: Postgres, prefix: str) -> dict[str, str]:
         "time.precision.mode": "connect",
         "transforms": "row",
         "transforms.row.type": "io.debezium.transforms.ExtractNewRecordState",
-        **LARGE_BATCHES,
         **JSON_BOTH,
     }
 
@@ -73,35 +72,29 @@ async def measure(
     make_table(stage.postgres, TABLE)
     fill_table(stage.postgres, TABLE, first=1, last=row_count)
 
-    async def run(side: StoppableSide, number: int) -> float:
-        own = side is stage.drover
-        prefix = f"{'ours' if own else 'theirs'}-{number}"
+    async def run(who: Contestant, number: int) -> Round:
+        prefix = f"{who.key}-{number}"
         topic = f"{prefix}.public.{TABLE}"
-        config = (drover_config if own else debezium_config)(stage.postgres, prefix)
+        config = (drover_config if who.is_drover else debezium_config)(stage.postgres, prefix)
+        if who.has_large_batches:
+            config |= LARGE_BATCHES
         await asyncio.to_thread(create_topic, stage.bootstrap, topic)
         with TopicEnd(stage.bootstrap, topic) as end:
-            started_s = time.monotonic()
-            await side.create(prefix, config)
-            done_s = await arrived_s(lambda: end() >= row_count, f"{topic} by {side.name}")
+            watch = Watch(row_count)
+            await who.side.create(prefix, config)
+            done_s = await arrived_s(lambda: watch.saw(end()), f"{topic} by {who.name}")
+            found = watch.done(done_s)
 
         def count() -> int:
             return read_records(stage.bootstrap, topic, 0, kept=0)[0]
 
         await arrived_s(lambda: count() >= row_count, f"all of {topic}")
-        await side.stop(prefix)
-        assert count() == row_count, f"{side.name} wrote {count()} rows, not {row_count}"
-        await side.delete(prefix)
-        return row_count / (done_s - started_s)
+        await who.side.stop(prefix)
+        assert count() == row_count, f"{who.name} wrote {count()} rows, not {row_count}"
+        await who.side.delete(prefix)
+        await asyncio.to_thread(delete_topic, stage.bootstrap, topic)
+        return found
 
-    ours, theirs = await in_turn(stage.sides, run, rounds=rounds)
-    return [
-        Figure(
-            "jdbc_source",
-            statistics.median(ours),
-            f"rows/s ({row_count} of a table to a topic, from the connector's creation)",
-            peer=f"the snapshot of Debezium {stage.debezium.postgres_version} in Kafka Connect",
-            peer_value=statistics.median(theirs),
-            limit="ratio >= 5",
-            samples=ours,
-        )
-    ]
+    done = await in_turn(stage.contestants, run, rounds=rounds)
+    peer = f"the snapshot of Debezium {stage.debezium.postgres_version} in Kafka Connect"
+    return [*figures_of("jdbc_source", "rows", done, peer)]

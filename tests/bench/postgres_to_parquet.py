@@ -18,7 +18,6 @@ from urllib.parse import quote
 from drover.client import ConnectClient
 from tests.bench.databases import (
     ROUNDS,
-    ROW_COUNT,
     arrived_s,
     fill_table,
     make_table,
@@ -31,6 +30,7 @@ from tests.support.postgres import Postgres
 from tests.support.repository import REPOSITORY
 
 TABLE = "visits"
+ROW_COUNT = 200_000
 DLT_VERSION = "1.31.0"
 _REQUIREMENTS = (
     f"dlt[filesystem,parquet,postgres,sql-database]=={DLT_VERSION}",

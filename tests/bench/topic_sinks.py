@@ -10,16 +10,19 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import psycopg
+
 from tests.bench.databases import (
     JSON_BOTH,
     ROUNDS,
     ROW_COUNT,
+    Contestant,
     Stage,
     arrived_s,
     in_turn,
 )
 from tests.bench.figure import Figure
-from tests.bench.kafka_sides import StoppableSide
+from tests.bench.rounds import Round, Watch, figures_of
 from tests.support.kafka.clients import create_topic, produce
 from tests.support.kafka.debezium import JDBC_SINK
 from tests.support.postgres import Postgres
@@ -36,8 +39,8 @@ _FIELDS = (
 )
 _CITIES = ("oslo", "bergen", "trondheim", "bodo")
 _START_MS = 1_767_225_600_000
-#: Of Debezium's sink, which is slower by default: of a poll, and so of a batch.
-_BATCH = "2000"
+#: Of a poll, and so of a batch: more than by default, with which Debezium's sink is slower.
+LARGE_BATCHES = {"batch.size": "2000", "consumer.override.max.poll.records": "2000"}
 
 
 def records(count: int) -> Iterator[tuple[bytes, bytes]]:
@@ -75,7 +78,7 @@ def drover_sink(postgres: Postgres, table: str) -> dict[str, str]:
 
 
 def debezium_sink(postgres: Postgres, table: str) -> dict[str, str]:
-    """With larger batches than by default."""
+    """With its defaults."""
     settings = postgres.settings
     return {
         "connector.class": JDBC_SINK,
@@ -87,8 +90,6 @@ def debezium_sink(postgres: Postgres, table: str) -> dict[str, str]:
         "primary.key.mode": "record_key",
         "collection.name.format": table,
         "schema.evolution": "none",
-        "batch.size": _BATCH,
-        "consumer.override.max.poll.records": _BATCH,
         **JSON_BOTH,
     }
 
@@ -118,48 +119,56 @@ async def measure(
     await asyncio.to_thread(create_topic, stage.bootstrap, TOPIC)
     await asyncio.to_thread(produce, stage.bootstrap, TOPIC, records(record_count), settings=_MANY)
     return [
-        await upserts(stage, record_count=record_count, rounds=rounds),
+        *await upserts(stage, record_count=record_count, rounds=rounds),
         await parquet(stage, record_count=record_count, rounds=rounds),
     ]
 
 
-async def upserts(stage: Stage, *, record_count: int, rounds: int) -> Figure:
+async def upserts(stage: Stage, *, record_count: int, rounds: int) -> Sequence[Figure]:
     """Each round has a table of its own, which is there before."""
 
-    async def run(side: StoppableSide, number: int) -> float:
-        own = side is stage.drover
-        table = f"{'ours' if own else 'theirs'}_{number}"
+    async def run(who: Contestant, number: int) -> Round:
+        table = f"{who.key}_{number}"
         stage.postgres.execute(
             f"CREATE TABLE {table} (id BIGINT PRIMARY KEY, name TEXT NOT NULL, city TEXT NOT NULL,"
             " amount DOUBLE PRECISION NOT NULL, changed_at TIMESTAMP NOT NULL,"
             " version BIGINT NOT NULL)"
         )
+        # versions are numbers of records, which are written in order
+        first = f"SELECT max(version) + 1 FROM {table}"
         last = (
             f"SELECT 1 FROM {table} WHERE id = {last_key(record_count)}"
             f" AND version = {record_count - 1}"
         )
-        config = (drover_sink if own else debezium_sink)(stage.postgres, table)
+        config = (drover_sink if who.is_drover else debezium_sink)(stage.postgres, table)
+        if who.has_large_batches:
+            config |= LARGE_BATCHES
         with stage.postgres.connected() as connection:
-            started_s = time.monotonic()
-            await side.create(table, config)
-            done_s = await arrived_s(
-                lambda: connection.execute(last.encode()).fetchone() is not None,
-                f"the last row of {table}",
-            )
-        await side.delete(table)
-        _check(stage.postgres, table, record_count)
-        return record_count / (done_s - started_s)
+            watch = Watch(record_count)
+            written = 0
 
-    ours, theirs = await in_turn(stage.sides, run, rounds=rounds)
-    return Figure(
-        "jdbc_upserts",
-        statistics.median(ours),
-        f"records/s ({record_count} of a topic upserted, from the connector's creation)",
-        peer=f"the JDBC sink of Debezium {stage.debezium.jdbc_version} in Kafka Connect",
-        peer_value=statistics.median(theirs),
-        limit="ratio >= 5",
-        samples=ours,
-    )
+            def all_there() -> bool:
+                nonlocal written
+                written = written or one(connection, first) or 0
+                return watch.saw(record_count if one(connection, last) else written)
+
+            await who.side.create(table, config)
+            done_s = await arrived_s(all_there, f"the last row of {table}")
+            found = watch.done(done_s)
+        await who.side.delete(table)
+        _check(stage.postgres, table, record_count)
+        stage.postgres.execute(f"DROP TABLE {table}")
+        return found
+
+    done = await in_turn(stage.contestants, run, rounds=rounds)
+    peer = f"the JDBC sink of Debezium {stage.debezium.jdbc_version} in Kafka Connect"
+    return [*figures_of("jdbc_upserts", "records", done, peer)]
+
+
+def one(connection: "psycopg.Connection[tuple[object, ...]]", query: str) -> int | None:
+    """The number that a query finds; None if it finds nothing, or a null."""
+    row = connection.execute(query.encode()).fetchone()
+    return None if row is None or row[0] is None else int(str(row[0]))
 
 
 async def parquet(stage: Stage, *, record_count: int, rounds: int) -> Figure:
@@ -204,7 +213,12 @@ def plain_seconds(bootstrap: str, topic: str, target: Path, record_count: int) -
 
 
 #: Large batches for the broker: this is not what is measured.
-_MANY = {"linger.ms": 50, "batch.size": 1_000_000, "queue.buffering.max.messages": 2_000_000}
+_MANY = {
+    "linger.ms": 50,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 0,
+    "queue.buffering.max.kbytes": 2**31 - 1,
+}
 
 
 def _key(number: int, count: int) -> int:

@@ -41,11 +41,18 @@ async def test_both_sides_copy_changes_and_rows(
                 *await jdbc_source.measure(stage, row_count=RECORD_COUNT, rounds=1),
                 *await topic_sinks.measure(stage, record_count=RECORD_COUNT, rounds=1),
             ]
-    assert [each.figure for each in figures] == [
-        "cdc_changes",
-        "cdc_changes_flowing",
-        "jdbc_source",
-        "jdbc_upserts",
-        "parquet_sink",
+    rates = [each for each in figures if each.limit]
+    assert [(each.figure, each.peer[-12:]) for each in rates] == [
+        *(
+            (f"{name}{what}", peer)
+            for name in ("cdc_changes", "jdbc_source", "jdbc_upserts")
+            for peer in ("rger batches", "its defaults")
+            for what in ("", "_flowing")
+        ),
+        ("parquet_sink", "nd pyarrow in a process of its own"[-12:]),
     ]
-    assert all(each.value > 0 and each.peer_value for each in figures)
+    assert all(each.value > 0 and each.peer_value for each in rates)
+    for name in ("cdc_changes", "jdbc_source", "jdbc_upserts"):
+        cpu = [each for each in figures if each.figure == f"{name}_cpu" and each.peer]
+        assert len(cpu) == 6
+        assert all(each.value > 0 and each.peer_value for each in cpu)

@@ -1,9 +1,13 @@
 """What is measured beside Debezium: whose turn it is, and what the topic of the sinks has."""
 
 import json
+import time
+
+import pytest
 
 from tests.bench.databases import in_turn
 from tests.bench.kafka_sides import StoppableSide
+from tests.bench.rounds import Round, Watch, figures_of
 from tests.bench.topic_sinks import last_key, records
 
 
@@ -47,3 +51,40 @@ def test_each_key_comes_twice_and_the_last_record_is_known() -> None:
     assert {value["version"] for _, value in pairs[count // 2 :]} == set(range(count // 2, count))
     assert sorted(key for key, _ in pairs[count // 2 :]) == [*range(count // 2)]
     assert pairs[-1][0] == last_key(count)
+
+
+def test_what_flows_is_counted_behind_the_first_records() -> None:
+    done = Round(count=100, first_s=1.0, first_count=20, whole_s=3.0)
+    assert (done.per_s, done.flowing_per_s) == (100 / 3, 40)
+    at_once = Round(count=100, first_s=2.0, first_count=100, whole_s=2.0)
+    assert (at_once.per_s, at_once.flowing_per_s) == (50, 50)
+
+
+def test_a_watch_keeps_the_first_sight_of_records() -> None:
+    watch = Watch(100)
+    assert [watch.saw(count) for count in (0, 30, 60, 101)] == [False, False, False, True]
+    done = watch.done(time.monotonic() + 1)
+    assert done.first_count == 30
+    assert 0 <= done.first_s < done.whole_s
+
+
+def test_figures_have_both_peers_and_what_each_took() -> None:
+    ours = Round(100, 1.0, 20, 2.0, {"engine": 1e-4, "broker": 2e-4, "Kafka Connect": 9.0})
+    large = Round(100, 2.0, 20, 4.0, {"Kafka Connect": 3e-4, "PostgreSQL": 1e-4, "engine": 9.0})
+    plain = Round(100, 2.0, 20, 8.0, {"Kafka Connect": 6e-4})
+    figures = [*figures_of("copy", "rows", [[ours], [large], [plain]], "the peer")]
+    found = [
+        (each.figure, each.peer_value and each.value / each.peer_value)
+        for each in figures
+        if each.peer
+    ]
+    assert found[:6] == [
+        ("copy", 2),
+        ("copy_flowing", 80 / 40),
+        ("copy", 4),
+        ("copy_flowing", 80 / (80 / 6)),
+        ("copy_start", 0.5),
+        ("copy_cpu", pytest.approx(3 / 4)),
+    ]
+    assert [round(each.value, 3) for each in figures if "engine" in each.unit] == [1.0]
+    assert not any("Kafka Connect" in each.unit for each in figures)

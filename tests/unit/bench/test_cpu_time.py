@@ -19,6 +19,8 @@ from tests.support.waiting import wait_until
         ("python -m drover_worker.engine", "engine"),
         ("python -m drover_worker", "herder"),
         ("python -m drover_coordinator", "other services"),
+        ("/usr/lib/postgresql/15/bin/postgres -D /tmp/data", "PostgreSQL"),
+        ("postgres: drover test_1 127.0.0.1(40000) COPY", "PostgreSQL"),
         ("sleep 1", "other"),
     ],
 )
@@ -34,3 +36,25 @@ def test_what_a_child_takes_is_counted() -> None:
     finally:
         busy.kill()
         busy.wait()
+
+
+def test_what_ended_is_counted_for_its_parent() -> None:
+    """As a server has it that makes a process for each connection."""
+    busy = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
+    script = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {busy!r}])\n"
+    times = CpuTimes()
+    parent = subprocess.Popen(
+        [sys.executable, "-c", f"{script}print('ended', flush=True)\ninput()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    assert parent.stdin is not None
+    try:
+        assert parent.stdout.readline() == b"ended\n"
+        assert times.by_kind()["other"] >= 0.2
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdin.close()
+        parent.stdout.close()
