@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 _BUFFER_MAX_BYTES = 64 * 1024 * 1024
 _WAIT_S = 0.2
-#: How long the server is left alone with what it sends.
-_NAP_S = 0.002
 #: How long a reader waits for a server that has not said whether there is more, and how long for a
 #: full batch, of which parts keep coming within the pause.
 _PATIENCE_S, _GATHER_S, _PAUSE_S = 1.0, 0.1, 0.005
@@ -238,9 +236,6 @@ class ChangeStream:
             coming = select.poll()
             coming.register(pgconn.socket, select.POLLIN)
             coming.poll(_WAIT_S * 1_000)
-        elif size < _AT_ONCE_BYTES and not caught_up:
-            # to be woken for each message takes both ends longer than the message
-            self._closing.wait(_NAP_S)
 
 
 def _loss_of(result: "PGresult | None") -> StreamLostError:
