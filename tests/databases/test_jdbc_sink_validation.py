@@ -143,3 +143,12 @@ def test_a_wrong_password(kind: str, request: pytest.FixtureRequest) -> None:
     found = faults({**BASE, **database.settings, "connection.password": "s3cret"})
     assert list(found) == ["connection.password"]
     assert "s3cret" not in str(found)
+
+
+@pytest.mark.parametrize("kind", ["postgres", "mariadb"])
+def test_a_database_that_is_not_there(kind: str, request: pytest.FixtureRequest) -> None:
+    database: Database = request.getfixturevalue(kind)
+    server = database.settings["connection.url"].rpartition("/")[0]
+    found = faults({**BASE, **database.settings, "connection.url": f"{server}/nowhere"})
+    assert list(found) == ["connection.url"]
+    assert "nowhere" in found["connection.url"]

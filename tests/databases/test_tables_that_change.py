@@ -215,3 +215,26 @@ def test_a_server_that_answers_slowly_is_read_all_the_same(postgres: Postgres) -
     with slow_door(postgres.port) as port:
         reader = TableReader(replace(postgres, port=port), "incrementing")
         assert [n for batch in reader.batches(rows_max=2_000) for n in batch] == [*range(1, 3_001)]
+
+
+def test_a_password_that_is_changed_while_it_runs(postgres: Postgres) -> None:
+    role = f"reader_{postgres.database}"
+    postgres.execute(
+        f"CREATE ROLE {role} LOGIN SUPERUSER PASSWORD 'one'",
+        "CREATE TABLE items (id INTEGER PRIMARY KEY)",
+        "INSERT INTO items VALUES (1)",
+    )
+    login = {"connection.user": role, "connection.password": "one"}
+    reader = TableReader(postgres, "incrementing", login)
+    assert reader.ids() == [1]
+    postgres.execute(f"ALTER ROLE {role} PASSWORD 'two'", "INSERT INTO items VALUES (2)")
+    with pytest.raises(RetriableError, match="password authentication failed") as told:
+        reader.plan()
+    assert "'one'" not in str(told.value)
+    again = TableReader(
+        postgres,
+        "incrementing",
+        {**login, "connection.password": "two"},
+        offset={"incrementing": 1},
+    )
+    assert again.ids() == [2]
