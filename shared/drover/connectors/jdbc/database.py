@@ -1,10 +1,12 @@
 """How connectors reach a database: URLs as JDBC and SQLAlchemy write them, settings, clock."""
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -29,6 +31,8 @@ URL = "connection.url"
 USER = "connection.user"
 PASSWORD = "connection.password"
 CONNECT_TIMEOUT_S = 10
+#: How long what is known of a server is not looked up again: its version, how it quotes names.
+_KNOWN_S = 60.0
 _GROUP = "Database"
 
 #: SQLAlchemy's drivers, by what a URL begins with.
@@ -138,16 +142,20 @@ class DatabaseAddress:
     @contextmanager
     def connected(self) -> "Iterator[sa.Connection]":
         """A connection for a while; what is not committed is rolled back."""
-        engine = self.engine()
-        try:
-            with engine.connect() as connection:
-                yield connection
-        finally:
-            engine.dispose()
+        engine = _known_engine(self, int(time.monotonic() / _KNOWN_S))
+        with engine.connect() as connection:
+            yield connection
 
     def __str__(self) -> str:
         where = f"{self.host or 'localhost'}:{self.port}" if self.port else self.host or ""
         return f"{self.kind}://{where}/{self.name or ''}"
+
+
+@lru_cache(maxsize=16)
+def _known_engine(address: DatabaseAddress, period: int) -> "sa.Engine":
+    """One for a while: it knows the server, and statements that it has compiled."""
+    del period
+    return address.engine()
 
 
 def parse_address(url: str, user: str | None, password: str | None) -> DatabaseAddress:
