@@ -178,3 +178,22 @@ def test_many_small_batches_become_few_of_rows(monkeypatch: pytest.MonkeyPatch) 
     sizes = [each.num_rows for each in fetched.rows(_ALL)]
     assert sizes == [10, 10, 5]
     assert [offset for offset, _ in values(fetched)] == list(range(25))
+
+
+@pytest.mark.parametrize("columns", [frozenset({"value"}), ALL_COLUMNS])
+def test_large_batches_and_small_ones_become_rows_together(columns: frozenset[str]) -> None:
+    """Large ones are read by column, small ones and those with headers record by record."""
+    large = lines(*(f"line {n}" for n in range(300)))
+    odd: Any = [(b"k", b"v", [("h", b"1")]), (b"k", None, [])]
+    data = batch(0, lines("a")) + batch(1, lines("b")) + batch(2, large, codec=3)
+    data += batch(302, odd) + batch(304, large) + batch(604, lines("c"))
+    wanted = ReadRange("t", 3, 1, 500, 0)
+    (found,) = Fetched(data).rows(wanted, columns)
+    assert found.column("offset").to_pylist() == list(range(1, 500))
+    records = [*lines("b"), *large, *odd, *large[:196]]
+    assert found.column("value").to_pylist() == [value for _, value, _ in records]
+    if columns == ALL_COLUMNS:
+        assert found.column("key").to_pylist() == [key for key, _, _ in records]
+        headers = [[{"key": k, "value": v} for k, v in each] or None for *_, each in records]
+        assert found.column("headers").to_pylist() == headers
+        assert set(found.column("timestamp").to_pylist()) == {_AT}

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from aiokafka.record.memory_records import MemoryRecords
 
+from drover.dataplane.kafka.record_columns import columns_of
 from drover.dataplane.payload import HEADERS_TYPE, READ_SCHEMA
 from drover.dataplane.plane import ALL_COLUMNS
 from drover.dataplane.values import ReadRange
@@ -36,13 +38,15 @@ class CorruptBatchError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Records of one partition, a list for each column; None for one that was not asked for."""
+    """Records of one partition, a list or an Arrow array for each column; None for one that was not
+    asked for.
+    """
 
     offsets: _Offsets
-    keys: Sequence[bytes | None] | None = None
-    values: Sequence[bytes | None] | None = None
-    headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | None = None
-    timestamps_ms: Sequence[int | None] | None = None
+    keys: Any = None
+    values: Any = None
+    headers: Any = None
+    timestamps: Any = None
 
     def cut(self, start_offset: int, end_offset: int) -> "Columns":
         """Those from the first of these offsets to the one before the second."""
@@ -54,7 +58,7 @@ class Columns:
             self.keys and self.keys[first:end],
             self.values and self.values[first:end],
             self.headers and self.headers[first:end],
-            self.timestamps_ms and self.timestamps_ms[first:end],
+            self.timestamps and self.timestamps[first:end],
         )
 
 
@@ -70,6 +74,16 @@ class Fetched:
     def frames(self) -> Sequence[tuple[int, int]]:
         """Where whole batches of ``data`` begin and end; of the last one a part may be missing."""
         return tuple(_frames(self.data))
+
+    @property
+    def size_bytes(self) -> int:
+        """Of whole batches."""
+        return self.frames[-1][1] if self.frames else 0
+
+    @property
+    def last_bytes(self) -> int:
+        """Of the last whole batch."""
+        return self.frames[-1][1] - self.frames[-1][0] if self.frames else 0
 
     @property
     def next_offset(self) -> int | None:
@@ -122,10 +136,17 @@ def as_rows(wanted: ReadRange, parts: Sequence[Columns]) -> Any:
     offsets = np.concatenate([part.offsets for part in parts])
     count = len(offsets)
 
-    def column(name: str, make: Callable[[list[Any]], Any], lists: Sequence[Any]) -> Any:
-        if lists[0] is None:
+    def column(name: str, make: Callable[[list[Any]], Any], found: Sequence[Any]) -> Any:
+        if found[0] is None:
             return pa.nulls(count, READ_SCHEMA.field(name).type)
-        return make(lists[0] if len(lists) == 1 else [each for some in lists for each in some])
+        arrays: list[Any] = []
+        # an array of each short list would take longer than all else
+        for is_list, some in groupby(found, lambda each: isinstance(each, list)):
+            if is_list:
+                arrays.append(make(list(chain.from_iterable(some))))
+            else:
+                arrays.extend(some)
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
     return pa.RecordBatch.from_arrays(
         [
@@ -135,7 +156,7 @@ def as_rows(wanted: ReadRange, parts: Sequence[Columns]) -> Any:
             column("key", _binary, [part.keys for part in parts]),
             column("value", _binary, [part.values for part in parts]),
             column("headers", _headers, [part.headers for part in parts]),
-            column("timestamp", _timestamps, [part.timestamps_ms for part in parts]),
+            column("timestamp", _timestamps, [part.timestamps for part in parts]),
         ],
         schema=READ_SCHEMA,
     )
@@ -156,6 +177,20 @@ def _batch(frame: bytes) -> Any:
 
 
 def _columns(frame: bytes, names: frozenset[str]) -> Columns:
+    found = columns_of(frame)
+    if found is None:
+        return _walked(frame, names)
+    return Columns(
+        found.offsets,
+        found.keys.array() if "key" in names else None,
+        found.values.array() if "value" in names else None,
+        pa.nulls(len(found.offsets), HEADERS_TYPE) if "headers" in names else None,
+        _timestamps(found.timestamps_ms) if "timestamp" in names else None,
+    )
+
+
+def _walked(frame: bytes, names: frozenset[str]) -> Columns:
+    """The records one by one."""
     batch = _batch(frame)
     if names <= {"value"}:
         values = [record.value for record in batch]
@@ -200,7 +235,7 @@ def _headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None]) -> An
     )
 
 
-def _timestamps(times_ms: Sequence[int | None]) -> Any:
+def _timestamps(times_ms: Sequence[int | None] | _Offsets) -> Any:
     found = pa.array(times_ms, pa.int64())
     found = pc.if_else(pc.equal(found, NO_TIMESTAMP_MS), None, found)
     return found.cast(pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC"))

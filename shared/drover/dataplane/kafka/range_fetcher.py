@@ -29,7 +29,9 @@ from drover.log.storage import KafkaStorage
 _READ_COMMITTED = 1
 #: Brokers answer at once with what they have; this is for when that is nothing.
 _WAIT_MS = 500
-_FETCH_BYTES = 1024 * 1024
+_FETCH_BYTES = 4 * 1024 * 1024
+#: The first one of a range, as it is not known yet how small its records are in the topic.
+_FIRST_FETCH_BYTES = 1024 * 1024
 _LEAST_FETCH_BYTES = 64 * 1024
 #: Of places whose leader is known.
 _LEADERS_MAX = 10_000
@@ -67,7 +69,8 @@ class RangeFetcher:
     def read(self, wanted: ReadRange, columns: frozenset[str]) -> Iterator[Any]:
         """See RangeReader."""
         position = wanted.start_offset
-        coming = self._ask(wanted, position)
+        first_bytes = min(_LEAST_FETCH_BYTES + wanted.size_bytes, _FIRST_FETCH_BYTES)
+        coming = self._ask(wanted, position, first_bytes)
         since_s = time.monotonic()
         try:
             while position < wanted.end_offset:
@@ -75,10 +78,14 @@ class RangeFetcher:
                 following = fetched.next_offset
                 if following is None or following <= position:
                     check_silence(wanted, position, since_s)
-                    coming = self._ask(wanted, position)
+                    coming = self._ask(wanted, position, first_bytes)
                     continue
                 if following < wanted.end_offset:
-                    coming = self._ask(wanted, following)
+                    # what lies behind the end would be fetched in vain, and a part of a batch
+                    share = (wanted.end_offset - following) / (following - position)
+                    left_bytes = int(fetched.size_bytes * share)
+                    left_bytes += max(fetched.last_bytes, _LEAST_FETCH_BYTES)
+                    coming = self._ask(wanted, following, min(left_bytes, _FETCH_BYTES))
                 try:
                     yield from fetched.rows(wanted, columns)
                 except CorruptBatchError as error:
@@ -93,14 +100,10 @@ class RangeFetcher:
         if self._connections is not None:
             submit(self._connections.close(), _CLOSE_S)
 
-    def _ask(self, wanted: ReadRange, offset: int) -> "Future[Fetched]":
-        """Begin a fetch, of not much more than the range still has."""
-        share = (wanted.end_offset - offset) / (wanted.end_offset - wanted.start_offset)
-        left_bytes = _LEAST_FETCH_BYTES + int(wanted.size_bytes * share)
-        return submit(
-            self._fetch((wanted.topic, wanted.partition), offset, min(left_bytes, _FETCH_BYTES)),
-            SILENCE_S + _SOCKET_S,
-        )
+    def _ask(self, wanted: ReadRange, offset: int, max_bytes: int) -> "Future[Fetched]":
+        """Begin a fetch."""
+        place = (wanted.topic, wanted.partition)
+        return submit(self._fetch(place, offset, max_bytes), SILENCE_S + _SOCKET_S)
 
     def _answer(self, coming: "Future[Fetched]", wanted: ReadRange) -> Fetched:
         try:

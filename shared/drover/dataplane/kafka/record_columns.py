@@ -1,0 +1,189 @@
+"""The fields of a record batch of Kafka by column, where its records are plain: format 2 (KIP-98)
+with all of its offsets and without headers.
+
+Where a record begins is known only when the one before it is read. Walking so costs more than all
+else, so the beginnings are guessed, all at once, and then proved: they are right if the first one
+is at the start of the data, each record ends where the next one begins, and the last one at the
+end.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
+
+#: Of smaller batches a walk is as quick.
+LEAST_RECORDS = 200
+#: Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, first and last
+#: timestamp, producer id, epoch, sequence, count.
+_HEAD = struct.Struct(">qiibIhiqqqhii")
+_MAGIC = 2
+_CODEC = 0x07
+_LOG_APPEND_TIME = 0x08
+_DECODERS: dict[int, Callable[[bytes], bytes]] = {
+    0: bytes,
+    1: gzip_decode,
+    2: snappy_decode,
+    3: lz4_decode,
+    4: zstd_decode,
+}
+#: Attributes, timestamp, offset, no key, no value, no headers: a byte for each.
+_LEAST_RECORD_BYTES = 6
+#: Where there are more places for each record that look like its beginning, a walk is as quick.
+_GUESSES_MAX = 16
+#: How often those are sorted out that nothing follows.
+_ROUNDS = 3
+_LENGTH_BYTES_MAX = 5
+_VARINT_BYTES_MAX = 10
+
+_Bytes = npt.NDArray[np.uint8]
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """Records of one batch, in order; timestamps are milliseconds."""
+
+    offsets: _Numbers
+    timestamps_ms: _Numbers
+    keys: "_Spans"
+    values: "_Spans"
+
+
+@dataclass(frozen=True, slots=True)
+class _Spans:
+    """Bytes of each record; a negative length is null."""
+
+    data: bytes
+    starts: _Numbers
+    lengths: _Numbers
+
+    def array(self) -> Any:
+        """As a binary array."""
+        count = len(self.starts)
+        if (self.lengths < 0).all():
+            return pa.nulls(count, pa.binary())
+        # they are every other piece of the data
+        bounds = np.empty((count, 2), np.int32)
+        bounds[:, 0] = self.starts
+        bounds[:, 1] = self.starts + np.maximum(self.lengths, 0)
+        pieces = pa.Array.from_buffers(
+            pa.binary(), 2 * count - 1, [None, pa.py_buffer(bounds), pa.py_buffer(self.data)]
+        )
+        found = pieces.take(pa.array(np.arange(0, 2 * count, 2, dtype=np.int32)))
+        if (self.lengths < 0).any():
+            return pc.if_else(pa.array(self.lengths >= 0), found, pa.scalar(None, pa.binary()))
+        return found
+
+
+def columns_of(frame: bytes) -> RecordColumns | None:
+    """The records of a batch whose checksum is right; None where they are not plain."""
+    if len(frame) < _HEAD.size:
+        return None
+    first_offset, _, _, magic, _, attributes, last_delta, first_ms, last_ms, _, _, _, count = (
+        _HEAD.unpack_from(frame)
+    )
+    if magic != _MAGIC or count < LEAST_RECORDS or last_delta != count - 1:
+        return None
+    decode = _DECODERS.get(attributes & _CODEC)
+    if decode is None:
+        return None
+    records = decode(frame[_HEAD.size :])
+    data = np.frombuffer(records, np.uint8)
+    found = _bounds(data, count)
+    if found is None:
+        return None
+    begins, ends = found
+    deltas_ms, at = _varints(data, begins + 1)
+    numbers = np.arange(count)
+    key_lengths, keys = _varints(data, at + _sizes(numbers))
+    value_lengths, values = _varints(data, keys + np.maximum(key_lengths, 0))
+    headers = values + np.maximum(value_lengths, 0)
+    if (headers + 1 != ends).any() or data[headers].any():
+        return None
+    times_ms = np.full(count, last_ms) if attributes & _LOG_APPEND_TIME else first_ms + deltas_ms
+    return RecordColumns(
+        first_offset + numbers,
+        times_ms,
+        _Spans(records, keys, key_lengths),
+        _Spans(records, values, value_lengths),
+    )
+
+
+def _bounds(data: _Bytes, count: int) -> tuple[_Numbers, _Numbers] | None:
+    """Where each record begins, behind its length, and where it ends; None where that is not found.
+
+    A record begins with its attributes, which are a zero byte, and before it is the last byte of a
+    length. So it is looked at what stands before such bytes: a length, or what is none.
+    """
+    is_begin = data[1:] == 0
+    is_begin &= data[:-1] - np.uint8(1) < 0x7F
+    begins = np.flatnonzero(is_begin) + 1
+    if len(begins) > _GUESSES_MAX * count:
+        return None
+    starts, lengths = _lengths_before(data, begins)
+    ends = begins + lengths
+    kept = (lengths >= _LEAST_RECORD_BYTES) & (ends <= len(data))
+    # what is none hardly ever ends where another one begins
+    for _ in range(_ROUNDS):
+        chosen = np.flatnonzero(kept)
+        begins, starts, ends = begins.take(chosen), starts.take(chosen), ends.take(chosen)
+        if len(begins) <= count:
+            break
+        is_start, is_end = (np.zeros(len(data) + 1, bool) for _ in range(2))
+        is_start[starts] = is_start[len(data)] = True
+        is_end[ends] = is_end[0] = True
+        kept = is_start[ends] & is_end[starts]
+    if len(begins) != count or starts[0] != 0 or ends[-1] != len(data):
+        return None
+    return (begins, ends) if (starts[1:] == ends[:-1]).all() else None
+
+
+def _lengths_before(data: _Bytes, begins: _Numbers) -> tuple[_Numbers, _Numbers]:
+    """Where the varints start that end before these places, and their numbers."""
+    starts = begins - 1
+    number = data[starts].astype(np.int64)
+    more = starts > 0
+    for _ in range(_LENGTH_BYTES_MAX):
+        before = data[starts - 1]
+        more &= before >= 0x80
+        if not more.any():
+            break
+        number = np.where(more, number << 7 | before & 0x7F, number)
+        starts = starts - more
+        more &= starts > 0
+    return starts, np.where(number & 1, -1, number >> 1)
+
+
+def _varints(data: _Bytes, at: _Numbers) -> tuple[_Numbers, _Numbers]:
+    """The zigzag varints that begin at these places, and the places behind them."""
+    found = data.take(at, mode="clip")
+    number = found & np.uint8(0x7F)
+    at = at + 1
+    more = found >= 0x80
+    for place in range(1, _VARINT_BYTES_MAX):
+        if not more.any():
+            break
+        found = data.take(at, mode="clip")
+        number = number | np.where(more, found & 0x7F, 0).astype(np.uint64) << np.uint64(7 * place)
+        at = at + more
+        more &= found >= 0x80
+    one = number.dtype.type(1)
+    signed = (number >> one) ^ (~(number & one) + one)
+    return signed.view(f"i{number.itemsize}").astype(np.int64), at
+
+
+def _sizes(numbers: _Numbers) -> _Numbers:
+    """How many bytes the zigzag varints of numbers from 0 on take."""
+    sizes = np.ones(len(numbers), np.int64)
+    bound = 1 << 6
+    while bound <= numbers[-1]:
+        sizes[bound:] += 1
+        bound <<= 7
+    return sizes
