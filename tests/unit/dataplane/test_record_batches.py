@@ -98,7 +98,7 @@ def test_a_slice_of_columns_is_encoded_alone() -> None:
 
 def test_batches_are_as_full_as_they_may_be() -> None:
     row = {"key": None, "value": b"x" * 100, "headers": None, "timestamp_ms": 1}
-    batches = batches_of([row] * 100, max_bytes=OVERHEAD_BYTES + 10 * 140)
+    batches = batches_of([row] * 100, max_bytes=OVERHEAD_BYTES + 10 * 115)
     assert [each.record_count for each in batches] == [10] * 10
 
 

@@ -25,8 +25,8 @@ _LENGTH_BEHIND = _HEAD.size - struct.calcsize(">qi")
 #: Attributes, last offset delta, first and last timestamp, producer id, epoch, sequence, count.
 _REST = struct.Struct(">hiqqqhii")
 OVERHEAD_BYTES = _HEAD.size + _REST.size
-#: Of the varints and attributes of one record, at most.
-_RECORD_OVERHEAD_BYTES = 32
+#: Of the varint before a record.
+_LENGTH_BYTES_MAX = 5
 _NONE = 0
 #: Names of ``compression.type`` with their numbers in attributes.
 CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
@@ -86,15 +86,15 @@ def encoded(records: Any, *, max_bytes: int, compression: str) -> Iterator[Encod
     """
     headers = _headers(records.column("headers"))
     columns = [records.column("key"), records.column("value")]
-    sizes = np.full(records.num_rows, _RECORD_OVERHEAD_BYTES, np.int64)
-    for column in (*columns, headers):
-        sizes += _lengths(column, of_null=0)
+    times_ms = records.column("timestamp_ms").to_numpy()
+    lengths = [_lengths(column, of_null=0) for column in (*columns, headers)]
+    sizes = np.sum(lengths, axis=0) + _overhead_bytes(times_ms, *lengths)
     room = max_bytes - OVERHEAD_BYTES
     if len(sizes) and sizes.max() > room:
         raise RecordTooLargeError(f"a record of {sizes.max()} bytes is over {room} bytes")
     for start, end in _cuts(np.cumsum(sizes), room):
         key, value = (column.slice(start, end - start) for column in columns)
-        stamps = records.column("timestamp_ms").slice(start, end - start).to_numpy()
+        stamps = times_ms[start:end]
         data = _records(key, value, headers.slice(start, end - start), stamps - stamps[0])
         codec, compress = CODECS[compression]
         packed = compress(data)
@@ -150,6 +150,14 @@ def _records(keys: Any, values: Any, headers: Any, deltas: _Numbers) -> bytes:
     _, ends, data = joined.buffers()
     offsets = np.frombuffer(ends, np.int32)
     return bytes(memoryview(data)[offsets[joined.offset] : offsets[joined.offset + count]])
+
+
+def _overhead_bytes(times_ms: _Numbers, *lengths: _Numbers) -> int:
+    """What a record takes besides key, value and headers, at most."""
+    if not len(times_ms):
+        return 0
+    numbers = [np.ptp(times_ms), len(times_ms), *(each.max() for each in lengths)]
+    return _LENGTH_BYTES_MAX + 1 + sum(len(_varint(int(each))) for each in numbers)
 
 
 def _lengths(column: Any, *, of_null: int) -> _Numbers:
