@@ -42,6 +42,14 @@ def test_executors_of_other_machines_have_none() -> None:
     assert ENABLED not in spark_conf(settings, Path("/tmp/engine"))
 
 
+def test_the_jvm_of_this_machine_does_without_its_second_compiler_unless_the_user_says() -> None:
+    options = "spark.driver.extraJavaOptions"
+    conf = spark_conf(EngineSettings(storage=STORAGE), Path("/tmp/engine"))
+    assert "-XX:TieredStopAtLevel=1" in conf[options].split()
+    settings = EngineSettings(storage=STORAGE, spark_conf={options: "-XX:+UseSerialGC"})
+    assert spark_conf(settings, Path("/tmp/engine"))[options] == "-XX:+UseSerialGC"
+
+
 def test_a_users_setting_wins() -> None:
     settings = EngineSettings(storage=STORAGE, spark_conf={ENABLED: "false"})
     assert spark_conf(settings, Path("/tmp/engine"))[ENABLED] == "false"

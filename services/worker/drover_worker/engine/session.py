@@ -179,8 +179,9 @@ def spark_conf(settings: EngineSettings, directory: Path) -> dict[str, str]:
     if is_local_master(settings.spark_master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = "127.0.0.1"
         conf["spark.python.daemon.module"] = "drover_worker.engine.python_daemon"
-        # the JVM mostly plans and waits: threads of its own for garbage would take cores away
-        conf["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC"
+        # the JVM mostly plans and waits: threads of its own for garbage would take cores away, and
+        # the second compiler took more than all jobs of its first minutes
+        conf["spark.driver.extraJavaOptions"] = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         if len(os.fsencode(directory)) + _SOCKET_NAME_BYTES <= _SOCKET_PATH_BYTES_MAX:
             conf["spark.python.unix.domain.socket.enabled"] = "true"
             conf["spark.python.unix.domain.socket.dir"] = str(directory)
