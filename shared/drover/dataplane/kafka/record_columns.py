@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
+from aiokafka.record.util import decode_varint
 
 #: Of smaller batches a walk is as quick.
 LEAST_RECORDS = 200
@@ -95,6 +96,9 @@ def columns_of(frame: bytes) -> RecordColumns | None:
     if decode is None:
         return None
     records = decode(frame[_HEAD.size :])
+    length, begin = decode_varint(records, 0)
+    if not 0 < length <= len(records) - begin or records[begin + length - 1]:
+        return None  # the first one ends in headers: a look that costs nothing
     data = np.frombuffer(records, np.uint8)
     found = _bounds(data, count)
     if found is None:
