@@ -143,13 +143,14 @@ def _records(keys: Any, values: Any, headers: Any, deltas: _Numbers) -> bytes:
     length = length + _lengths(headers, of_null=0)
     head = [_varints(length), *behind_length]
     if keys.null_count == count:
-        pieces = [_flat([*head, *before_value])]
+        pieces = [_flat([*head, *before_value]), values, headers]
     else:
-        pieces = [_flat(head), keys.fill_null(b""), _flat(before_value)]
-    joined = pc.binary_join_element_wise(*pieces, values.fill_null(b""), headers, b"")
+        pieces = [_flat(head), keys, _flat(before_value), values, headers]
+    # the first of each, then the second of each; a join by element takes twice as long
+    places = np.arange(len(pieces) * count, dtype=np.int32).reshape(len(pieces), count)
+    joined = pa.concat_arrays(pieces).take(pa.array(places.ravel(order="F")))
     _, ends, data = joined.buffers()
-    offsets = np.frombuffer(ends, np.int32)
-    return bytes(memoryview(data)[offsets[joined.offset] : offsets[joined.offset + count]])
+    return bytes(memoryview(data)[: np.frombuffer(ends, np.int32)[len(joined)]])
 
 
 def _overhead_bytes(times_ms: _Numbers, *lengths: _Numbers) -> int:
