@@ -21,7 +21,7 @@ from drover.dataplane.answers import (
     read_answers,
     rows_of,
 )
-from drover.dataplane.shared_jobs import current_rider, numbers_below, rides
+from drover.dataplane.shared_jobs import begin_own_job, current_rider, numbers_below, rides
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,6 +104,7 @@ class ArrowRows:
         # not for those who import this without Spark
         from py4j.protocol import Py4JError
 
+        begin_own_job()
         spark_partitions = 1 if at_once else max(1, self.partition_count)
         numbers = numbers_below(self.spark.sparkContext, self.partition_count, spark_partitions)
         try:
@@ -137,6 +138,7 @@ def run_in_arrow(
     """
     if isinstance(rows, ArrowRows):
         return rows.run(function, at_once=at_once)
+    begin_own_job()
     frame = rows.coalesce(1) if at_once else rows
     answers = frame.mapInArrow(AnsweringInArrow(function), ANSWER_DDL).collect()
     return rows_of(bytes(row[ANSWER]) for row in answers)

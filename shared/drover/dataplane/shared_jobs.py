@@ -2,7 +2,8 @@
 
 A job costs some 35 ms of CPU, most of it in the JVM, however few records it is for: many tasks with
 a small batch a second each would be busy with nothing else. So what comes while one such job runs
-rides in the next one, and brings its own answer back.
+rides in the next one, and brings its own answer back. After a job of several passes the next one
+waits a little, for more of them: else it would be as many jobs a second as the machine can do.
 
 A pass that took long, failed, or was lost with its job has a job of its own the next time: what
 hangs or crashes takes others with it once.
@@ -10,6 +11,7 @@ hangs or crashes takes others with it once.
 
 import pickle
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,6 +31,12 @@ SMALL_S = 0.1
 _PASS_BYTES_MAX = 256 * 1024
 _JOB_BYTES_MAX = 768 * 1024
 _PASSES_MAX = 64
+#: What a core has to do at least: a further one costs as much as some passes.
+_CORE_S = 0.05
+#: What the next job waits for, for each pass but one of the last job: as long as that job took, so
+#: often at most, and no longer than this.
+_PAUSES_MAX = 3
+_PAUSE_MAX_S = 0.1
 #: A job that takes longer is cancelled, and so long it may take to end then.
 _LIMIT_S = 15.0
 _CANCELLED_S = 10.0
@@ -38,6 +46,7 @@ _NAME = "passes of several tasks"
 #: Whether this process of Spark works on a pass that rides; it does one thing at a time.
 _rides = False
 _rider: ContextVar["Rider | None"] = ContextVar("rider", default=None)
+_own_job: ContextVar[Callable[[], None]] = ContextVar("own_job", default=lambda: None)
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +55,8 @@ class _Waiting:
 
     pickled: bytes
     abandoned: Callable[[], bool]
+    #: What it takes on its executor.
+    expected_s: float
     ended: threading.Event = field(default_factory=threading.Event)
     answer: bytes | None = None
     error: BaseException | None = None
@@ -104,7 +115,7 @@ class SharedJobs:
         self._limit_s = limit_s
         self._came = threading.Condition()
         self._waiting: deque[_Waiting] = deque()
-        self._closed = False
+        self._closed = threading.Event()
         #: A job could not be ended: nothing rides any more.
         self._stuck = False
         threading.Thread(target=self._work, name="shared-jobs", daemon=True).start()
@@ -112,16 +123,20 @@ class SharedJobs:
     def close(self) -> None:
         """Start no further job."""
         with self._came:
-            self._closed = True
+            self._closed.set()
             self._came.notify()
 
     def answer(
-        self, work: Callable[[], Iterable[Any]], *, abandoned: Callable[[], bool]
+        self,
+        work: Callable[[], Iterable[Any]],
+        *,
+        abandoned: Callable[[], bool],
+        expected_s: float = 0.0,
     ) -> bytes | None:
         """The answer of a pass that rides; None when it needs a job of its own.
 
-        ``abandoned`` is asked before the job starts: a task that is another worker's by then should
-        not begin to write.
+        ``expected_s`` is what it takes on its executor. ``abandoned`` is asked before the job
+        starts: a task that is another worker's by then should not begin to write.
 
         Raises:
             PassLostError: Its job was lost, or it was abandoned.
@@ -129,9 +144,9 @@ class SharedJobs:
         pickled = self._pickled(work)
         if pickled is None:
             return None
-        waiting = _Waiting(pickled, abandoned)
+        waiting = _Waiting(pickled, abandoned, expected_s)
         with self._came:
-            if self._closed or self._stuck:
+            if self._closed.is_set() or self._stuck:
                 return None
             self._waiting.append(waiting)
             self._came.notify()
@@ -166,6 +181,7 @@ class SharedJobs:
                     each.end(error=PassLostError("its task was abandoned"))
                 else:
                     passes.append(each)
+            began_s = time.monotonic()
             try:
                 answers = self._run(passes) if passes else []
             except Exception as error:  # noqa: BLE001 - whatever py4j says of a job that was lost
@@ -174,12 +190,13 @@ class SharedJobs:
             else:
                 for each, answer in zip(passes, answers, strict=True):
                     each.end(answer)
+            self._closed.wait(pause_s(len(passes), time.monotonic() - began_s))
 
     def _next(self) -> list[_Waiting]:
         """What rides together; none at the end."""
         taken: list[_Waiting] = []
         with self._came:
-            while not self._waiting and not self._closed:
+            while not self._waiting and not self._closed.is_set():
                 self._came.wait()
             size_bytes = 0
             while self._waiting and len(taken) < _PASSES_MAX:
@@ -191,9 +208,16 @@ class SharedJobs:
 
     def _run(self, passes: Sequence[_Waiting]) -> list[bytes]:
         count = len(passes)
-        numbers = numbers_below(self._context, count, min(count, self._context.defaultParallelism))
+        wanted = 1 + int(sum(each.expected_s for each in passes) / _CORE_S)
+        cores = min(self._context.defaultParallelism, count, wanted)
+        numbers = numbers_below(self._context, count, cores)
         found = _Passes(tuple(each.pickled for each in passes))
         return numbers.mapPartitions(found).collect()
+
+
+def pause_s(pass_count: int, took_s: float) -> float:
+    """How long passes are gathered after a job that had so many and took so long."""
+    return min(min(max(pass_count - 1, 0), _PAUSES_MAX) * took_s, _PAUSE_MAX_S)
 
 
 class Rider:
@@ -204,18 +228,19 @@ class Rider:
     ) -> None:
         self._jobs = jobs
         self._abandoned = abandoned
-        self._is_small = False
+        #: What the last pass took on its executor, if the next one may ride.
+        self._took_s: float | None = None
 
     def answer(self, work: Callable[[], Iterable[Any]]) -> bytes | None:
         """As SharedJobs.answer."""
-        if self._jobs is None or not self._is_small:
+        took_s, self._took_s = self._took_s, None  # unless it says otherwise
+        if self._jobs is None or took_s is None:
             return None
-        self._is_small = False  # unless it says otherwise
-        return self._jobs.answer(work, abandoned=self._abandoned)
+        return self._jobs.answer(work, abandoned=self._abandoned, expected_s=took_s)
 
     def took(self, seconds: float) -> None:
         """How long the task's last pass took on its executor."""
-        self._is_small = seconds <= SMALL_S
+        self._took_s = seconds if seconds <= SMALL_S else None
 
 
 @lru_cache(maxsize=100)
@@ -234,11 +259,19 @@ def current_rider() -> Rider | None:
     return _rider.get()
 
 
+def begin_own_job() -> None:
+    """This thread is about to run a job that is its task's alone."""
+    _own_job.get()()
+
+
 @contextmanager
-def riding(rider: Rider) -> Iterator[None]:
-    """Passes that this thread runs in here may ride with others."""
-    token = _rider.set(rider)
+def riding(rider: Rider, *, on_own_job: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Passes that this thread runs in here may ride with others; ``on_own_job`` is called before
+    each that does not.
+    """
+    tokens = _rider.set(rider), _own_job.set(on_own_job)
     try:
         yield
     finally:
-        _rider.reset(token)
+        _rider.reset(tokens[0])
+        _own_job.reset(tokens[1])

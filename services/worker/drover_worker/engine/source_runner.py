@@ -195,7 +195,7 @@ class SourceRunner(TaskRunner):
         # when it fails the task object has moved on already: it starts again from the offsets
         self._restart_wanted = True
         write_started_s = time.monotonic()
-        with self._spark_jobs():
+        with self._spark_jobs(passes_only=True):
             staged = self._writer.stage(batch)
         self._restart_wanted = False
         made_s = time.monotonic() - started_s

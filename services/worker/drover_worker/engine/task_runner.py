@@ -4,8 +4,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -356,18 +357,27 @@ class TaskRunner(ABC):
             self._deadline = None
 
     @contextmanager
-    def _spark_jobs(self) -> Iterator[None]:
-        """Jobs run in here belong to this task: fairly scheduled, cancelled when abandoned."""
+    def _spark_jobs(self, *, passes_only: bool = False) -> Iterator[None]:
+        """Jobs run in here belong to this task: fairly scheduled, cancelled when abandoned.
+
+        With ``passes_only`` Spark is told so by the first pass that does not ride with others: it
+        takes as long as many a pass.
+        """
+        with ExitStack() as begun:
+            begin = cache(lambda: self._begin_jobs(begun))
+            if not passes_only:
+                begin()
+            with riding(self._rider, on_own_job=begin):
+                yield
+
+    def _begin_jobs(self, begun: ExitStack) -> None:
         context = self._tools.spark.sparkContext
         context.setJobGroup(self._job_group, f"task {self.name}")
-        try:
-            with riding(self._rider), self._tools.pools.lent() as pool:
-                context.setLocalProperty("spark.scheduler.pool", pool)
-                yield
-        finally:
-            # the thread goes on to other tasks
-            context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-            context.setLocalProperty("spark.scheduler.pool", None)  # type: ignore[arg-type]
+        pool = begun.enter_context(self._tools.pools.lent())
+        context.setLocalProperty("spark.scheduler.pool", pool)
+        # the thread goes on to other tasks
+        begun.callback(context.setLocalProperty, "spark.jobGroup.id", None)  # type: ignore[arg-type]
+        begun.callback(context.setLocalProperty, "spark.scheduler.pool", None)  # type: ignore[arg-type]
 
     def _moved(
         self, report: PassReport, started_s: float, topics: Iterable[str], size_bytes: int
