@@ -1,6 +1,7 @@
 """Record batches that are made by column, read by another client's reader of them."""
 
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -8,6 +9,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drover.dataplane.kafka import record_batches
 from drover.dataplane.kafka.record_batches import (
     CODECS,
     OVERHEAD_BYTES,
@@ -72,6 +74,14 @@ def test_what_is_encoded_is_read_back(found: list[Row], compression: str, max_by
     assert read(batches) == with_headers(found)
     if compression == "none":
         assert all(len(each.build(0, 0, 0)) <= max_bytes for each in batches)
+
+
+@given(st.lists(rows, min_size=1, max_size=8))
+def test_few_records_become_what_many_would(found: list[Row]) -> None:
+    table = pa.RecordBatch.from_pylist(found, PAYLOAD_SCHEMA)
+    alone = list(encoded(table, max_bytes=1 << 20, compression="none"))
+    with mock.patch.object(record_batches, "_FEW_RECORDS", 0):
+        assert list(encoded(table, max_bytes=1 << 20, compression="none")) == alone
 
 
 def test_lines_without_keys_and_headers_are_read_back() -> None:

@@ -27,6 +27,10 @@ _REST = struct.Struct(">hiqqqhii")
 OVERHEAD_BYTES = _HEAD.size + _REST.size
 #: Of the varint before a record.
 _LENGTH_BYTES_MAX = 5
+#: Of the varints and attributes of one record, at most.
+_RECORD_OVERHEAD_BYTES = 32
+#: So few records are made one by one: it takes a tenth of the time for one.
+_FEW_RECORDS = 8
 _NONE = 0
 #: Names of ``compression.type`` with their numbers in attributes.
 CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
@@ -84,23 +88,47 @@ def encoded(records: Any, *, max_bytes: int, compression: str) -> Iterator[Encod
     Raises:
         RecordTooLargeError: One is larger by itself.
     """
+    room = max_bytes - OVERHEAD_BYTES
+    count = records.num_rows
+    if 0 < count <= _FEW_RECORDS and records.nbytes + count * _RECORD_OVERHEAD_BYTES <= room:
+        yield _few(records.to_pylist(), compression)
+        return
     headers = _headers(records.column("headers"))
     columns = [records.column("key"), records.column("value")]
     times_ms = records.column("timestamp_ms").to_numpy()
     lengths = [_lengths(column, of_null=0) for column in (*columns, headers)]
     sizes = np.sum(lengths, axis=0) + _overhead_bytes(times_ms, *lengths)
-    room = max_bytes - OVERHEAD_BYTES
     if len(sizes) and sizes.max() > room:
         raise RecordTooLargeError(f"a record of {sizes.max()} bytes is over {room} bytes")
     for start, end in _cuts(np.cumsum(sizes), room):
         key, value = (column.slice(start, end - start) for column in columns)
         stamps = times_ms[start:end]
         data = _records(key, value, headers.slice(start, end - start), stamps - stamps[0])
-        codec, compress = CODECS[compression]
-        packed = compress(data)
-        if len(packed) > len(data):
-            codec, packed = _NONE, data
-        yield EncodedBatch(end - start, int(stamps[0]), int(stamps.max()), codec, packed)
+        yield _batch(end - start, int(stamps[0]), int(stamps.max()), data, compression)
+
+
+def _few(rows: list[dict[str, Any]], compression: str) -> EncodedBatch:
+    stamps = [row["timestamp_ms"] for row in rows]
+    data = b"".join(_record(number, row, stamps[0]) for number, row in enumerate(rows))
+    return _batch(len(rows), stamps[0], max(stamps), data, compression)
+
+
+def _record(number: int, row: dict[str, Any], first_timestamp_ms: int) -> bytes:
+    pieces = [b"\0", _varint(row["timestamp_ms"] - first_timestamp_ms), _varint(number)]
+    for blob in (row["key"], row["value"]):
+        pieces += (b"\1",) if blob is None else (_varint(len(blob)), blob)
+    found = b"".join((*pieces, _header_bytes(row["headers"] or ())))
+    return _varint(len(found)) + found
+
+
+def _batch(
+    count: int, first_timestamp_ms: int, max_timestamp_ms: int, data: bytes, compression: str
+) -> EncodedBatch:
+    codec, compress = CODECS[compression]
+    packed = compress(data)
+    if len(packed) > len(data):
+        codec, packed = _NONE, data
+    return EncodedBatch(count, first_timestamp_ms, max_timestamp_ms, codec, packed)
 
 
 def encoded_by_partition(
