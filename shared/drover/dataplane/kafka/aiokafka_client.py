@@ -95,9 +95,17 @@ def _tls(config: Mapping[str, str]) -> ssl.SSLContext:
     return context
 
 
-@cache
+_lock = threading.Lock()
+
+
 def shared_loop() -> asyncio.AbstractEventLoop:
     """The event loop of all clients of this process."""
+    with _lock:
+        return _made_once()
+
+
+@cache
+def _made_once() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
     # such as of a producer that is dropped with its connections
     loop.set_exception_handler(lambda _loop, _context: None)
@@ -107,7 +115,12 @@ def shared_loop() -> asyncio.AbstractEventLoop:
 
 def submit(work: Coroutine[Any, Any, T], limit_s: float) -> "Future[T]":
     """Begin it on the loop."""
-    return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, limit_s), shared_loop())
+    return asyncio.run_coroutine_threadsafe(_limited(work, limit_s), shared_loop())
+
+
+async def _limited(work: Coroutine[Any, Any, T], limit_s: float) -> T:
+    async with asyncio.timeout(limit_s):  # unlike wait_for without a task of its own
+        return await work
 
 
 def result_of(future: "Future[T]") -> T:
