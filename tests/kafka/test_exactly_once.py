@@ -1,5 +1,6 @@
 """Batches of a source task in transactions of its own producer, on a real broker without Spark."""
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -67,6 +68,12 @@ class Mortal(TaskProducer):
 
 class MortalBatchProducer(Mortal, BatchProducer):
     pass
+
+
+class MortalRecordsFirstProducer(Mortal, BatchProducer):
+    """As if each batch were a large one."""
+
+    held_bytes_max = -1
 
 
 class MortalOneRecordProducer(Mortal, OneRecordProducer):
@@ -175,7 +182,7 @@ class World:
         return (CommittedOffset(PARTITION, position),)
 
 
-@pytest.fixture(params=[MortalBatchProducer, MortalOneRecordProducer])
+@pytest.fixture(params=[MortalBatchProducer, MortalRecordsFirstProducer, MortalOneRecordProducer])
 def kind(request: pytest.FixtureRequest) -> type[Mortal]:
     found: type[Mortal] = request.param
     return found
@@ -371,10 +378,11 @@ def test_a_transaction_that_takes_longer_than_the_brokers_let_it_is_told(
             wait_until(lambda: time.monotonic() > over_s)
 
     owner.producer.before = slow
+    staged = world.staged(os.urandom(2 * BatchProducer.held_bytes_max))
     with pytest.raises(
         FailedPreconditionError, match=r"takes longer than transaction\.timeout\.ms"
     ):
-        owner.publish_next()
+        owner.writer.publish([staged], [offset(1)])
     assert world.values() == []
     owner.writer.close()
 

@@ -14,6 +14,7 @@ from tests.kafka.test_exactly_once import (
     Mortal,
     MortalBatchProducer,
     MortalOneRecordProducer,
+    MortalRecordsFirstProducer,
     make_world,
     offset,
 )
@@ -75,7 +76,9 @@ async def _kill_the_owner(cluster: EmbeddedCluster, connector: str, *, engine_on
     await cluster.wait_until_members()
 
 
-@pytest.mark.parametrize("kind", [MortalBatchProducer, MortalOneRecordProducer])
+@pytest.mark.parametrize(
+    "kind", [MortalBatchProducer, MortalRecordsFirstProducer, MortalOneRecordProducer]
+)
 @pytest.mark.parametrize("step", ["produce", "add_offsets", "commit"])
 def test_a_broker_that_dies_in_a_transaction_doubles_and_loses_nothing(
     mortal_broker: KafkaBroker,

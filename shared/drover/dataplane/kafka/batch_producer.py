@@ -1,29 +1,30 @@
 """A task's producer that sends whole record batches, at a fraction of what single records cost.
 
-Executors have made them by column. aiokafka sends them, on an event loop that all producers of the
-process share; of it this uses ``send_batch`` with batches of its own making.
+Executors have made them by column. Tasks share connections, and the event loop of all clients.
 """
 
-import asyncio
 import contextlib
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Coroutine, Iterator, Sequence
+from concurrent.futures import Future
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
-from aiokafka import AIOKafkaProducer
 from confluent_kafka import KafkaError, KafkaException
 
-from drover.dataplane.kafka.aiokafka_client import call, can_reach, reach, shared_loop
+from drover.dataplane.kafka.aiokafka_client import can_reach, result_of, submit
+from drover.dataplane.kafka.brokers import Place, RefusedError, shared_brokers
+from drover.dataplane.kafka.producer_session import ProducerSession
 from drover.dataplane.kafka.producing import DELIVERY_TIMEOUT_MS, producer_settings
 from drover.dataplane.kafka.record_batches import (
     CODECS,
     EncodedBatch,
     Encoding,
     RecordTooLargeError,
-    encoded_by_partition,
+    encoded,
 )
 from drover.dataplane.kafka.staging import read_batches
 from drover.dataplane.kafka.task_producer import ABORT_S, COMMIT_S, TaskProducer
@@ -35,11 +36,12 @@ from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offset_json import METADATA_HEADER
 
+T = TypeVar("T")
+
 #: Errors that are about the producer, not about the topic.
 _OF_PRODUCER = FENCED | {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
-_STOP_S = 5.0
-#: Batches that are sent and not acknowledged, at most.
-_IN_FLIGHT_MAX = 8
+#: Records of one request, about; brokers take much larger ones.
+_REQUEST_BYTES = 4 * 1024 * 1024
 
 
 def can_send(storage: KafkaStorage) -> bool:
@@ -48,7 +50,15 @@ def can_send(storage: KafkaStorage) -> bool:
 
 
 class BatchProducer(TaskProducer):
-    """See TaskProducer."""
+    """See TaskProducer.
+
+    A transaction of few bytes is sent when its offsets are known, for brokers take little more for
+    all of its partitions than for one. Of a larger one the records are written first: readers of
+    the offsets, whose topic all tasks share, wait for transactions that are open there.
+    """
+
+    #: Records of a transaction that are sent with its offsets.
+    held_bytes_max: ClassVar[int] = 64 * 1024
 
     def __init__(self, storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "") -> None:
         super().__init__(storage, task, offsets_topic=offsets_topic)
@@ -58,8 +68,15 @@ class BatchProducer(TaskProducer):
             str(producer_settings(storage)["compression.type"]),
         )
         self._delivery_s = min(DELIVERY_TIMEOUT_MS, self.timeout_ms) / 1000
-        self._sender: AIOKafkaProducer | None = None
-        self._sent: deque[asyncio.Future[Any]] = deque()
+        # no request may outlive the transaction that it is about
+        request_timeout_ms = min(SOCKET_TIMEOUT_MS, self.timeout_ms)
+        self._brokers = shared_brokers(storage, self.id, request_timeout_ms=request_timeout_ms)
+        self._session: ProducerSession | None = None
+        #: What was not sent yet, at most one batch of a partition, and the bytes of its records.
+        self._held: dict[Place, EncodedBatch] = {}
+        self._held_bytes = 0
+        #: What was sent last, and is not acknowledged yet.
+        self._sending: Future[None] | None = None
 
     @property
     def encoding(self) -> Encoding:
@@ -69,114 +86,108 @@ class BatchProducer(TaskProducer):
     def init(self) -> None:
         """See TaskProducer."""
         self._drop()
+        session = ProducerSession(self._brokers, self.id, timeout_ms=self.timeout_ms)
         with self._telling(f"{self.id} cannot begin to write"):
             try:
                 # the first one ever has the brokers make a topic of their own
-                self._sender = call(self._start(), 2 * self._client.timeout_s)
+                _call(session.begin(), 2 * self._client.timeout_s)
             except KafkaException:
                 # aiokafka does not tell brokers that are away from those that let nobody in
                 with contextlib.suppress(KafkaException, TimeoutError):
                     self._client.topics_now(self._offset_topics)
                 raise
+        self._session = session
 
     def produce(self, paths: Sequence[Path]) -> None:
         """See TaskProducer."""
-        sender = self._started()
-        with self._telling(f"{self.id} cannot begin a transaction"):
-            call(sender.begin_transaction(), self._client.timeout_s)
         self._begin()
         topics: set[str] = set()
         for path in paths:
             for topic, partition, batch in read_batches(path):
                 topics.add(topic)
                 with self._writing(topic):
-                    self._send(topic, partition, batch)
-        # so that readers of the offsets, whose topic all tasks share, hardly ever wait
-        with self._writing(", ".join(sorted(topics))):
-            self._finish()
+                    self._hold((topic, partition), batch)
+        if self._sending is not None or self._held_bytes > self.held_bytes_max:
+            with self._writing(", ".join(sorted(topics))):
+                self._send()
+                self._finish()
 
     def add_offsets(self, records: Sequence[tuple[bytes, bytes | None, str]]) -> None:
         """See TaskProducer."""
-        if not records:
-            return
-        now_ms = time.time_ns() // 1_000_000
-        rows = [
-            {
-                "key": key,
-                "value": value,
-                "headers": [{"key": METADATA_HEADER, "value": note.encode()}] if note else None,
-                "timestamp_ms": now_ms,
-            }
-            for key, value, note in records
-        ]
-        found = pa.RecordBatch.from_pylist(rows, PAYLOAD_SCHEMA)
-        for topic in self._offset_topics:
+        for topic in self._offset_topics if records else ():
             with self._writing(topic):
-                wait_s = self._client.timeout_s
-                count = len(call(self._started().partitions_for(topic), wait_s))
-                places = partitions_for_keys(found.column("key"), count)
-                for partition, batch in encoded_by_partition(found, places, self._encoding):
-                    self._send(topic, partition, batch)
-        with self._writing(" and ".join(self._offset_topics)):
+                for place, batch in self._encoded(topic, records):
+                    self._hold(place, batch)
+        with self._writing(", ".join(sorted({topic for topic, _ in self._held}))):
+            self._send()
             self._finish()
 
     def commit(self) -> None:
         """See TaskProducer."""
         with self._telling(f"whether {self.id} has written is not known"):
-            call(self._started().commit_transaction(), COMMIT_S)
+            _call(self._begun().end(commit=True), COMMIT_S)
         self._in_transaction = False
 
     def close(self) -> None:
         """See TaskProducer."""
-        if self._sender is not None and self._in_transaction:
+        if self._session is not None and self._in_transaction:
             with contextlib.suppress(KafkaException):
-                call(self._sender.abort_transaction(), ABORT_S)
+                _call(self._session.end(commit=False), ABORT_S)
         self._drop()
 
     def _drop(self) -> None:
-        sender, self._sender = self._sender, None
+        """Be no producer any more: what is open is ended by whoever begins next."""
+        self._session = None
         self._in_transaction = False
-        sent, self._sent = self._sent, deque()
-        if sender is not None:
-            asyncio.run_coroutine_threadsafe(_stopped(sender, sent), shared_loop())
+        self._held, self._held_bytes = {}, 0
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            sending.cancel()
 
-    def _started(self) -> AIOKafkaProducer:
-        assert self._sender is not None, "init was not called"
-        return self._sender
+    def _begun(self) -> ProducerSession:
+        assert self._session is not None, "init was not called"
+        return self._session
 
-    async def _start(self) -> AIOKafkaProducer:
-        sender = AIOKafkaProducer(
-            **reach(self._storage),
-            client_id=f"drover-{self._storage.group_id}",
-            transactional_id=self.id,
-            transaction_timeout_ms=self.timeout_ms,
-            # no request may outlive the transaction that it is about
-            request_timeout_ms=min(SOCKET_TIMEOUT_MS, self.timeout_ms),
-        )
-        try:
-            await sender.start()
-        except BaseException:
-            await _stopped(sender, ())
-            raise
-        return sender
+    def _encoded(
+        self, topic: str, records: Sequence[tuple[bytes, bytes | None, str]]
+    ) -> Iterator[tuple[Place, EncodedBatch]]:
+        count = self._brokers.known_partition_count(topic)
+        if count is None:
+            count = _call(self._brokers.partition_count(topic), self._client.timeout_s)
+        now_ms = time.time_ns() // 1_000_000
+        rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
+        for key, value, note in records:
+            headers = [{"key": METADATA_HEADER, "value": note.encode()}] if note else None
+            row = {"key": key, "value": value, "headers": headers, "timestamp_ms": now_ms}
+            rows[_partition_for(key, count)].append(row)
+        encoding = self._encoding
+        for partition, found in rows.items():
+            for batch in encoded(
+                pa.RecordBatch.from_pylist(found, PAYLOAD_SCHEMA),
+                max_bytes=encoding.max_bytes,
+                compression=encoding.compression,
+            ):
+                yield (topic, partition), batch
 
-    def _send(self, topic: str, partition: int, batch: EncodedBatch) -> None:
-        call(self._submit(topic, partition, batch), self._delivery_s)
+    def _hold(self, place: Place, batch: EncodedBatch) -> None:
+        """Keep it to be sent with others; what is kept is sent first where that is enough."""
+        if place in self._held or self._held_bytes > _REQUEST_BYTES:
+            self._send()
+        self._held[place] = batch
+        self._held_bytes += len(batch.records)
 
-    async def _submit(self, topic: str, partition: int, batch: EncodedBatch) -> None:
-        prepared = _PreparedBatch(batch)
-        self._sent.append(await self._started().send_batch(prepared, topic, partition=partition))
-        while len(self._sent) > _IN_FLIGHT_MAX:
-            await self._sent.popleft()
+    def _send(self) -> None:
+        """Begin to send what is held, once what was sent before is acknowledged."""
+        self._finish()
+        held, self._held, self._held_bytes = self._held, {}, 0
+        if held:
+            self._sending = submit(self._begun().write(held), self._delivery_s)
 
     def _finish(self) -> None:
-        """Wait until everything is acknowledged."""
-
-        async def finish() -> None:
-            while self._sent:
-                await self._sent.popleft()
-
-        call(finish(), self._delivery_s)
+        """Wait until what was sent is acknowledged."""
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            _result_of(sending)
 
     @contextlib.contextmanager
     def _writing(self, topic: str) -> Iterator[None]:
@@ -196,40 +207,19 @@ class BatchProducer(TaskProducer):
         return self._client.translated(error, doing=doing, topic=topic)
 
 
-class _PreparedBatch:
-    """As much of aiokafka's BatchBuilder as it asks of one that is full."""
-
-    def __init__(self, batch: EncodedBatch) -> None:
-        self._batch = batch
-        self._producer_state: tuple[int, int, int] | None = None
-        self._built: bytes | None = None
-
-    def close(self) -> None: ...
-
-    def closed(self) -> bool:
-        return True
-
-    def record_count(self) -> int:
-        return self._batch.record_count
-
-    def _set_producer_state(
-        self, producer_id: int, producer_epoch: int, base_sequence: int
-    ) -> None:
-        self._producer_state = (producer_id, producer_epoch, base_sequence)
-
-    def _build(self) -> bytes:
-        if self._built is None:  # sent again it has to be the same
-            # brokers take a batch of nobody, which is in no transaction
-            assert self._producer_state is not None
-            self._built = self._batch.build(*self._producer_state)
-        return self._built
+@lru_cache(maxsize=10_000)
+def _partition_for(key: bytes, count: int) -> int:
+    """Where a key goes; a task's keys are few, and always the same."""
+    (place,) = partitions_for_keys(pa.array([key], pa.binary()), count).to_pylist()
+    return int(place)
 
 
-async def _stopped(sender: AIOKafkaProducer, sent: Iterable[asyncio.Future[Any]]) -> None:
-    """Close its connections, soon; what is on its way counts only if it is committed."""
-    for each in sent:
-        each.add_done_callback(lambda done: done.cancelled() or done.exception())
-    with contextlib.suppress(Exception):
-        await asyncio.wait_for(sender.stop(), _STOP_S)
-    with contextlib.suppress(Exception):
-        await sender.client.close()
+def _call(work: Coroutine[Any, Any, T], limit_s: float) -> T:
+    return _result_of(submit(work, limit_s))
+
+
+def _result_of(future: "Future[T]") -> T:
+    try:
+        return result_of(future)
+    except RefusedError as error:
+        raise KafkaException(KafkaError(error.code)) from error

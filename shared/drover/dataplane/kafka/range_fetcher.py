@@ -9,14 +9,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
-from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError as AioKafkaError
 from aiokafka.protocol.fetch import FetchRequest
-from aiokafka.protocol.metadata import MetadataRequest
-from aiokafka.structs import TopicPartition
 from confluent_kafka import KafkaError, KafkaException
 
-from drover.dataplane.kafka.aiokafka_client import reach, result_of, submit
+from drover.dataplane.kafka.aiokafka_client import result_of, submit
+from drover.dataplane.kafka.brokers import CONNECTION_ERRORS, Brokers, Place, RefusedError
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.fetched_batches import CorruptBatchError, Fetched
 from drover.dataplane.kafka.range_reader import SILENCE_S, check_silence, removed_error
@@ -33,14 +30,10 @@ _FETCH_BYTES = 4 * 1024 * 1024
 #: The first one of a range, as it is not known yet how small its records are in the topic.
 _FIRST_FETCH_BYTES = 1024 * 1024
 _LEAST_FETCH_BYTES = 64 * 1024
-#: Of places whose leader is known.
-_LEADERS_MAX = 10_000
 #: The version from which on answers name, behind aborted transactions, a replica to read from.
 _NAMES_A_REPLICA = 11
 _SOCKET_S = SOCKET_TIMEOUT_MS / 1000
 _CLOSE_S = 5.0
-#: This client asks when a leader has changed, not by the clock.
-_NEVER_MS = 2**31
 #: What a broker says while a partition moves from one to another.
 _MOVING = frozenset(
     {
@@ -54,7 +47,6 @@ _MOVING = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
-_Place = tuple[str, int]
 
 
 class RangeFetcher:
@@ -63,8 +55,7 @@ class RangeFetcher:
     def __init__(self, storage: KafkaStorage) -> None:
         self._storage = storage
         self._client = shared_client(storage)
-        self._connections: AIOKafkaClient | None = None
-        self._leaders: dict[_Place, int] = {}
+        self._brokers = Brokers(storage)
 
     def read(self, wanted: ReadRange, columns: frozenset[str]) -> Iterator[Any]:
         """See RangeReader."""
@@ -97,8 +88,7 @@ class RangeFetcher:
 
     def close(self) -> None:
         """See RangeReader."""
-        if self._connections is not None:
-            submit(self._connections.close(), _CLOSE_S)
+        submit(self._brokers.close(), _CLOSE_S)
 
     def _ask(self, wanted: ReadRange, offset: int, max_bytes: int) -> "Future[Fetched]":
         """Begin a fetch."""
@@ -108,7 +98,7 @@ class RangeFetcher:
     def _answer(self, coming: "Future[Fetched]", wanted: ReadRange) -> Fetched:
         try:
             return result_of(coming)
-        except _RefusedError as error:
+        except RefusedError as error:
             raise self._meaning(KafkaError(error.code), wanted) from error
         except KafkaException as error:
             # aiokafka does not tell brokers that are away from those that let nobody in
@@ -126,79 +116,35 @@ class RangeFetcher:
         doing = f"{wanted.topic}-{wanted.partition} cannot be read"
         return self._client.translated(error, doing=doing, topic=wanted.topic)
 
-    async def _fetch(self, place: _Place, offset: int, max_bytes: int) -> Fetched:
+    async def _fetch(self, place: Place, offset: int, max_bytes: int) -> Fetched:
         """What the leader has from this offset on; found again if it moves."""
         since_s = time.monotonic()
-        patience_s = self._client.timeout_s if self._connections is None else SILENCE_S
+        patience_s = SILENCE_S if self._brokers.is_connected else self._client.timeout_s
         while True:
             try:
                 return await self._fetch_once(place, offset, max_bytes)
-            except _RefusedError as error:
-                self._leaders.pop(place, None)
+            except RefusedError as error:
+                self._brokers.forget(place[0])
                 if error.code in UNKNOWN_TOPIC:
                     patience_s = self._client.timeout_s
                 elif error.code not in _MOVING:
                     raise
                 if time.monotonic() - since_s > patience_s:
                     raise
-            except (AioKafkaError, TimeoutError, OSError):
-                self._leaders.pop(place, None)
+            except CONNECTION_ERRORS:
+                self._brokers.forget(place[0])
                 if time.monotonic() - since_s > patience_s:
                     raise
             await asyncio.sleep(RETRY_S)
 
-    async def _fetch_once(self, place: _Place, offset: int, max_bytes: int) -> Fetched:
-        if self._connections is None:
-            self._connections = await self._connected()
-        leader = self._leaders.get(place)
-        if leader is None:
-            leader = await self._leader(self._connections, place)
+    async def _fetch_once(self, place: Place, offset: int, max_bytes: int) -> Fetched:
+        leader = await self._brokers.leader(place)
         topic, partition = place
         asked = [(topic, [(partition, offset, max_bytes)])]
         request = FetchRequest(_WAIT_MS, 1, max_bytes, _READ_COMMITTED, asked)
-        response = await self._connections.send(leader, request)
+        response = await self._brokers.ask(leader, request)
         ((_, ((_, code, *found),)),) = response.topics
         if code:
-            raise _RefusedError(code)
+            raise RefusedError(code)
         aborted = found[-3 if response.API_VERSION >= _NAMES_A_REPLICA else -2]
         return Fetched(found[-1] or b"", tuple(aborted or ()))
-
-    async def _connected(self) -> AIOKafkaClient:
-        client = AIOKafkaClient(
-            **reach(self._storage),
-            client_id=f"drover-{self._storage.group_id}",
-            metadata_max_age_ms=_NEVER_MS,
-            request_timeout_ms=SOCKET_TIMEOUT_MS,
-        )
-        try:
-            await client.bootstrap()
-        except BaseException:
-            await client.close()
-            raise
-        return client
-
-    async def _leader(self, client: AIOKafkaClient, place: _Place) -> int:
-        topic, partition = place
-        request = MetadataRequest([topic], allow_auto_topic_creation=False)
-        response = await client.send(client.get_random_node(), request)
-        client.cluster.update_metadata(response)
-        for code, name, *_ in response.topics:
-            if code and name == topic:
-                raise _RefusedError(code)
-        leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
-        if leader is None:
-            raise _RefusedError(KafkaError.UNKNOWN_TOPIC_OR_PART)
-        if leader < 0:
-            raise _RefusedError(KafkaError.LEADER_NOT_AVAILABLE)
-        if len(self._leaders) >= _LEADERS_MAX:
-            self._leaders.clear()
-        self._leaders[place] = leader
-        return int(leader)
-
-
-class _RefusedError(Exception):
-    """A broker answered with an error."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(KafkaError(code).str())
-        self.code = code

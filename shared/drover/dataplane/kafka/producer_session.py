@@ -1,0 +1,232 @@
+"""Transactions of one transactional id, in as few requests as brokers allow: the partitions are
+added together, each leader gets one request with a batch of each of its partitions, and the end.
+
+Everything here is for coroutines of ``shared_loop``, and goes on until it is done or refused: who
+calls bounds it in time. After an error only a new session is of use.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.transaction import (
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+)
+from confluent_kafka import KafkaError
+
+from drover.dataplane.kafka.brokers import CONNECTION_ERRORS, Brokers, Place, RefusedError
+from drover.dataplane.kafka.record_batches import EncodedBatch
+from drover.log.kafka.client import SOCKET_TIMEOUT_MS
+from drover.log.kafka.errors import UNKNOWN_TOPIC
+
+#: Between attempts: the markers of the last transaction are written within milliseconds, and an
+#: election takes seconds.
+_FIRST_PAUSE_S = 0.005
+_LAST_PAUSE_S = 0.2
+#: A topic that was just made is unknown to some brokers for a moment.
+_UNKNOWN_TOPIC_S = SOCKET_TIMEOUT_MS / 1000
+_ALL_REPLICAS = -1
+_SEQUENCE_END = 2**31
+_NO_ANSWER = KafkaError._TRANSPORT
+#: Another broker coordinates the id by now.
+_COORDINATOR_MOVED = frozenset(
+    {KafkaError.COORDINATOR_NOT_AVAILABLE, KafkaError.NOT_COORDINATOR, _NO_ANSWER}
+)
+#: The coordinator is about to be ready.
+_COORDINATOR_BUSY = frozenset(
+    {
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        *UNKNOWN_TOPIC,
+    }
+)
+#: Nothing was written, or only by the leader: the same batch may be sent again.
+_LEADER_BUSY = frozenset(
+    {
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.INVALID_MSG,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        _NO_ANSWER,
+        *UNKNOWN_TOPIC,
+    }
+)
+#: An attempt before this one has written the batch, and its answer was lost.
+_WRITTEN = frozenset({KafkaError.NO_ERROR, KafkaError.DUPLICATE_SEQUENCE_NUMBER})
+#: Of a partition that could be added, but for another one of the same request.
+_NOT_ATTEMPTED = KafkaError.OPERATION_NOT_ATTEMPTED
+
+
+class ProducerSession:
+    """A producer from its beginning on, until another one fences it."""
+
+    def __init__(self, brokers: Brokers, transactional_id: str, *, timeout_ms: int) -> None:
+        self._brokers = brokers
+        self._id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._coordinator: int | None = None
+        self._producer_id = -1
+        self._epoch = -1
+        self._sequences: dict[Place, int] = {}
+        #: Partitions of the open transaction.
+        self._added: set[Place] = set()
+
+    async def begin(self) -> None:
+        """End what earlier producers of the id have open, and fence them.
+
+        Raises:
+            RefusedError: And so do ``write`` and ``end``.
+            CONNECTION_ERRORS: No broker can be reached.
+        """
+        await self._brokers.connect()
+        request = InitProducerIdRequest(self._id, self._timeout_ms)
+        found = await self._coordinate(request, lambda answer: [answer.error_code])
+        self._producer_id, self._epoch = found.producer_id, found.producer_epoch
+
+    async def write(self, batches: Mapping[Place, EncodedBatch]) -> None:
+        """Have a batch of each of these partitions in the open transaction, acknowledged."""
+        new = [place for place in batches if place not in self._added]
+        if new:
+            await self._add(new)
+        waiting = {place: self._built(place, batch) for place, batch in batches.items()}
+        attempts = _Attempts()
+        while codes := await self._send(waiting):
+            for place, code in codes.items():
+                if code in _WRITTEN:
+                    del waiting[place]
+            if not waiting:
+                return
+            await attempts.pause_after(codes.values())
+
+    async def end(self, *, commit: bool) -> None:
+        """Commit or abort the transaction, if something was added to it."""
+        if not self._added:
+            return
+        request = EndTxnRequest(self._id, self._producer_id, self._epoch, commit)
+        await self._coordinate(request, lambda answer: [answer.error_code])
+        self._added.clear()
+
+    async def _add(self, places: Iterable[Place]) -> None:
+        request = AddPartitionsToTxnRequest(
+            self._id,
+            self._producer_id,
+            self._epoch,
+            _by_topic((place, place[1]) for place in places),
+        )
+        await self._coordinate(
+            request, lambda answer: [code for _, found in answer.errors for _, code in found]
+        )
+        self._added.update(places)
+
+    def _built(self, place: Place, batch: EncodedBatch) -> bytes:
+        """The batch's bytes, which are the same however often they are sent."""
+        sequence = self._sequences.get(place, 0)
+        self._sequences[place] = (sequence + batch.record_count) % _SEQUENCE_END
+        return batch.build(self._producer_id, self._epoch, sequence)
+
+    async def _send(self, batches: Mapping[Place, bytes]) -> dict[Place, int]:
+        """Send each leader its batches; what became of them, of those that can be sent again too.
+
+        Raises:
+            RefusedError: One cannot be written.
+        """
+        codes: dict[Place, int] = {}
+        by_leader: dict[int, list[Place]] = defaultdict(list)
+        for place in batches:
+            try:
+                by_leader[await self._brokers.leader(place)].append(place)
+            except RefusedError as error:
+                codes[place] = error.code
+            except CONNECTION_ERRORS:
+                codes[place] = _NO_ANSWER
+        sent = [
+            self._produce(leader, {place: batches[place] for place in places})
+            for leader, places in by_leader.items()
+        ]
+        for found in [await sent[0]] if len(sent) == 1 else await asyncio.gather(*sent):
+            codes.update(found)
+        for (topic, _), code in codes.items():
+            if code in _LEADER_BUSY:
+                self._brokers.forget(topic)
+            elif code not in _WRITTEN:
+                raise RefusedError(code)
+        return codes
+
+    async def _produce(self, leader: int, batches: Mapping[Place, bytes]) -> dict[Place, int]:
+        request = ProduceRequest(
+            transactional_id=self._id,
+            required_acks=_ALL_REPLICAS,
+            timeout=self._timeout_ms,
+            topics=_by_topic((place, (place[1], built)) for place, built in batches.items()),
+        )
+        try:
+            answer = await self._brokers.ask(leader, request)
+        except CONNECTION_ERRORS:
+            return dict.fromkeys(batches, _NO_ANSWER)
+        return {
+            (topic, partition): code
+            for topic, partitions in answer.topics
+            for partition, code, *_ in partitions
+        }
+
+    async def _coordinate(self, request: Any, codes_of: Callable[[Any], Iterable[int]]) -> Any:
+        """The coordinator's answer, once it has done what it is asked for."""
+        attempts = _Attempts()
+        while True:
+            try:
+                if self._coordinator is None:
+                    self._coordinator = await self._brokers.coordinator(self._id)
+                answer = await self._brokers.ask_coordinator(self._coordinator, request)
+                codes = {*codes_of(answer)} - {KafkaError.NO_ERROR, _NOT_ATTEMPTED}
+            except RefusedError as error:
+                codes = {error.code}
+            except CONNECTION_ERRORS:
+                codes = {_NO_ANSWER}
+            if not codes:
+                return answer
+            for code in codes:
+                if code in _COORDINATOR_MOVED:
+                    self._coordinator = None
+                elif code not in _COORDINATOR_BUSY:
+                    raise RefusedError(code)
+            await attempts.pause_after(codes)
+
+
+class _Attempts:
+    """Waits between attempts."""
+
+    def __init__(self) -> None:
+        self._pause_s = _FIRST_PAUSE_S
+        self._began_s = time.monotonic()
+
+    async def pause_after(self, codes: Iterable[int]) -> None:
+        """Wait a little longer each time.
+
+        Raises:
+            RefusedError: A topic was not there all the time.
+        """
+        unknown = UNKNOWN_TOPIC.intersection(codes)
+        if unknown and time.monotonic() - self._began_s > _UNKNOWN_TOPIC_S:
+            raise RefusedError(min(unknown))
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, _LAST_PAUSE_S)
+
+
+def _by_topic(entries: Iterable[tuple[Place, Any]]) -> list[tuple[str, list[Any]]]:
+    found: dict[str, list[Any]] = defaultdict(list)
+    for (topic, _), entry in entries:
+        found[topic].append(entry)
+    return list(found.items())

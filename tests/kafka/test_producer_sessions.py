@@ -1,0 +1,90 @@
+"""Transactions of a task's producer over a network that counts and loses requests and answers."""
+
+import itertools
+import random
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from drover.errors import UnavailableError
+from tests.kafka.test_exactly_once import (
+    Mortal,
+    MortalBatchProducer,
+    MortalRecordsFirstProducer,
+    World,
+    make_world,
+)
+from tests.kafka.test_lost_answers import next_of, relay
+from tests.support.kafka.relay import ADD_PARTITIONS_TO_TXN, PRODUCE, Fate, Outages, Relay
+
+__all__ = ["relay"]
+
+#: They have a broker of their own.
+pytestmark = pytest.mark.xdist_group("lost_answers")
+
+INIT_PRODUCER_ID, END_TXN = 22, 26
+BATCHES = 60
+
+
+@pytest.fixture(params=[MortalBatchProducer, MortalRecordsFirstProducer])
+def world(request: pytest.FixtureRequest, relay: Relay, topic_prefix: str, tmp_path: Path) -> World:
+    kind: type[Mortal] = request.param
+    return make_world(relay.bootstrap, topic_prefix, tmp_path, kind)
+
+
+def test_a_small_batch_goes_with_its_offsets(
+    relay: Relay, topic_prefix: str, tmp_path: Path
+) -> None:
+    world = make_world(relay.bootstrap, topic_prefix, tmp_path, MortalBatchProducer)
+    owner = world.take_over()
+    owner.start()
+    owner.publish_next()
+    world.values()
+    asked: Counter[int] = Counter()
+
+    def noted(api_key: int) -> Fate:
+        asked[api_key] += 1
+        return Fate.ANSWERED
+
+    with relay.losing(noted):
+        owner.publish_next()
+    # the broker asks itself as well whether the partitions were added
+    assert (asked[ADD_PARTITIONS_TO_TXN], asked[PRODUCE], asked[END_TXN]) == (2, 1, 1)
+    assert world.values() == [b"line %d" % number for number in range(4)]
+    owner.writer.close()
+
+
+@pytest.mark.parametrize("fate", [Fate.LOST, Fate.ANSWER_LOST])
+@pytest.mark.parametrize("api_key", [INIT_PRODUCER_ID, ADD_PARTITIONS_TO_TXN, PRODUCE, END_TXN])
+def test_what_is_lost_is_asked_again(relay: Relay, world: World, api_key: int, fate: Fate) -> None:
+    owner = world.take_over()
+    fates = itertools.chain([fate], itertools.repeat(Fate.ANSWERED))
+    with relay.losing(partial(next_of, api_key, fates)):
+        owner.start()
+        owner.publish_next()
+        owner.publish_next()
+    assert world.values() == [b"line %d" % number for number in range(4)]
+    owner.writer.close()
+
+
+@pytest.mark.faults("kafka")
+def test_each_line_arrives_once_over_a_network_that_loses_requests_and_answers(
+    relay: Relay, world: World
+) -> None:
+    outages = Outages(random.Random(4), chance=0.05, max_lost=4)
+    owner = world.take_over()
+    started = False
+    with relay.losing(outages):
+        while owner.next < 2 * BATCHES:
+            try:
+                if not started:
+                    owner.start()
+                    started = True
+                owner.publish_next()
+            except UnavailableError:
+                started = False  # as a runner does, which goes on where the offsets say
+    assert outages.lost_count
+    assert world.values() == [b"line %d" % number for number in range(2 * BATCHES)]
+    owner.writer.close()
