@@ -210,7 +210,7 @@ async def connect_side(
     """Its workers have joined their group; ``settings`` are theirs beside its defaults."""
     settings = {**_CONNECT_DEFAULTS, **(settings or {})}
     options = replace(
-        ConnectOptions.named("bench-connect"),
+        ConnectOptions.named("bench-connect-once" if exactly_once else "bench-connect"),
         settings=settings,
         exactly_once_source="enabled" if exactly_once else "disabled",
     )
