@@ -132,14 +132,21 @@ def test_an_image_without_settings_says_what_it_lacks() -> None:
         (line,) = service.log()
         assert "DROVER_SERVICE: is to name the module of a service" in line
     with bare_container("drover-worker:latest") as worker:
-        for store in ("127.0.0.1:7402", "127.0.0.1:7403"):
-            wait_until(partial(unreachable, worker, store), timeout_s=WAIT_S)
-        assert worker.inspect()["State"]["Status"] == "running"
-        assert not any("Traceback" in line for line in worker.log())
+        told = "127.0.0.1:7411 NOT_SERVING: the worker has not joined its group 'drover' yet: "
+        (line,) = wait_until(
+            partial(lines_with, worker, "health says NOT_SERVING"), timeout_s=WAIT_S
+        )
+        assert "127.0.0.1:7402, for DROVER_CONFIG_STORE_ADDRESS is not set" in line
+        checked = worker.execute("python", "-m", "drover.cli.health", "127.0.0.1:7411")
+        assert (checked.returncode, checked.stdout.startswith(told)) == (1, True), checked
+        assert "DROVER_CONFIG_STORE_ADDRESS" in checked.stdout
+        state = worker.inspect()
+        assert (state["State"]["Status"], state["RestartCount"]) == ("running", 0)
+        assert not lines_with(worker, "Traceback")
 
 
-def unreachable(container: Container, address: str) -> bool:
-    return any("cannot be reached" in line and address in line for line in container.log())
+def lines_with(container: Container, words: str) -> list[str]:
+    return [line for line in container.log() if words in line]
 
 
 def test_a_client_that_knows_only_reflection_finds_its_way(cluster: ComposeCluster) -> None:

@@ -3,8 +3,10 @@
 import os
 import socket
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,14 +17,21 @@ from drover.log.directory import DataDirectory
 from drover.log.log import LogRecord
 from drover.log.sqlite import SqliteLog
 from drover_coordinator.backends.embedded.lease_file import LeaseFile
+from tests.support.addresses import free_address, free_addresses
+from tests.support.child_process import ChildProcess
 from tests.support.cluster import run_drover
+from tests.support.idle_worker import STORY_VARIABLE
+from tests.support.repository import REPOSITORY
 from tests.support.service_process import (
     SERVICES,
+    ServiceProcess,
     assert_one_clear_line,
     fill,
     run_to_its_end,
+    service_environment,
     small_disk,
 )
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -61,6 +70,59 @@ async def test_a_cluster_whose_port_is_in_use(tmp_path: Path) -> None:
             done = await run_drover("up", cwd=tmp_path, env={variable: address})
             assert (done.exit_code, done.out, len(done.err.splitlines())) == (1, "", 1)
             assert f"cannot listen on {address}" in done.err
+
+
+# A worker whose cluster is not there
+
+
+async def test_a_worker_whose_cluster_is_not_there_runs_on_and_serves_once_it_is(
+    tmp_path: Path,
+) -> None:
+    names = ("coordinator", "config-store", "status-store")
+    addresses = dict(zip(names, free_addresses(3), strict=True))
+    told = {f"DROVER_{n.upper().replace('-', '_')}_ADDRESS": at for n, at in addresses.items()}
+    environment = {**service_environment("worker", tmp_path), **told}
+    at = free_address()
+    worker = ChildProcess(
+        "the worker",
+        [sys.executable, "-m", "tests.support.idle_worker"],
+        log_path=tmp_path / "worker.log",
+        environment={
+            **environment,
+            "DROVER_WORKER_LISTEN": at,
+            STORY_VARIABLE: str(tmp_path / "story.txt"),
+            "PYTHONPATH": str(REPOSITORY),
+        },
+    )
+    with ExitStack() as stack:
+        stack.callback(worker.kill)
+        worker.start(ready=lambda: health_told(at).startswith(f"1 {at} NOT_SERVING: "))
+        why = (
+            "the worker has not joined its group 'drover' yet:"
+            " the config log has not been read: DROVER_CONFIG_STORE_ADDRESS"
+        )
+        assert health_told(at) == f"1 {at} NOT_SERVING: {why}\n"
+        wait_until(lambda: "health says NOT_SERVING" in worker.log(), describe=worker.shown_log)
+        assert why in worker.log()
+        assert "Traceback" not in worker.log()
+        pid = worker.pid
+        for name, address in addresses.items():
+            service = ServiceProcess(name, tmp_path, environment, address=address)
+            stack.callback(service.process.kill)
+            service.start()
+        wait_until(lambda: health_told(at) == f"0 {at} SERVING\n", describe=worker.shown_log)
+        assert (worker.is_alive, worker.pid) == (True, pid)
+
+
+def health_told(address: str) -> str:
+    """The exit code of what health checks of containers run, and what it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "drover.cli.health", address],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"{done.returncode} {done.stdout}"
 
 
 # Java

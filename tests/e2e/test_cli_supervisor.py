@@ -147,9 +147,28 @@ async def test_a_process_that_dies_at_its_start_shows_its_last_line_and_ends_the
 
 async def test_a_process_that_never_serves_is_named(running: Running) -> None:
     policy = RestartPolicy(serving_timeout_s=1.5)
-    with pytest.raises(ClusterError, match="mute stopped at its start"):
+    with pytest.raises(ClusterError) as caught:
         async with running([stand_in("mute", "mute")], policy=policy):
             pass
+    said = "mute stopped at its start (SIGKILL): does not serve after 1.5 s, is "
+    assert str(caught.value).startswith(said)
+
+
+async def test_a_process_that_has_served_is_not_killed_for_waiting_at_a_later_start(
+    running: Running, events: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    policy = RestartPolicy(first_s=0.1, max_s=0.4, serving_timeout_s=10)
+    there = tmp_path / "there"
+    there.touch()
+    async with running([stand_in("a", str(there))], policy=policy) as cluster:
+        process = cluster.process("a")
+        there.unlink()
+        process.kill()
+        await wait_until_async(lambda: ("a", "is NOT_SERVING") in events)
+        assert (process.phase, process.start_count) == (ProcessPhase.STARTING, 2)
+        there.touch()
+        await cluster.wait_until_serving("a", start_count=2)
+        assert process.start_count == 2
 
 
 async def test_a_program_that_is_not_there_is_named(running: Running, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """A small program that behaves like a service to its supervisor: it serves grpc.health.v1.
 
-``python stand_in.py HOST:PORT [die|deaf|mute] [child]``: *die* stops at once with an error on its
-last line, *deaf* ignores SIGTERM, *mute* never serves, *child* has a child of its own.
+``python stand_in.py HOST:PORT [die|deaf|mute] [child] [/FILE]``: *die* stops at once with an error
+on its last line, *deaf* ignores SIGTERM, *mute* never serves, *child* has a child of its own, and
+with a file it serves only while that is there.
 """
 
 import signal
@@ -9,9 +10,12 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+_STATUS = {False: "NOT_SERVING", True: "SERVING"}
 
 
 def say(text: str) -> None:
@@ -32,15 +36,20 @@ def main(address: str, *habits: str) -> int:
         subprocess.Popen(["sleep", "600"])
     server = grpc.server(ThreadPoolExecutor(max_workers=4), options=[("grpc.so_reuseport", 0)])
     servicer = health.HealthServicer()
-    statuses = health_pb2.HealthCheckResponse.ServingStatus
-    servicer.set("", statuses.Value("NOT_SERVING" if "mute" in habits else "SERVING"))
+    files = [Path(each) for each in habits if each.startswith("/")]
+
+    def tell() -> None:
+        serves = "mute" not in habits and all(each.exists() for each in files)
+        servicer.set("", health_pb2.HealthCheckResponse.ServingStatus.Value(_STATUS[serves]))
+
+    tell()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     server.add_insecure_port(address)
     server.start()
     say("stand-in serves")
     # a signal that reaches another thread does not wake an endless wait of the main one
     while not stopped.wait(0.1):
-        pass
+        tell()
     say("stand-in stopped in good order")
     return 0
 

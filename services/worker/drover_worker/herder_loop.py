@@ -5,9 +5,8 @@ The herder runs inside ``post``, on the event loop, and never waits. Its instruc
 """
 
 import asyncio
-import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import structlog
 
@@ -20,6 +19,7 @@ from drover_worker.core import events, requests
 from drover_worker.core.herder import Herder
 from drover_worker.core.instructions import Halt, HerderInstruction
 from drover_worker.core.lifecycle.lifecycle import IN_ENGINE
+from drover_worker.core.readiness import why_not_serving
 
 #: Runs an instruction in the background; must not block.
 RunInstruction = Callable[[HerderInstruction], None]
@@ -72,26 +72,21 @@ class HerderLoop:
 
     @property
     def turns(self) -> bool:
-        """Whether the herder has handled an event lately: see ``keep_turning``."""
+        """Whether the herder has handled an event lately: each ``pulse`` is one."""
         return asyncio.get_running_loop().time() - self._turned_s < self._stale_after_s
 
-    async def keep_turning(self, on_change: Callable[[bool], Awaitable[None]]) -> None:
-        """Have the herder handle an event every so often, for ever.
+    @property
+    def pulse_every_s(self) -> float:
+        """How often ``pulse`` is to be called."""
+        return self._stale_after_s / _PULSES_UNTIL_STALE
 
-        Calls ``on_change`` with what ``turns`` has become; it was true when this began.
-        """
-        turned = True
-        while True:
-            await asyncio.sleep(self._stale_after_s / _PULSES_UNTIL_STALE)
-            self.post(events.PulseDue())
-            if self.turns != turned:
-                turned = not turned
-                _log.log(
-                    logging.INFO if turned else logging.ERROR,
-                    "the herder handles events again" if turned else "the herder stands still",
-                    stage=self.herder.describe_stage(),
-                )
-                await on_change(turned)
+    def pulse(self) -> None:
+        """Have the herder handle an event, whatever else happens."""
+        self.post(events.PulseDue())
+
+    def why_not_serving(self, *, opened: bool = True) -> str:
+        """Why this worker does not serve; empty while it does, and ``opened`` says it may."""
+        return why_not_serving(self.herder, opened=opened, turns=self.turns)
 
     def post(self, event: events.HerderEvent) -> None:
         """Pass an event to the herder: at once, or right after the one that it is handling."""

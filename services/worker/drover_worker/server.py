@@ -5,6 +5,7 @@ import asyncio
 from drover.api.connect.v1.connect_service_pb2_grpc import add_ConnectServiceServicer_to_server
 from drover.api.worker.v1.worker_service_pb2_grpc import add_WorkerServiceServicer_to_server
 from drover.clock import Clock
+from drover.errors import InternalError
 from drover.metrics.endpoint import Metrics
 from drover.rpc.interceptors import CheckCall
 from drover.rpc.security import PLAINTEXT, Security
@@ -55,7 +56,7 @@ class WorkerServers:
             open_files_percent=10,
         )
         self._opened = False
-        self._herder_turns = True
+        self._loop: HerderLoop | None = None
         metrics.add(self._public.health_samples)
 
     def bind(self) -> tuple[str, str]:
@@ -68,31 +69,37 @@ class WorkerServers:
 
     def add_services(self, admin: Admin, loop: HerderLoop, clock: Clock, check: CheckCall) -> None:
         """Serve these use cases; before ``start``. ``check`` looks at calls of other workers."""
+        self._loop = loop
         connect = ConnectServicer(admin)
         self._public.add(add_ConnectServiceServicer_to_server, connect, CONNECT_SERVICE)
         workers = WorkerServicer(admin, loop, clock)
         self._internal.add(add_WorkerServiceServicer_to_server, workers, WORKER_SERVICE)
         self._internal.check_calls(check)
+        for server in (self._public, self._internal):
+            server.explain_health(self.why_not_serving)
 
     async def start(self) -> None:
         """Answer calls; the other workers' first, for clients' calls may be forwarded."""
         await self._internal.start()
         await self._public.start()
 
-    async def set_serving(self, serving: bool) -> None:
-        """Tell health checks whether calls can be answered, as long as the herder turns."""
-        self._opened = serving
-        await self._tell_health()
+    async def open(self, *, opened: bool) -> None:
+        """Say whether calls can be answered, as far as the servers go; see ``tell_health``."""
+        self._opened = opened
+        await self.tell_health()
 
-    async def set_herder_turns(self, turns: bool) -> None:
-        """Tell health checks whether the herder handles events; without it nothing is served."""
-        self._herder_turns = turns
-        await self._tell_health()
-
-    async def _tell_health(self) -> None:
-        serving = self._opened and self._herder_turns
+    async def tell_health(self) -> bool:
+        """Tell health checks whether this worker serves by now; returns it."""
+        serving = not self.why_not_serving()
         await self._internal.set_serving(serving)
         await self._public.set_serving(serving)
+        return serving
+
+    def why_not_serving(self) -> str:
+        """Why health checks hear that this worker does not serve; empty while it does."""
+        if self._loop is None:
+            raise InternalError("no services were added")
+        return self._loop.why_not_serving(opened=self._opened)
 
     async def drain(self, grace_s: float) -> None:
         """Stop both in order; idempotent."""

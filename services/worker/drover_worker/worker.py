@@ -30,6 +30,7 @@ from drover_worker.core.herder import Herder
 from drover_worker.engine.supervisor import EngineSupervisor, ExitHandler, ReportHandler
 from drover_worker.engine_link import Engine, EngineLink
 from drover_worker.failure_log import FailureLog
+from drover_worker.health_reporter import HealthReporter
 from drover_worker.herder_loop import HerderLoop
 from drover_worker.instruction_runner import InstructionRunner
 from drover_worker.loggers import Loggers
@@ -133,9 +134,9 @@ class Worker:
             await servers.start()
             stack.push_async_callback(servers.drain, 0)
             self._open(parts.loop)
-            await servers.set_serving(True)
+            await servers.open(opened=True)
             await _until_stopping(stopping, link, parts)
-            await servers.set_serving(False)
+            await servers.open(opened=False)
             await _stop_work(parts, settings.drain_timeout_ms / 1000)
             await servers.drain(DRAIN_GRACE_S)
 
@@ -187,6 +188,8 @@ class Worker:
         link.attach_start(loggers.engine_started)
         loop.observe(loggers.observe)
         loop.observe(FailureLog(herder.work, self.address).observe)
+        health = HealthReporter(loop, servers, settings)
+        loop.observe(health.observe)
         figures = WorkerMetrics(herder)
         loop.observe(figures.observe)
         link.attach_progress(figures.progressed)
@@ -211,7 +214,7 @@ class Worker:
             asyncio.create_task(statuses.run(), name="status writer"),
             asyncio.create_task(committer.run(), name="offset committer"),
             asyncio.create_task(loggers.run(), name="levels of loggers"),
-            asyncio.create_task(loop.keep_turning(servers.set_herder_turns), name="herder's pulse"),
+            asyncio.create_task(health.run(), name="health reporter"),
         ]
         for task in background:
             stack.push_async_callback(_cancelled, task)

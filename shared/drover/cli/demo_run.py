@@ -159,6 +159,7 @@ class DemoRun:
             f"rows: {self._options.dataset.row_count:,}, {self._options.dataset.description}; "
             f"{len(BAD_LINES)} bad lines among them"
         )
+        self._view.say("the processes start; Spark engines take a moment")
         await self._supervisor.start()
         try:
             result = await self._with_cluster()
@@ -173,7 +174,6 @@ class DemoRun:
         return result
 
     async def _with_cluster(self) -> DemoResult:
-        self._view.say("all processes serve; Spark engines take a moment to start")
         for address in self._workers:
             await self._wait_until_member(self._supervisor.process_at(address))
         self._view.say("every worker is a member, its Spark engine warm")

@@ -91,13 +91,13 @@ async def _processes(running: ClusterState) -> list[Finding]:
 
 async def _process(name: str, address: str, certificate: Certificate | None) -> Finding:
     async with HealthChannel(address, certificate) as health:
-        status = await health.status(TIMEOUT_S)
-    if status == "SERVING":
+        found = await health.ask(TIMEOUT_S)
+    if found.status == "SERVING":
         return Finding(name, Level.OK, f"{address} serves")
     return Finding(
         name,
         Level.ERROR,
-        f"{address} is {status}",
+        f"{address} is {found}",
         f"its log says what it waits for, or why it ended: logs/{name}.log of the cluster",
     )
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -11,6 +12,7 @@ from grpc_health.v1 import health_pb2
 
 from drover.backoff import Backoff
 from drover.errors import InvalidArgumentError
+from drover.rpc import WHY_NOT_SERVING_KEY
 from drover.security.certificates import Certificate, TlsFiles, read_certificate
 
 _CHANNEL_OPTIONS = (
@@ -33,6 +35,17 @@ def own_certificate(environ: Mapping[str, str]) -> Certificate | None:
     names = ("DROVER_TLS_CA", "DROVER_TLS_CERT", "DROVER_TLS_KEY")
     ca, cert, key = (environ.get(name, "") for name in names)
     return read_certificate(TlsFiles(ca, cert, key)) if ca and cert and key else None
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a server is: SERVING, NOT_SERVING or UNREACHABLE, and why if it says so."""
+
+    status: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.why}" if self.why else self.status
 
 
 class HealthChannel:
@@ -71,13 +84,20 @@ class HealthChannel:
 
     async def status(self, timeout_s: float = 1.0) -> str:
         """SERVING, NOT_SERVING, or UNREACHABLE when nobody answers in time."""
+        return (await self.ask(timeout_s)).status
+
+    async def ask(self, timeout_s: float = 1.0) -> "Health":
+        """The status, and why it is no better if the server says it."""
         request = health_pb2.HealthCheckRequest(service=self._service)
+        call = self._check(request, timeout=timeout_s)
         try:
-            answer = await self._check(request, timeout=timeout_s)
+            answer = await call
+            trailing = await call.trailing_metadata()
         except grpc.aio.AioRpcError:
-            return "UNREACHABLE"
+            return Health("UNREACHABLE")
         name: str = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-        return name
+        why = next((value for key, value in trailing if key == WHY_NOT_SERVING_KEY), "")
+        return Health(name, str(why))
 
 
 async def wait_until_serving(
@@ -99,9 +119,9 @@ async def wait_until_serving(
     return False
 
 
-async def _ask(address: str) -> str:
+async def _ask(address: str) -> Health:
     async with HealthChannel(address, own_certificate(os.environ)) as channel:
-        return await channel.status(timeout_s=3.0)
+        return await channel.ask(timeout_s=3.0)
 
 
 def main(argv: list[str]) -> int:
@@ -110,12 +130,12 @@ def main(argv: list[str]) -> int:
         print("usage: python -m drover.cli.health HOST:PORT", file=sys.stderr)
         return 2
     try:
-        status = asyncio.run(_ask(argv[0]))
+        health = asyncio.run(_ask(argv[0]))
     except InvalidArgumentError as error:
         print(error.message, file=sys.stderr)
         return 1
-    print(f"{argv[0]} {status}")
-    return 0 if status == "SERVING" else 1
+    print(f"{argv[0]} {health}")
+    return 0 if health.status == "SERVING" else 1
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from drover.security.certificates import Certificate
 _LAUNCHER = Path(__file__).with_name("launch.py")
 _TAIL_BYTES = 64 * 1024
 _KILL_WAIT_S = 5.0
+_LAST_ASK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,9 @@ class RestartPolicy:
     max_s: float = 30.0
     #: A process that served this long has recovered.
     recovered_after_s: float = 30.0
-    #: How long a process may take from its start until it serves.
-    serving_timeout_s: float = 60.0
+    #: How long a process may take until it serves at its first start, a worker's Spark included; at
+    #: later ones until it answers health checks, for then it says what it waits for.
+    serving_timeout_s: float = 120.0
 
 
 class ProcessPhase(StrEnum):
@@ -82,6 +84,8 @@ class SupervisedProcess:
         self._on_change = on_change
         self._process: asyncio.subprocess.Process | None = None
         self._keeper: asyncio.Task[None] | None = None
+        #: Why it was killed before it served, if it was.
+        self._given_up = ""
         self._stopping = asyncio.Event()
         self._may_start = asyncio.Event()
         self._may_start.set()
@@ -200,23 +204,43 @@ class SupervisedProcess:
         self, process: asyncio.subprocess.Process, served: asyncio.Future[None]
     ) -> int:
         """Wait until the process exits, and tell on the way that it serves."""
-        serving = await health.wait_until_serving(
-            self.spec.address,
-            self._policy.serving_timeout_s,
-            certificate=self._certificate(),
-            given_up=lambda: self._stopping.is_set() or process.returncode is not None,
-        )
-        if serving and process.returncode is None:
+        certificate = self._certificate()
+
+        def over() -> bool:
+            return self._stopping.is_set() or process.returncode is not None
+
+        while not over():
+            if await health.wait_until_serving(
+                self.spec.address,
+                self._policy.serving_timeout_s,
+                certificate=certificate,
+                given_up=over,
+            ):
+                self._serves(process, served)
+                break
+            if over():
+                break
+            async with health.HealthChannel(self.spec.address, certificate) as channel:
+                found = await channel.ask(_LAST_ASK_S)
+            if found.status == "UNREACHABLE" or not served.done():
+                await self._give_up(process.pid, found)
+                break
+            self._change(ProcessPhase.STARTING, f"is {found}")
+        return await process.wait()
+
+    def _serves(self, process: asyncio.subprocess.Process, served: asyncio.Future[None]) -> None:
+        if process.returncode is None:
             self._change(ProcessPhase.SERVING, f"serves at {self.spec.address}")
             if not served.done():
                 served.set_result(None)
-        elif process.returncode is None and not self._stopping.is_set():
-            text = f"does not serve after {self._policy.serving_timeout_s:g} s: killed"
-            self._change(ProcessPhase.DEAD, text)
-            tree = descendants(process.pid)
-            self.send(signal.SIGKILL)
-            await kill_all(tree)
-        return await process.wait()
+
+    async def _give_up(self, pid: int, found: health.Health) -> None:
+        after_s = self._policy.serving_timeout_s
+        self._given_up = f"does not serve after {after_s:g} s, is {found}"
+        self._change(ProcessPhase.DEAD, f"{self._given_up}: killed")
+        tree = descendants(pid)
+        self.send(signal.SIGKILL)
+        await kill_all(tree)
 
     def _certificate(self) -> Certificate | None:
         """Of the process; None also of one that cannot use its own, for it ends at its start."""
@@ -227,7 +251,7 @@ class SupervisedProcess:
     def _early_death(self, exit_code: int) -> str:
         return (
             f"{self.spec.name} stopped at its start ({describe_exit(exit_code)}): "
-            f"{last_line(self.log) or 'it said nothing'} — log: {self.log}"
+            f"{self._given_up or last_line(self.log) or 'it said nothing'} — log: {self.log}"
         )
 
     def _change(self, phase: ProcessPhase, text: str) -> None:

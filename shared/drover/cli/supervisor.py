@@ -116,7 +116,7 @@ class Supervisor:
         return [p.spec.address for name, p in self.processes.items() if name.startswith(prefix)]
 
     async def wait_until_serving(
-        self, name: str, *, start_count: int = 1, timeout_s: float = 60.0
+        self, name: str, *, start_count: int = 1, timeout_s: float = 120.0
     ) -> None:
         """Wait until a process serves and was started at least ``start_count`` times.
 

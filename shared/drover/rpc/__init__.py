@@ -11,6 +11,8 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 REQUEST_ID_KEY = "x-request-id"
 #: Who asks for a change, such as user@host; for the history of connectors.
 AUTHOR_KEY = "drover-author"
+#: In the trailing metadata of a health check that is answered NOT_SERVING: why, for people.
+WHY_NOT_SERVING_KEY = "drover-why-not-serving"
 #: What may stand in a header and in a log; other ids are replaced.
 REQUEST_ID_PATTERN = re.compile(r"[!-~]{1,128}")
 #: gRPC's default for received messages; larger ones are refused by the transport.

@@ -14,6 +14,7 @@ from drover.metrics import table
 from drover.metrics.endpoint import Metrics
 from drover.metrics.metric import Sample
 from drover.rpc import MESSAGE_MAX_BYTES
+from drover.rpc.health import ExplainedHealth
 from drover.rpc.interceptors import CallInterceptor, CheckCall
 from drover.rpc.open_files import connections_max
 from drover.rpc.security import PLAINTEXT, Security
@@ -116,7 +117,7 @@ class RpcServer:
         self.metrics.add(self._interceptor.figures.samples)
         self._serving = False
         self._storage_serving: bool | None = None
-        self._health = health.aio.HealthServicer()
+        self._health = ExplainedHealth(secure=security.certificate is not None)
         self._names = [health.SERVICE_NAME, reflection.SERVICE_NAME]
         self._handlers = cast("grpc.aio.Server", _Handlers(self._server))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._handlers)
@@ -188,6 +189,10 @@ class RpcServer:
         self._serving = serving
         for name in ("", *self._names):
             await self._health.set(name, _status(serving))
+
+    def explain_health(self, why_not: Callable[[], str]) -> None:
+        """Have health checks that are answered NOT_SERVING hear from ``why_not`` what for."""
+        self._health.why_not = why_not
 
     def health_samples(self) -> Iterator[Sample]:
         """What health checks hear, for ``Metrics.add``; of one server of a process."""

@@ -23,7 +23,7 @@ from drover.errors import (
     UnavailableError,
     Violation,
 )
-from drover.rpc import interceptors
+from drover.rpc import WHY_NOT_SERVING_KEY, interceptors
 from drover.rpc import server as rpc_server
 from drover.rpc.logs import configure_logging, current_request_id
 from drover.rpc.server import ListenError, RpcServer
@@ -250,6 +250,24 @@ async def test_health_is_not_serving_before_it_is_told_so() -> None:
         response = await stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
     assert response.status == health_pb2.HealthCheckResponse.NOT_SERVING
     await server.drain(0)
+
+
+async def test_a_health_check_hears_why_not_on_one_line_of_ascii(internal: Any) -> None:
+    async def told() -> tuple[str, ...]:
+        stub: Any = health_pb2_grpc.HealthStub(internal.channel)
+        call = stub.Check(health_pb2.HealthCheckRequest(), timeout=10)
+        await call
+        trailing = await call.trailing_metadata()
+        return tuple(value for key, value in trailing if key == WHY_NOT_SERVING_KEY)
+
+    internal.server.explain_health(lambda: "no\n caf\u00e9\x00 " + "x" * 10_000)
+    assert await told() == ()
+    await internal.server.set_serving(False)
+    (why,) = await told()
+    assert why.startswith("no caf?? xxx")
+    assert len(why) == 500
+    internal.server.explain_health(lambda: "")
+    assert await told() == ()
 
 
 async def test_drain_tells_health_watchers_before_the_server_stops(internal: Any) -> None:

@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 import structlog
 import yaml
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from drover.api.status_store.v1 import status_store_service_pb2 as pb
 from drover.api.status_store.v1 import status_store_service_pb2_grpc as pb_grpc
@@ -19,7 +20,7 @@ from drover.client.calls import channel, server_stream, unary
 from drover.client.secure import connect_by
 from drover.errors import PermissionDeniedError, Reason, UnavailableError
 from drover.metrics.table import CERTIFICATE_END
-from drover.rpc import interceptors
+from drover.rpc import WHY_NOT_SERVING_KEY, interceptors
 from drover.rpc.callers import Callers
 from drover.rpc.guard import CallGuard
 from drover.rpc.security import Security
@@ -227,6 +228,25 @@ async def test_a_service_is_asked_for_its_health_by_its_own_certificate(
         for name in ("ca", "cert", "key"):
             monkeypatch.setenv(f"DROVER_TLS_{name.upper()}", getattr(files, name))
         assert await asyncio.to_thread(health.main, [running.address]) == 0
+
+
+@pytest.mark.parametrize("client_certificates", [True, False])
+async def test_why_a_server_does_not_serve_is_for_those_with_a_certificate(
+    tmp_path: Path, authority: Authority, client_certificates: bool
+) -> None:
+    files = issue(tmp_path / "s", authority, name=NAME)
+    own = read_certificate(files) if client_certificates else None
+    async with serving(tmp_path, files, client_certificates=client_certificates) as running:
+        running.server.explain_health(lambda: "store-1.internal is away")
+        await running.server.set_serving(False)
+        ca = Path(files.ca).read_bytes()
+        pair = (own.key_pem, own.cert_pem) if own else (None, None)
+        async with channel(running.address, grpc.ssl_channel_credentials(ca, *pair)) as connection:
+            stub: Any = health_pb2_grpc.HealthStub(connection)
+            call = stub.Check(health_pb2.HealthCheckRequest(), timeout=20)
+            assert (await call).status == health_pb2.HealthCheckResponse.NOT_SERVING
+            told = [v for k, v in await call.trailing_metadata() if k == WHY_NOT_SERVING_KEY]
+        assert told == (["store-1.internal is away"] if client_certificates else [])
 
 
 async def test_a_stream_ends_once_its_caller_has_no_right_to_it(

@@ -1,13 +1,16 @@
-"""Health checks hear whether a worker's herder turns over, not only that its process answers."""
+"""Health checks hear whether a worker has joined and its herder turns, not only that it answers."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+import structlog
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
-from drover.cli.health import HealthChannel
+from drover.cli.health import Health, HealthChannel
+from drover_worker import health_reporter
 from drover_worker.herder_loop import HerderLoop
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
@@ -56,6 +59,11 @@ async def statuses(worker: RunningWorker) -> set[str]:
         async with HealthChannel(worker.address, service=service) as health:
             found.add(await health.status(timeout_s=10))
     return found
+
+
+async def health_of(worker: RunningWorker) -> Health:
+    async with HealthChannel(worker.address) as health:
+        return await health.ask(timeout_s=10)
 
 
 async def healths(via: RunningWorker) -> dict[str, str]:
@@ -118,3 +126,44 @@ async def test_a_leader_that_does_not_answer_is_told_by_the_others(
     await coordinator.kill()  # nobody replaces the leader
     await leader.service.kill()
     await wait_for_healths(follower, {leader.address: "UNREACHABLE", follower.address: "SERVING"})
+
+
+async def test_a_worker_serves_from_its_first_join_on_and_says_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health_reporter, "TOLD_FIRST_S", 0.1)
+    async with AsyncExitStack() as stack:
+        logged = stack.enter_context(structlog.testing.capture_logs())
+        cluster = await stack.enter_async_context(WorkerCluster(tmp_path, start=False))
+        worker = await cluster.add_worker(herder_stale_ms=STALE_MS, session_timeout_ms=1_000)
+
+        async def waits_for(setting: str) -> bool:
+            health = await health_of(worker)
+            assert health.status == "NOT_SERVING"
+            assert health.why.startswith("the worker has not joined its group 'drover' yet: ")
+            return health.why.endswith(f": {setting}")
+
+        await wait_until_async(lambda: waits_for("DROVER_CONFIG_STORE_ADDRESS"))
+        assert await statuses(worker) == {"NOT_SERVING"}
+        for service, next_setting in (
+            (cluster.config_store, "DROVER_COORDINATOR_ADDRESS"),
+            (cluster.coordinator, ""),
+        ):
+            stack.push_async_callback(service.kill)
+            service.start()
+            if next_setting:
+                await wait_until_async(partial(waits_for, next_setting))
+        await wait_for_statuses(worker, "SERVING")
+        assert worker.stage == "SETTLED"
+        assert await health_of(worker) == Health("SERVING")
+        told = [each for each in logged if each["event"] == "health says NOT_SERVING"]
+        assert told
+        assert {each["config_store_address"] for each in told} == {cluster.config_store_address}
+        assert [each["log_level"] for each in told] == ["warning"] * len(told)
+        # a group that is lost later is no reason
+        await cluster.coordinator.kill()
+        await wait_until_async(lambda: worker.stage != "SETTLED")
+        loop = loop_of(worker)
+        turned_s = loop._turned_s
+        await wait_until_async(lambda: loop._turned_s > turned_s + STALE_MS / 1000)
+        assert await statuses(worker) == {"SERVING"}

@@ -112,8 +112,8 @@ class ClusterInfo:
         return pb.WORKER_HEALTH_SERVING if serves else pb.WORKER_HEALTH_NOT_SERVING
 
     def _own_health(self) -> pb.WorkerHealth.ValueType:
-        turns = self._loop.turns
-        return pb.WORKER_HEALTH_SERVING if turns else pb.WORKER_HEALTH_NOT_SERVING
+        serves = not self._loop.why_not_serving()
+        return pb.WORKER_HEALTH_SERVING if serves else pb.WORKER_HEALTH_NOT_SERVING
 
     def _own_info(self) -> pb.GetClusterInfoResponse:
         """What this worker knows by itself."""

@@ -86,6 +86,11 @@ class Membership:
         return self.stage is Stage.SETTLED
 
     @property
+    def has_joined(self) -> bool:
+        """Whether the worker has settled in its group once, whatever came after that."""
+        return self.settled_count > 0
+
+    @property
     def ending(self) -> bool:
         """Whether the worker shuts down, or has."""
         return self.stage in (Stage.LEAVING, Stage.ENDED)
