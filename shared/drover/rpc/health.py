@@ -1,4 +1,4 @@
-"""grpc.health.v1 that says why a server does not serve, where the protocol has no field for it."""
+"""The health service, which says why a server does not serve, where its protocol has no field."""
 
 from collections.abc import Callable
 from typing import Any
