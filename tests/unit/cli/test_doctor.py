@@ -1,6 +1,7 @@
 """What `drover doctor` finds, on machines and in clusters with one thing wrong."""
 
 import json
+import re
 import socket
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -115,9 +116,7 @@ def test_a_sound_cluster(cluster: FakeCluster, drover: Run) -> None:
     assert checks["connectors"][0]["found"] == "0, and nothing of them has failed"
 
 
-@pytest.mark.parametrize(
-    ("hours", "told"), [(1, "3600 s ahead of this"), (-1, "3600 s behind this")]
-)
+@pytest.mark.parametrize(("hours", "told"), [(1, "ahead of"), (-1, "behind")])
 def test_a_clock_that_is_an_hour_off(
     cluster: FakeCluster, drover: Run, hours: int, told: str
 ) -> None:
@@ -127,8 +126,10 @@ def test_a_clock_that_is_an_hour_off(
     assert code == 1
     (finding,) = [each for name, (each,) in checks.items() if name.startswith("worker ")]
     assert finding["level"] == "error"
-    # give or take what the answer took
-    assert told in finding["found"].replace("3599", "3600").replace("3601", "3600")
+    said = re.fullmatch(rf"its clock is (\d+) s {told} this machine's", finding["found"])
+    assert said is not None, finding
+    # give or take what the machine took for the answer
+    assert round(int(said[1]) / 60) == 60
 
 
 def test_an_engine_that_is_not_there_and_another_version(cluster: FakeCluster, drover: Run) -> None:
