@@ -65,6 +65,7 @@ class Call:
         heard: Gets the response or a DroverError, once.
         timeout_ms: For all attempts.
         retry: Whether a call that was not answered may be repeated.
+        renew: Makes the request of a further attempt, where that is another one.
         in_order: For a client that makes one such call at a time, over one connection: no copy of
             a call arrives when the client has gone on to the next.
     """
@@ -76,6 +77,7 @@ class Call:
         "_in_order",
         "_incarnation",
         "_network",
+        "_renew",
         "_retry",
         "_served",
         "client",
@@ -93,6 +95,7 @@ class Call:
         *,
         timeout_ms: int,
         retry: bool,
+        renew: Callable[[], object] | None = None,
         in_order: bool = False,
     ) -> None:
         self._network = network
@@ -101,6 +104,7 @@ class Call:
         self.request = request
         self._heard: Heard | None = heard
         self._retry = retry
+        self._renew = renew
         self._in_order = in_order
         self._deadline_ms = client.now_ms + timeout_ms
         self._attempt_count = 0
@@ -118,7 +122,7 @@ class Call:
             pause_ms = min(RETRY_FIRST_MS << self._attempt_count, RETRY_MAX_MS)
             if self.client.now_ms + pause_ms < self._deadline_ms:
                 self._attempt_count += 1  # whatever else comes of the last attempt is too late
-                self.client.after(pause_ms, self._attempt)
+                self.client.after(pause_ms, self._attempt_again)
                 return
         self._finish(result)
 
@@ -132,6 +136,16 @@ class Call:
         self._heard = None
         self.client.calls.pop(self, None)
         self._cancel()
+
+    def _attempt_again(self) -> None:
+        if self._renew is not None and self._heard is not None:
+            try:
+                self.request = self._renew()
+            except UnavailableError as error:
+                self._attempt_count += 1
+                self.hear(self._attempt_count, error)
+                return
+        self._attempt()
 
     def _attempt(self) -> None:
         if self._heard is None:

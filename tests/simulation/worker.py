@@ -4,7 +4,7 @@ What the shell does is what ``drover_worker`` does: executor, herder loop, carri
 the stores, the status writer and the offset committer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -241,9 +241,19 @@ class Worker(Process):
         *,
         timeout_ms: int = CALL_TIMEOUT_MS,
         retry: bool = True,
+        renew: Callable[[], object] | None = None,
     ) -> None:
-        """Call a service or another worker."""
-        Call(self.network, self, server, request, heard, timeout_ms=timeout_ms, retry=retry)
+        """Call a service or another worker; see Call."""
+        Call(
+            self.network,
+            self,
+            server,
+            request,
+            heard,
+            timeout_ms=timeout_ms,
+            retry=retry,
+            renew=renew,
+        )
 
     def call_group(
         self,
@@ -339,14 +349,18 @@ class Worker(Process):
         timeout_ms: int = CALL_TIMEOUT_MS,
         retry: bool = True,
     ) -> None:
-        """Call another worker, signed if this one has a key."""
+        """Call another worker, each attempt signed if this one has a key by then."""
         try:
-            signature = self.herder.signatures.sign(Signed.method(asked), Signed.body(asked))
+            signed = self._signed(asked)
         except UnavailableError as error:
             heard(error)
             return
-        signed = Signed(asked, signature.encode() if signature else "")
-        self.call(address, signed, heard, timeout_ms=timeout_ms, retry=retry)
+        renew = partial(self._signed, asked)
+        self.call(address, signed, heard, timeout_ms=timeout_ms, retry=retry, renew=renew)
+
+    def _signed(self, asked: Forward | requests.SubmitTaskConfigs) -> Signed:
+        signature = self.herder.signatures.sign(Signed.method(asked), Signed.body(asked))
+        return Signed(asked, signature.encode() if signature else "")
 
     def _refusal(self, asked: object, signature: str) -> DroverError | None:
         try:
