@@ -13,7 +13,7 @@ from tests.support.group_members import GROUP, GroupMember, RunningCoordinator, 
 from tests.support.prometheus import Prometheus, running_prometheus
 from tests.support.waiting import wait_until_async
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900), pytest.mark.faults("coordinator")]
 
 TIMEOUT_S = 120.0
 #: Of those that a slow machine alone may be the reason for.

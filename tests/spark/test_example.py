@@ -11,6 +11,7 @@ from types import ModuleType
 
 import pytest
 from _pytest.mark import ParameterSet
+from pyspark import cloudpickle
 
 from tests.support.repository import REPOSITORY
 
@@ -35,7 +36,11 @@ def cases() -> Iterator[ParameterSet]:
 @pytest.fixture
 def module(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(str(package))
-    yield import_module(f"test_{package.name}")
+    found = import_module(f"test_{package.name}")
+    # executors of the session that is there were started without the folder
+    cloudpickle.register_pickle_by_value(sys.modules[package.name])  # type: ignore[no-untyped-call]
+    yield found
+    cloudpickle.unregister_pickle_by_value(sys.modules[package.name])  # type: ignore[no-untyped-call]
     for name in (f"test_{package.name}", package.name):
         sys.modules.pop(name)
 
