@@ -88,12 +88,11 @@ class WorkerServers:
         self._opened = opened
         await self.tell_health()
 
-    async def tell_health(self) -> bool:
-        """Tell health checks whether this worker serves by now; returns it."""
+    async def tell_health(self) -> None:
+        """Tell health checks whether this worker serves by now."""
         serving = not self.why_not_serving()
         await self._internal.set_serving(serving)
         await self._public.set_serving(serving)
-        return serving
 
     def why_not_serving(self) -> str:
         """Why health checks hear that this worker does not serve; empty while it does."""

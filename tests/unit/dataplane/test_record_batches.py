@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drover.dataplane.kafka import record_batches
+from drover.dataplane.kafka.batch_format import OVERHEAD_BYTES
 from drover.dataplane.kafka.record_batches import (
     CODECS,
-    OVERHEAD_BYTES,
     EncodedBatch,
     RecordTooLargeError,
     encoded,

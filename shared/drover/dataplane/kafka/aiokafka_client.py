@@ -100,7 +100,7 @@ _lock = threading.Lock()
 
 def shared_loop() -> asyncio.AbstractEventLoop:
     """The event loop of all clients of this process."""
-    with _lock:
+    with _lock:  # two threads at once would each make what is cached
         return _made_once()
 
 

@@ -15,30 +15,34 @@ import pyarrow.compute as pc
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
 from aiokafka.record.util import calc_crc32c
 
+from drover.dataplane.kafka.batch_format import (
+    GZIP,
+    HEAD,
+    LENGTH_BYTES_MAX,
+    LZ4,
+    MAGIC,
+    NONE,
+    OVERHEAD_BYTES,
+    REST,
+    SNAPPY,
+    TRANSACTIONAL,
+    ZSTD,
+)
+
 _Numbers = npt.NDArray[np.int64]
 
-_MAGIC = 2
-_TRANSACTIONAL = 0x10
-#: Base offset, length, leader epoch, magic and checksum; the last covers what follows it.
-_HEAD = struct.Struct(">qiibI")
-_LENGTH_BEHIND = _HEAD.size - struct.calcsize(">qi")
-#: Attributes, last offset delta, first and last timestamp, producer id, epoch, sequence, count.
-_REST = struct.Struct(">hiqqqhii")
-OVERHEAD_BYTES = _HEAD.size + _REST.size
-#: Of the varint before a record.
-_LENGTH_BYTES_MAX = 5
+_LENGTH_BEHIND = HEAD.size - struct.calcsize(">qi")
 #: Of the varints and attributes of one record, at most.
 _RECORD_OVERHEAD_BYTES = 32
 #: So few records are made one by one: it takes a tenth of the time for one.
 _FEW_RECORDS = 8
-_NONE = 0
 #: Names of ``compression.type`` with their numbers in attributes.
 CODECS: dict[str, tuple[int, Callable[[bytes], bytes]]] = {
-    "none": (_NONE, bytes),
-    "gzip": (1, lambda data: gzip_encode(data, 6)),
-    "snappy": (2, snappy_encode),
-    "lz4": (3, lambda data: lz4_encode(data, 1)),
-    "zstd": (4, lambda data: zstd_encode(data, 3)),
+    "none": (NONE, bytes),
+    "gzip": (GZIP, lambda data: gzip_encode(data, 6)),
+    "snappy": (SNAPPY, snappy_encode),
+    "lz4": (LZ4, lambda data: lz4_encode(data, 1)),
+    "zstd": (ZSTD, lambda data: zstd_encode(data, 3)),
 }
 
 
@@ -67,8 +71,8 @@ class EncodedBatch:
     def build(self, producer_id: int, epoch: int, sequence: int) -> bytes:
         """The batch of a transaction as it is sent; ``sequence`` is that of its first record."""
         behind = (
-            _REST.pack(
-                self.codec | _TRANSACTIONAL,
+            REST.pack(
+                self.codec | TRANSACTIONAL,
                 self.record_count - 1,
                 self.first_timestamp_ms,
                 self.max_timestamp_ms,
@@ -79,7 +83,7 @@ class EncodedBatch:
             )
             + self.records
         )
-        return _HEAD.pack(0, _LENGTH_BEHIND + len(behind), -1, _MAGIC, calc_crc32c(behind)) + behind
+        return HEAD.pack(0, _LENGTH_BEHIND + len(behind), -1, MAGIC, calc_crc32c(behind)) + behind
 
 
 def encoded(records: Any, *, max_bytes: int, compression: str) -> Iterator[EncodedBatch]:
@@ -127,7 +131,7 @@ def _batch(
     codec, compress = CODECS[compression]
     packed = compress(data)
     if len(packed) > len(data):
-        codec, packed = _NONE, data
+        codec, packed = NONE, data
     return EncodedBatch(count, first_timestamp_ms, max_timestamp_ms, codec, packed)
 
 
@@ -186,7 +190,7 @@ def _overhead_bytes(times_ms: _Numbers, *lengths: _Numbers) -> int:
     if not len(times_ms):
         return 0
     numbers = [np.ptp(times_ms), len(times_ms), *(each.max() for each in lengths)]
-    return _LENGTH_BYTES_MAX + 1 + sum(len(_varint(int(each))) for each in numbers)
+    return LENGTH_BYTES_MAX + 1 + sum(len(_varint(int(each))) for each in numbers)
 
 
 def _lengths(column: Any, *, of_null: int) -> _Numbers:

@@ -7,7 +7,6 @@ is at the start of the data, each record ends where the next one begins, and the
 end.
 """
 
-import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,20 +18,29 @@ import pyarrow.compute as pc
 from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.record.util import decode_varint
 
+from drover.dataplane.kafka.batch_format import (
+    CODEC,
+    GZIP,
+    HEAD,
+    LENGTH_BYTES_MAX,
+    LOG_APPEND_TIME,
+    LZ4,
+    MAGIC,
+    NONE,
+    OVERHEAD_BYTES,
+    REST,
+    SNAPPY,
+    ZSTD,
+)
+
 #: Of smaller batches a walk is as quick.
 LEAST_RECORDS = 200
-#: Base offset, length, leader epoch, magic, checksum, attributes, last offset delta, first and last
-#: timestamp, producer id, epoch, sequence, count.
-_HEAD = struct.Struct(">qiibIhiqqqhii")
-_MAGIC = 2
-_CODEC = 0x07
-_LOG_APPEND_TIME = 0x08
 _DECODERS: dict[int, Callable[[bytes], bytes]] = {
-    0: bytes,
-    1: gzip_decode,
-    2: snappy_decode,
-    3: lz4_decode,
-    4: zstd_decode,
+    NONE: bytes,
+    GZIP: gzip_decode,
+    SNAPPY: snappy_decode,
+    LZ4: lz4_decode,
+    ZSTD: zstd_decode,
 }
 #: Attributes, timestamp, offset, no key, no value, no headers: a byte for each.
 _LEAST_RECORD_BYTES = 6
@@ -40,7 +48,6 @@ _LEAST_RECORD_BYTES = 6
 _GUESSES_MAX = 16
 #: How often those are sorted out that nothing follows.
 _ROUNDS = 3
-_LENGTH_BYTES_MAX = 5
 _VARINT_BYTES_MAX = 10
 
 _Bytes = npt.NDArray[np.uint8]
@@ -85,17 +92,16 @@ class _Spans:
 
 def columns_of(frame: bytes) -> RecordColumns | None:
     """The records of a batch whose checksum is right; None where they are not plain."""
-    if len(frame) < _HEAD.size:
+    if len(frame) < OVERHEAD_BYTES:
         return None
-    first_offset, _, _, magic, _, attributes, last_delta, first_ms, last_ms, _, _, _, count = (
-        _HEAD.unpack_from(frame)
-    )
-    if magic != _MAGIC or count < LEAST_RECORDS or last_delta != count - 1:
+    first_offset, _, _, magic, _ = HEAD.unpack_from(frame)
+    attributes, last_delta, first_ms, last_ms, _, _, _, count = REST.unpack_from(frame, HEAD.size)
+    if magic != MAGIC or count < LEAST_RECORDS or last_delta != count - 1:
         return None
-    decode = _DECODERS.get(attributes & _CODEC)
+    decode = _DECODERS.get(attributes & CODEC)
     if decode is None:
         return None
-    records = decode(frame[_HEAD.size :])
+    records = decode(frame[OVERHEAD_BYTES:])
     length, begin = decode_varint(records, 0)
     if not 0 < length <= len(records) - begin or records[begin + length - 1]:
         return None  # the first one ends in headers: a look that costs nothing
@@ -111,7 +117,7 @@ def columns_of(frame: bytes) -> RecordColumns | None:
     headers = values + np.maximum(value_lengths, 0)
     if (headers + 1 != ends).any() or data[headers].any():
         return None
-    times_ms = np.full(count, last_ms) if attributes & _LOG_APPEND_TIME else first_ms + deltas_ms
+    times_ms = np.full(count, last_ms) if attributes & LOG_APPEND_TIME else first_ms + deltas_ms
     return RecordColumns(
         first_offset + numbers,
         times_ms,
@@ -154,7 +160,7 @@ def _lengths_before(data: _Bytes, begins: _Numbers) -> tuple[_Numbers, _Numbers]
     starts = begins - 1
     number = data[starts].astype(np.int64)
     more = starts > 0
-    for _ in range(_LENGTH_BYTES_MAX):
+    for _ in range(LENGTH_BYTES_MAX):
         before = data[starts - 1]
         more &= before >= 0x80
         if not more.any():
