@@ -22,12 +22,12 @@ from tests.bench.databases import (
     arrived_s,
     delete_records,
     fill_table,
-    in_turn,
     make_table,
     read_records,
 )
 from tests.bench.figure import Figure
 from tests.bench.rounds import Round, Watch, figures_of
+from tests.bench.running import in_turn
 from tests.support.kafka.clients import create_topic
 from tests.support.kafka.debezium import POSTGRES_SOURCE
 from tests.support.postgres import Postgres

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequen
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from confluent_kafka import Consumer, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -48,10 +47,6 @@ _ROWS = (
     " TIMESTAMP '2026-01-01' + n * INTERVAL '1 second'"
     " FROM generate_series({first}::bigint, {last}) n"
 )
-
-T = TypeVar("T")
-SideT = TypeVar("SideT")
-
 
 #: Keys of contestants.
 DROVER, LARGE, DEFAULTS = "drover", "large", "defaults"
@@ -165,28 +160,6 @@ def on_stage(
     yield from figures
     if failure is not None:
         raise failure
-
-
-async def in_turn(
-    sides: Sequence[SideT],
-    run: Callable[[SideT, int], Awaitable[T]],
-    *,
-    rounds: int,
-    prepare: Callable[[], None] = lambda: None,
-) -> list[list[T]]:
-    """What each side's rounds gave; who begins changes, and a first round only warms up.
-
-    ``prepare`` is called before each round.
-    """
-    found: list[list[T]] = [[] for _ in sides]
-    for number in range(rounds + 1):
-        await asyncio.to_thread(prepare)
-        turns = list(enumerate(sides))
-        for index, side in turns if number % 2 else reversed(turns):
-            result = await run(side, number)
-            if number:
-                found[index].append(result)
-    return found
 
 
 class TopicEnd:

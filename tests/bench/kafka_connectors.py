@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.bench.figure import Figure
@@ -10,7 +10,7 @@ from tests.bench.kafka_sides import (
     Side,
     connect_side,
     drover_side,
-    measured_broker,
+    figures_on_broker,
     source_config,
 )
 from tests.support.kafka.jars import KafkaJars
@@ -55,7 +55,7 @@ async def measure(
     workers: int = WORKERS,
     connector_count: int = CONNECTOR_COUNT,
     peer_count: int = PEER_COUNT,
-) -> Figure:
+) -> Sequence[Figure]:
     """One after the other, so that neither has the other's idle connectors beside it."""
     empty_file = folder / "empty.txt"
     empty_file.touch()
@@ -63,7 +63,7 @@ async def measure(
         theirs = await connectors_a_second(connect, empty_file, peer_count)
     async with drover_side(bootstrap, folder / "drover", workers=workers) as drover:
         ours = await connectors_a_second(drover, empty_file, connector_count)
-    return Figure(
+    figure = Figure(
         "kafka_connectors_running",
         ours,
         f"connectors/s ({connector_count} created and RUNNING, {workers} workers)",
@@ -71,10 +71,9 @@ async def measure(
         peer_value=theirs,
         limit="ratio >= 10",
     )
+    return [figure]
 
 
 def figures() -> Iterator[Figure]:
     """1,000 connectors created until all are RUNNING on three workers; fewer by Kafka Connect."""
-    with measured_broker("kafka-connectors") as found:
-        if found is not None:
-            yield asyncio.run(measure(*found))
+    yield from figures_on_broker("kafka-connectors", measure)

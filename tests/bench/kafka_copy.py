@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tests.bench.cpu_time import CpuTimes
@@ -16,10 +17,9 @@ from tests.bench.figure import Figure
 from tests.bench.kafka_sides import (
     Side,
     connect_side,
+    created_copy,
     drover_side,
-    measured_broker,
-    sink_config,
-    source_config,
+    figures_on_broker,
 )
 from tests.bench.running import sha256_of, size_of, wait_for, write_lines
 from tests.support.kafka.clients import create_topic
@@ -94,14 +94,13 @@ async def copy_seconds(side: Side, job: Job, topic: str, source: Path, target: P
     """
     size = source.stat().st_size
     started_s = time.monotonic()
-    await side.create(f"{topic}-sink", {**sink_config(topic, target), **job.sink})
-    await side.create(f"{topic}-source", {**source_config(topic, source), **job.source})
-    arrived_s = await wait_for(
-        lambda: size_of(target) >= size, timeout_s=TIMEOUT_S, what=f"{target} by {side.name}"
-    )
-    assert sha256_of(target) == sha256_of(source), f"{side.name} made another file of {source}"
-    for kind in ("source", "sink"):
-        await side.delete(f"{topic}-{kind}")
+    async with created_copy(
+        side, topic, source, target, source_settings=job.source, sink_settings=job.sink
+    ):
+        arrived_s = await wait_for(
+            lambda: size_of(target) >= size, timeout_s=TIMEOUT_S, what=f"{target} by {side.name}"
+        )
+        assert sha256_of(target) == sha256_of(source), f"{side.name} made another file of {source}"
     return arrived_s - started_s
 
 
@@ -184,20 +183,14 @@ def _cpu_figures(job: Job, ours: Rounds, theirs: Rounds, peer: str) -> Iterator[
 
 def figures() -> Iterator[Figure]:
     """A file copied through a topic of Kafka, by Drover and by Kafka Connect."""
-    yield from _figures("kafka-copy", TEXT)
+    yield from figures_on_broker("kafka-copy", partial(measure, job=TEXT))
 
 
 def json_figures() -> Iterator[Figure]:
     """As kafka-copy, but as JSON with schemas and through three transforms."""
-    yield from _figures("kafka-json", JSON)
+    yield from figures_on_broker("kafka-json", partial(measure, job=JSON))
 
 
 def long_figures() -> Iterator[Figure]:
     """As kafka-copy, but ten million lines, and exactly once on both sides."""
-    yield from _figures("kafka-long-copy", LONG)
-
-
-def _figures(part: str, job: Job) -> Iterator[Figure]:
-    with measured_broker(part) as found:
-        if found is not None:
-            yield from asyncio.run(measure(*found, job))
+    yield from figures_on_broker("kafka-long-copy", partial(measure, job=LONG))

@@ -3,11 +3,11 @@
 import asyncio
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.bench.figure import Figure, percentile
-from tests.bench.kafka_sides import DroverSide, measured_broker, sink_config, source_config
+from tests.bench.kafka_sides import DroverSide, figures_on_broker, sink_config, source_config
 from tests.bench.running import sha256_of, size_of, wait_for, write_lines
 from tests.support.cluster import EmbeddedCluster
 from tests.support.kafka.clients import create_topic
@@ -60,7 +60,7 @@ async def copy_with_kill(
     return arrived_s - began_s
 
 
-async def measure(jars: KafkaJars, bootstrap: str, folder: Path) -> Figure:
+async def measure(jars: KafkaJars, bootstrap: str, folder: Path) -> Sequence[Figure]:
     """On two workers; the killed one is back before the next round."""
     del jars
     lines = folder / "lines.txt"
@@ -74,7 +74,7 @@ async def measure(jars: KafkaJars, bootstrap: str, folder: Path) -> Figure:
             killed = ("source", "sink")[number % 2]
             topic = f"kill-{number}"
             taken_s.append(await copy_with_kill(cluster, bootstrap, lines, topic, killed=killed))
-    return Figure(
+    figure = Figure(
         "kafka_copy_after_kill",
         percentile(taken_s, 0.5),
         f"s from kill -9 of a worker in a copy of {LINE_COUNT} lines until all are there, once;"
@@ -82,10 +82,9 @@ async def measure(jars: KafkaJars, bootstrap: str, folder: Path) -> Figure:
         limit="<= 10 s",
         samples=taken_s,
     )
+    return [figure]
 
 
 def figures() -> Iterator[Figure]:
     """A copy through a topic is killed in its middle: the time until all lines are there, once."""
-    with measured_broker("kafka-kill") as found:
-        if found is not None:
-            yield asyncio.run(measure(*found))
+    yield from figures_on_broker("kafka-kill", measure)

@@ -16,10 +16,9 @@ from tests.bench.kafka_sides import (
     Side,
     StoppableSide,
     connect_side,
+    created_copy,
     drover_side,
-    measured_broker,
-    sink_config,
-    source_config,
+    figures_on_broker,
 )
 from tests.bench.running import size_of, wait_for, write_lines
 from tests.support.kafka.clients import create_topic
@@ -83,19 +82,16 @@ async def running_pair(side: Side, bootstrap: str, folder: Path, topic: str) -> 
     await asyncio.to_thread(create_topic, bootstrap, topic)
     pair = Pair(folder / f"{topic}-in.txt", folder / f"{topic}-out.txt")
     pair.append("the first line\n")
-    await side.create(f"{topic}-sink", sink_config(topic, pair.target))
-    await side.create(f"{topic}-source", source_config(topic, pair.source))
-    following = asyncio.create_task(pair.follow())
-    try:
-        await pair.all_there(side.name)
-        pair.appended.clear()
-        pair.latencies_s.clear()
-        yield pair
-        await pair.all_there(side.name)
-    finally:
-        following.cancel()
-    for kind in ("source", "sink"):
-        await side.delete(f"{topic}-{kind}")
+    async with created_copy(side, topic, pair.source, pair.target):
+        following = asyncio.create_task(pair.follow())
+        try:
+            await pair.all_there(side.name)
+            pair.appended.clear()
+            pair.latencies_s.clear()
+            yield pair
+            await pair.all_there(side.name)
+        finally:
+            following.cancel()
 
 
 async def flowing(side: Side, bootstrap: str, folder: Path, topic: str) -> Sequence[float]:
@@ -118,15 +114,12 @@ async def beside(side: Side, bootstrap: str, folder: Path, topic: str) -> Sequen
             copy = f"{topic}-copy-{number}"
             await asyncio.to_thread(create_topic, bootstrap, copy)
             target = folder / f"{copy}.txt"
-            await side.create(f"{copy}-sink", sink_config(copy, target))
-            await side.create(f"{copy}-source", source_config(copy, lines))
-            marks = asyncio.create_task(_mark(pair, 1 / MARKS_A_SECOND))
-            try:
-                await _copied(lines, target)
-            finally:
-                marks.cancel()
-            for kind in ("source", "sink"):
-                await side.delete(f"{copy}-{kind}")
+            async with created_copy(side, copy, lines, target):
+                marks = asyncio.create_task(_mark(pair, 1 / MARKS_A_SECOND))
+                try:
+                    await _copied(lines, target)
+                finally:
+                    marks.cancel()
             target.unlink()
     return pair.latencies_s
 
@@ -201,6 +194,4 @@ def _figures(
 
 def figures() -> Iterator[Figure]:
     """How long a line takes from file to file through a topic, under load and without."""
-    with measured_broker("kafka-latency") as found:
-        if found is not None:
-            yield from asyncio.run(measure(*found))
+    yield from figures_on_broker("kafka-latency", measure)

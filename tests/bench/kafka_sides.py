@@ -3,14 +3,23 @@
 import asyncio
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from drover.cli.views import run_state
 from drover.client import ConnectClient
+from tests.bench.figure import Figure
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.connect import STRING_CONVERTER, ConnectOptions, KafkaConnect
 from tests.support.kafka.connect_rest import ConnectRest
@@ -184,6 +193,15 @@ def measured_broker(part: str) -> Iterator[tuple[KafkaJars, str, Path] | None]:
             broker.stop()
 
 
+def figures_on_broker(
+    part: str, measure: Callable[[KafkaJars, str, Path], Coroutine[Any, Any, Iterable[Figure]]]
+) -> Iterator[Figure]:
+    """What is measured with jars, a broker's address and a folder; see measured_broker."""
+    with measured_broker(part) as found:
+        if found is not None:
+            yield from asyncio.run(measure(*found))
+
+
 @asynccontextmanager
 async def drover_side(
     bootstrap: str, directory: Path, *, workers: int = 1
@@ -242,6 +260,26 @@ def sink_config(topic: str, path: Path) -> dict[str, str]:
         "file": str(path),
         "value.converter": STRING_CONVERTER,
     }
+
+
+@asynccontextmanager
+async def created_copy(
+    side: Side,
+    topic: str,
+    source: Path,
+    target: Path,
+    *,
+    source_settings: Mapping[str, str] | None = None,
+    sink_settings: Mapping[str, str] | None = None,
+) -> AsyncIterator[None]:
+    """Connectors that copy a file through a topic; deleted unless something fails."""
+    await side.create(f"{topic}-sink", {**sink_config(topic, target), **(sink_settings or {})})
+    await side.create(
+        f"{topic}-source", {**source_config(topic, source), **(source_settings or {})}
+    )
+    yield
+    for kind in ("source", "sink"):
+        await side.delete(f"{topic}-{kind}")
 
 
 def _stopped(connector: str, tasks: Sequence[object]) -> bool:

@@ -16,7 +16,8 @@ from drover.cli.process import descendants
 from tests.bench.cpu_time import kind_of
 from tests.bench.figure import Figure
 from tests.bench.kafka_latency import Pair, running_pair
-from tests.bench.kafka_sides import Side, drover_side, measured_broker
+from tests.bench.kafka_sides import Side, drover_side, figures_on_broker
+from tests.support.kafka.jars import KafkaJars
 from tests.support.waiting import pause
 
 #: Pairs of a source and a sink: 20 connectors.
@@ -56,7 +57,7 @@ async def all_pairs(side: Side, bootstrap: str, folder: Path) -> AsyncIterator[S
         ]
 
 
-async def idle(bootstrap: str, folder: Path) -> Iterator[Figure]:
+async def idle(_: KafkaJars, bootstrap: str, folder: Path) -> Iterator[Figure]:
     """With connectors that have nothing to do."""
     async with (
         drover_side(bootstrap, folder / "drover") as side,
@@ -137,16 +138,14 @@ def _growth_figures(by_minute: Sequence[Mapping[str, float]]) -> Iterator[Figure
 
 def idle_figures() -> Iterator[Figure]:
     """What a worker takes that idles with 20 connectors on Kafka."""
-    with measured_broker("memory") as found:
-        if found is not None:
-            _, bootstrap, folder = found
-            yield from asyncio.run(idle(bootstrap, folder))
+    yield from figures_on_broker("memory", idle)
 
 
 def growth_figures() -> Iterator[Figure]:
     """Whether memory grows in ten minutes (DROVER_BENCH_MINUTES) of small batches on Kafka."""
     minutes = int(os.environ.get("DROVER_BENCH_MINUTES") or MINUTES)
-    with measured_broker("memory-growth") as found:
-        if found is not None:
-            _, bootstrap, folder = found
-            yield from _growth_figures(asyncio.run(growth(bootstrap, folder, minutes)))
+
+    async def measured(_: KafkaJars, bootstrap: str, folder: Path) -> Iterator[Figure]:
+        return _growth_figures(await growth(bootstrap, folder, minutes))
+
+    yield from figures_on_broker("memory-growth", measured)

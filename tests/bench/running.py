@@ -1,14 +1,19 @@
 """What the figures of a whole cluster share: the connectors of a file copy, and waiting for it."""
 
+import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from drover.client import ConnectClient
 from tests.support.waiting import pause
 
 _POLL_S = 0.02
+
+T = TypeVar("T")
+SideT = TypeVar("SideT")
 
 
 async def wait_for(condition: Callable[[], bool], *, timeout_s: float, what: str) -> float:
@@ -58,3 +63,25 @@ async def delete_copy(client: ConnectClient, name: str) -> None:
     """Delete them."""
     for kind in ("source", "sink"):
         await client.delete_connector(f"{name}-{kind}")
+
+
+async def in_turn(
+    sides: Sequence[SideT],
+    run: Callable[[SideT, int], Awaitable[T]],
+    *,
+    rounds: int,
+    prepare: Callable[[], None] = lambda: None,
+) -> list[list[T]]:
+    """What each side's rounds gave; who begins changes, and a first round only warms up.
+
+    ``prepare`` is called before each round.
+    """
+    found: list[list[T]] = [[] for _ in sides]
+    for number in range(rounds + 1):
+        await asyncio.to_thread(prepare)
+        turns = list(enumerate(sides))
+        for index, side in turns if number % 2 else reversed(turns):
+            result = await run(side, number)
+            if number:
+                found[index].append(result)
+    return found

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from tests.bench.kafka_sides import (
     StoppableSide,
     connect_side,
     drover_side,
-    measured_broker,
+    figures_on_broker,
     source_config,
 )
 from tests.support.kafka.clients import create_topic
@@ -246,6 +247,4 @@ def _figures(ours: Outcome, peers: Mapping[str, Outcome], task_count: int) -> It
 def figures() -> Iterator[Figure]:
     """200 files that get a line a second each, into 200 topics; beside Kafka Connect."""
     task_count = int(os.environ.get("DROVER_BENCH_TASKS") or TASK_COUNT)
-    with measured_broker("kafka-small-tasks") as found:
-        if found is not None:
-            yield from asyncio.run(measure(*found, task_count=task_count))
+    yield from figures_on_broker("kafka-small-tasks", partial(measure, task_count=task_count))

@@ -19,10 +19,10 @@ from tests.bench.databases import (
     Contestant,
     Stage,
     arrived_s,
-    in_turn,
 )
 from tests.bench.figure import Figure
 from tests.bench.rounds import Round, Watch, figures_of
+from tests.bench.running import in_turn
 from tests.support.kafka.clients import create_topic, produce
 from tests.support.kafka.debezium import JDBC_SINK
 from tests.support.postgres import Postgres

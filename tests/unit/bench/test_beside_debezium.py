@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from tests.bench.databases import in_turn
 from tests.bench.kafka_sides import StoppableSide
 from tests.bench.rounds import Round, Watch, figures_of
+from tests.bench.running import in_turn
 from tests.bench.topic_sinks import last_key, records
 
 
