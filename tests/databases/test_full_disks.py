@@ -36,12 +36,17 @@ def table_on_a_small_disk(database: Postgres | Sqlite, disk: Path) -> Iterator[P
                 f"CREATE TABLE items {columns} TABLESPACE {space}",
             )
             yield database
-            # the server would miss its files
-            database.execute("DROP TABLE items", "CHECKPOINT", f"DROP TABLESPACE {space}")
+            database.execute("DROP TABLE items")
+            drop_tablespace(database, space)
         case Sqlite():
             found = Sqlite(disk / "a.db")
             found.execute(f"CREATE TABLE items {columns}")
             yield found
+
+
+def drop_tablespace(database: Postgres, space: str) -> None:
+    """A server that is killed later looks for it on its disk, unless a checkpoint was made."""
+    database.execute("CHECKPOINT", f"DROP TABLESPACE {space}")
 
 
 def incompressible(chars: int) -> str:
@@ -85,10 +90,8 @@ def test_a_source_goes_on_when_there_is_room(postgres: Postgres) -> None:
             reader.ids()
         filler.unlink()
         assert TableReader(postgres, "incrementing").ids() == [*range(1, 50_001)]
-        postgres.execute(
-            f"ALTER DATABASE {postgres.database} RESET temp_tablespaces",
-        )
-        postgres.execute(f"DROP TABLESPACE {space}")
+        postgres.execute(f"ALTER DATABASE {postgres.database} RESET temp_tablespaces")
+        drop_tablespace(postgres, space)
 
 
 @pytest.mark.faults("connectors")

@@ -62,8 +62,14 @@ def locked_until_dead(
             "SELECT variable_value > 0 FROM information_schema.global_status "
             "WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS'"
         )
+    failure: AssertionError | None = None
     with suppress(sa.exc.OperationalError), locked(address, database):
-        yield lambda: bool(database.rows(waiting)[0][0])
+        try:
+            yield lambda: bool(database.rows(waiting)[0][0])
+        except AssertionError as error:  # which the end of the lost session would hide
+            failure = error
+    if failure is not None:
+        raise failure
 
 
 def test_a_large_row(database: Database, address: DatabaseAddress) -> None:

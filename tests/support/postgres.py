@@ -151,7 +151,7 @@ def running_postgres(
             def answers() -> bool:
                 if processes[-1].poll() is not None:  # the one before holds its memory yet
                     processes.append(start())
-                return _answers(server) and processes[-1].poll() is None
+                return _answers(server)
 
             def end() -> None:
                 processes[-1].kill()
