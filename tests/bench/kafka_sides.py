@@ -14,6 +14,7 @@ from collections.abc import (
 )
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ from drover.client import ConnectClient
 from tests.bench.figure import Figure
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.connect import STRING_CONVERTER, ConnectOptions, KafkaConnect
-from tests.support.kafka.connect_rest import ConnectRest
+from tests.support.kafka.connect_rest import ConnectRest, ConnectRestError
 from tests.support.kafka.drover_cluster import drover_on_kafka
 from tests.support.kafka.jars import KafkaJars, find_jars
 from tests.support.kafka.missing import KafkaMissingError
@@ -166,7 +167,12 @@ class ConnectSide:
 
     async def running_count(self) -> int:
         """See Side."""
-        found = await asyncio.to_thread(self._rest.call, "GET", "/connectors?expand=status")
+        try:
+            found = await asyncio.to_thread(self._rest.call, "GET", "/connectors?expand=status")
+        except ConnectRestError as error:  # of connectors whose status is not there yet
+            if error.status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                raise
+            return 0
         statuses = [each["status"] for each in found.values()]
         return sum(
             _all_running(each["connector"]["state"], [task["state"] for task in each["tasks"]])
