@@ -204,8 +204,10 @@ def _committed(kit: SinkKit) -> list[int]:
 
 def _kafka_sink(place: Place) -> SinkCase:
     from drover.connectors.mirror.sink import KafkaSink
+    from tests.support.kafka.clients import read_all, wait_until_groups_answer
 
     kafka, prefix = place.fixture("kafka"), place.fixture("topic_prefix")
+    wait_until_groups_answer(kafka.bootstrap)
     config = {
         "target.cluster.bootstrap.servers": kafka.bootstrap,
         "topic.format": f"{prefix}kit-${{topic}}",
@@ -213,8 +215,6 @@ def _kafka_sink(place: Place) -> SinkCase:
     }
 
     def found(_: SinkKit) -> list[int]:
-        from tests.support.kafka.clients import read_all
-
         records = read_all(kafka.bootstrap, f"{prefix}kit-records")
         return [int(json.loads(each.value or b"")["id"]) for each in records]
 

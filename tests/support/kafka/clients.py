@@ -41,6 +41,23 @@ def answers(bootstrap: str) -> bool:
         return False
 
 
+def wait_until_groups_answer(bootstrap: str) -> None:
+    """A broker that is new makes the topic of groups' offsets when the first one asks."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "the first", **QUIET})
+
+    def answer() -> bool:
+        try:
+            consumer.committed([TopicPartition("any", 0)], timeout=ANSWER_TIMEOUT_S)
+        except KafkaException:
+            return False
+        return True
+
+    try:
+        wait_until(answer, describe="the offsets of a group")
+    finally:
+        consumer.close()
+
+
 def is_listening(port: int) -> bool:
     """Whether somebody accepts connections there."""
     try:

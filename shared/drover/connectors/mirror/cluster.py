@@ -1,6 +1,6 @@
 """How connectors reach another Kafka cluster: MirrorMaker's settings, and errors in words."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,16 @@ from drover.connector import (
 from drover.connectors.mirror.java_settings import librdkafka_settings
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import ClusterMetadata
 
 TIMEOUT_S = 15
+#: How long brokers are asked for their topics, each time anew: TIMEOUT_S together.
+_TRIES_S = (1, 2, 4, 8)
+#: Brokers that nobody could connect to in the first tries may be back in the next one.
+_AWAY_TRIES = 2
+#: For what the client was told to come out.
+_POLL_S = 0.1
 _MORE = {
     "sasl.jaas.config": ": the login module with its options, of PlainLoginModule, "
     "ScramLoginModule or OAuthBearerLoginModule"
@@ -123,3 +130,35 @@ def telling(doing: str, told: "Sequence[KafkaError]" = ()) -> Iterator[None]:
     except KafkaException as error:
         refused = [each for each in told if each.name() in _REFUSED_CODES]
         raise fault_of(refused[-1] if refused else error.args[0], doing) from error
+
+
+def noting(told: "list[KafkaError]") -> "Callable[[KafkaError], None]":
+    """What a client calls with its errors: the last one of each kind is kept."""
+
+    def note(error: "KafkaError") -> None:
+        told[:] = [*(each for each in told if each.name() != error.name()), error]
+
+    return note
+
+
+def topics_of(client: "Consumer | Producer", told: "Sequence[KafkaError]") -> "ClusterMetadata":
+    """What a cluster knows of its topics; the client's errors go into ``told``.
+
+    Raises:
+        KafkaException: Brokers did not answer in time, or refused the login, which they say at
+            once and the call itself would not.
+    """
+    from confluent_kafka import KafkaException
+
+    for tried, timeout_s in enumerate(_TRIES_S, 1):
+        try:
+            found: ClusterMetadata = client.list_topics(timeout=timeout_s)
+        except KafkaException:
+            client.poll(_POLL_S)  # what brokers told comes out here alone
+            names = {each.name() for each in told}
+            away = tried >= _AWAY_TRIES and "_ALL_BROKERS_DOWN" in names
+            if away or names.intersection(_REFUSED_CODES) or tried == len(_TRIES_S):
+                raise
+        else:
+            return found
+    raise AssertionError("a try returns or raises")

@@ -19,11 +19,12 @@ from drover.connector import (
     Violation,
 )
 from drover.connectors.mirror.cluster import (
-    TIMEOUT_S,
     ClusterError,
     client_settings,
     cluster_keys,
+    noting,
     telling,
+    topics_of,
 )
 from drover.connectors.mirror.writer import TOPIC_NAME, ClusterWriter, Target, set_back
 from drover.connectors.stand_ins import KAFKA_SINK
@@ -32,7 +33,6 @@ PREFIX, PRODUCER_PREFIX = "target.cluster.", "target.producer."
 SERVERS = f"{PREFIX}bootstrap.servers"
 FORMAT, CREATE, REPLICATION = "topic.format", "topics.create", "topics.replication.factor"
 GROUP = "offsets.group.id"
-_POLL_S = 0.2
 #: What the connector needs to be as it is.
 _RESERVED = ("transactional.id", "enable.idempotence", "group.id")
 
@@ -80,18 +80,14 @@ class KafkaSink(SinkConnector):
         told: list[KafkaError] = []
         try:
             client = dict(target_of(config, "").client)
-            producer = Producer({**client, "log_level": 0, "error_cb": told.append})
+            producer = Producer({**client, "log_level": 0, "error_cb": noting(told)})
         except ValueError as error:
             return [Violation(SERVERS, str(error))]
         except KafkaException as error:
             return [Violation(SERVERS, error.args[0].str())]
         try:
             with telling("cannot be used", told):
-                try:
-                    producer.list_topics(timeout=TIMEOUT_S)
-                except KafkaException:
-                    producer.poll(_POLL_S)  # what brokers told comes out here alone
-                    raise
+                topics_of(producer, told)
         except (ClusterError, RetriableError) as error:
             return [Violation(SERVERS, str(error))]
         return ()

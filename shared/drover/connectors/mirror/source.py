@@ -27,7 +27,9 @@ from drover.connectors.mirror.cluster import (
     ClusterError,
     client_settings,
     fault_of,
+    noting,
     telling,
+    topics_of,
 )
 from drover.connectors.mirror.settings import (
     ALIAS,
@@ -63,7 +65,6 @@ _BATCH_RECORDS_MAX = 200_000
 _AT_ONCE = 5_000
 _POLL_S, _BATCH_S = 0.2, 1.0
 _RECORD_BYTES = 64
-_TOLD_MAX = 10
 
 Place = tuple[str, int]
 _log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class KafkaSourceTask(SourceTask):
         consumer = consumer_of(config, told)
         self._consumer: Consumer | None = consumer
         with telling(f"cluster {self._alias}", told):
-            found = partitions_of(consumer, config)
+            found = partitions_of(consumer, config, told)
         own = [
             (topic, partition)
             for topic, number in sorted(found.items())
@@ -254,7 +255,7 @@ class KafkaSource(SourceConnector):
             return [Violation(SERVERS, str(error))]
         try:
             with telling("cannot be used", told):
-                if not partitions_of(consumer, config):
+                if not partitions_of(consumer, config, told):
                     faults.append(Violation(TOPICS, "match no topic of the cluster"))
         except (ClusterError, RetriableError) as error:
             faults.append(Violation(SERVERS, str(error)))
@@ -297,7 +298,7 @@ class KafkaSource(SourceConnector):
         consumer = consumer_of(self._config, told)
         try:
             with telling(f"cluster {self._config[ALIAS]}", told):
-                return partitions_of(consumer, self._config)
+                return partitions_of(consumer, self._config, told)
         finally:
             consumer.close()
 
@@ -335,10 +336,6 @@ def consumer_of(config: Mapping[str, Any], told: "list[KafkaError]") -> "Consume
     """
     from confluent_kafka import Consumer, KafkaException
 
-    def note(error: "KafkaError") -> None:
-        told.append(error)
-        del told[:-_TOLD_MAX]
-
     try:
         return Consumer(
             {
@@ -350,25 +347,20 @@ def consumer_of(config: Mapping[str, Any], told: "list[KafkaError]") -> "Consume
                 "auto.offset.reset": "error",
                 "enable.partition.eof": False,
                 "log_level": 0,
-                "error_cb": note,
+                "error_cb": noting(told),
             }
         )
     except KafkaException as error:
         raise ValueError(error.args[0].str()) from error
 
 
-def partitions_of(consumer: "Consumer", config: Mapping[str, Any]) -> dict[str, int]:
+def partitions_of(
+    consumer: "Consumer", config: Mapping[str, Any], told: "Sequence[KafkaError]"
+) -> dict[str, int]:
     """The topics that the settings name, with how many partitions they have."""
-    from confluent_kafka import KafkaException
-
-    try:
-        found = consumer.list_topics(timeout=TIMEOUT_S).topics
-    except KafkaException:
-        consumer.poll(_POLL_S)  # what brokers told comes out here alone
-        raise
     return {
         name: len(topic.partitions)
-        for name, topic in found.items()
+        for name, topic in topics_of(consumer, told).topics.items()
         if topic.error is None and is_wanted(name, config)
     }
 
