@@ -78,6 +78,7 @@ async def test_spark_settings_that_spark_refuses(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.faults("engine")  # Spark tries it for a minute
 async def test_a_spark_master_that_cannot_be_reached(tmp_path: Path) -> None:
     master = f"spark://{free_address()}"
     ended, log = await _first_exit(

@@ -181,17 +181,24 @@ async def test_a_crowd_that_takes_every_place_takes_nothing_from_those_who_are_t
 
 
 async def test_who_does_not_get_on_with_the_handshake_is_cut_off(tmp_path: Path) -> None:
-    for tls in (False, True):
-        (tmp_path / str(tls)).mkdir()
-        async with victims(tmp_path / str(tls), tls=tls) as those:
-            text = first_message(tls=tls)
-            host, _, port = those.address("worker-1").rpartition(":")
-            with ExitStack() as stack:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "tls").mkdir()
+    with ExitStack() as stack:
+        async with (
+            victims(tmp_path / "plain", tls=False) as plain,
+            victims(tmp_path / "tls", tls=True) as tls,
+        ):
+            connections = []
+            for those in (plain, tls):
+                text = first_message(tls=those.tls)
+                host, _, port = those.address("worker-1").rpartition(":")
                 for sent in (b"", text[: len(text) // 2]):
                     connection = socket.create_connection((host, int(port)), timeout=ANSWER_S)
                     stack.enter_context(connection).sendall(sent)
-                    while connection.recv(4096):  # in plaintext a server begins to talk
-                        pass
+                    connections.append(connection)
+            for connection in connections:
+                while connection.recv(4096):  # in plaintext a server begins to talk
+                    pass
 
 
 @pytest.mark.faults("coordinator")
