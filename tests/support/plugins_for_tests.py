@@ -6,6 +6,7 @@ PYTHONPATH.
 
 import threading
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 from drover.connector import (
@@ -13,6 +14,11 @@ from drover.connector import (
     ConfigKey,
     ConfigType,
     ConnectorContext,
+    RetriableError,
+    SinkBatch,
+    SinkConnector,
+    SinkTask,
+    SinkTaskContext,
     SourceBatch,
     SourceConnector,
     SourceTask,
@@ -24,7 +30,7 @@ SETTING_COUNT = 200
 LOUD_BYTES = 300_000
 
 
-def plugin(connector: type[SourceConnector]) -> str:
+def plugin(connector: type[SourceConnector] | type[SinkConnector]) -> str:
     """The name that ``connector.class`` takes."""
     return f"{connector.__module__}.{connector.__qualname__}"
 
@@ -235,3 +241,27 @@ class UsesUpTheMemory(Idle):
     """Takes memory in the engine's process until something ends it."""
 
     task_class = _GreedyTask
+
+
+class _MarkedSinkTask(SinkTask):
+    def start(self, context: SinkTaskContext) -> None:
+        self._mark = Path(context.config["away.file"])
+
+    def write(self, batch: SinkBatch) -> str:
+        if self._mark.exists():
+            raise RetriableError(f"what it writes to is away while {self._mark.name} is there")
+        return ""
+
+
+class WritesWhileNothingIsMarked(SinkConnector):
+    """What it writes to is away as long as a file is there."""
+
+    version = "1.0"
+    task_class = _MarkedSinkTask
+
+    @classmethod
+    def config_def(cls) -> ConfigDef:
+        return ConfigDef(ConfigKey("away.file", ConfigType.STRING))
+
+    def task_configs(self, max_tasks: int) -> Sequence[Mapping[str, str]]:
+        return [{} for _ in range(max_tasks)]

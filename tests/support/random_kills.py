@@ -125,23 +125,24 @@ class RandomKills:
         self._rng.shuffle(workers)
         for kind in kinds:
             for worker in workers:
-                victim = self._find(worker, kind)
+                victim = find_of_kind(self._cluster, worker, kind)
                 if victim is not None and victim.is_running():
                     victim.kill()
                     self.counts[kind] += 1
                     self._killed_s = asyncio.get_running_loop().time()
                     return
 
-    def _find(self, worker: str, kind: str) -> psutil.Process | None:
-        """The process of that kind, the topmost one; None if there is none now."""
-        root = self._cluster.process(worker).pid
-        if root is None:
-            return None
-        with suppress(psutil.NoSuchProcess):
-            if kind == "herder":
-                return psutil.Process(root)
-            for each in descendants(root):
-                is_guard = each.ppid() == root
-                if KINDS[kind] in " ".join(each.cmdline()) and is_guard is (kind == "guard"):
-                    return each
+
+def find_of_kind(cluster: EmbeddedCluster, worker: str, kind: str) -> psutil.Process | None:
+    """The process of a worker that is of that kind, the topmost one; None if there is none now."""
+    root = cluster.process(worker).pid
+    if root is None:
         return None
+    with suppress(psutil.NoSuchProcess):
+        if kind == "herder":
+            return psutil.Process(root)
+        for each in descendants(root):
+            is_guard = each.ppid() == root
+            if KINDS[kind] in " ".join(each.cmdline()) and is_guard is (kind == "guard"):
+                return each
+    return None

@@ -1,0 +1,137 @@
+"""Alerts of a real Prometheus in what happens to connectors, tasks and engines, with real Spark."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from drover.client import ConnectClient
+from tests.e2e.test_alerts import firing, wait_until_fired, wait_until_silent
+from tests.support import plugins_for_tests as plugins
+from tests.support.cluster import EmbeddedCluster, embedded_cluster
+from tests.support.flow import Flow
+from tests.support.prometheus import Prometheus, running_prometheus
+from tests.support.random_kills import find_of_kind
+from tests.support.repository import REPOSITORY
+from tests.support.waiting import wait_until_async
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.spark,
+    pytest.mark.timeout(1_500),
+    pytest.mark.faults("engine"),
+]
+
+ENVIRONMENT = {
+    "DROVER_PLUGIN_MODULES": "tests.support",
+    "DROVER_PLUGIN_CALL_TIMEOUT_MS": "12000",
+    "DROVER_PLUGIN_POLL_TIMEOUT_MS": "12000",
+    "PYTHONPATH": str(REPOSITORY),
+}
+#: Ten minutes without a batch are five seconds here.
+SHORTER = {"DroverSinkStalled": ("600", "5")}
+BAD_LINES = b"no JSON\n" * 10
+JSON = {"value.converter": "JsonConverter", "value.converter.schemas.enable": "false"}
+
+
+async def test_each_fires_in_what_it_is_named_after(tmp_path: Path) -> None:
+    async with embedded_cluster(tmp_path, workers=1, env=ENVIRONMENT) as cluster:
+        await cluster.wait_until_members()
+        processes = cluster.supervisor.processes.values()
+        targets = [process.spec.metrics_address for process in processes]
+        (tmp_path / "prometheus").mkdir()
+        with running_prometheus(tmp_path / "prometheus", targets, replaced=SHORTER) as prometheus:
+            async with cluster.client() as client:
+                await wait_until_silent(prometheus, targets)
+                await failures(prometheus, client)
+                await bad_records(prometheus, client, tmp_path)
+                await a_sink_that_cannot_write(prometheus, client, tmp_path)
+                await engines_that_are_killed(prometheus, cluster)
+
+
+async def failures(prometheus: Prometheus, client: ConnectClient) -> None:
+    """Connectors that misbehave, each in one way."""
+    never = {"restart.policy": "never"}
+    for name, kind, more in (
+        ("unmade", plugins.RaisesInConstructor, never),
+        ("raises", plugins.RaisesInPoll, never),
+        ("again", plugins.RaisesInPoll, {"restart.backoff.max.ms": "500"}),
+        ("hangs", plugins.HangsInPoll, never),
+    ):
+        await client.create_connector(name, {"connector.class": plugins.plugin(kind), **more})
+    await wait_until_fired(
+        prometheus,
+        "DroverConnectorFailed",
+        "DroverTaskFailed",
+        "DroverTaskRestartsOften",
+        "DroverPluginsHang",
+    )
+    for name in ("unmade", "raises", "again", "hangs"):
+        await client.delete_connector(name)
+
+
+async def bad_records(prometheus: Prometheus, client: ConnectClient, directory: Path) -> None:
+    """They go to a dead letter queue, and with no such queue nowhere."""
+    (directory / "bad.txt").write_bytes(BAD_LINES)
+    await client.create_connector("bad", source_of(directory / "bad.txt", "bad"))
+    sink = {
+        "connector.class": "FilesSink",
+        "topics": "bad",
+        "format": "json",
+        "errors.tolerance": "all",
+        **JSON,
+    }
+    queue = {"errors.deadletterqueue.topic.name": "letters"}
+    await client.create_connector("kept", {**sink, "path": str(directory / "kept"), **queue})
+    await wait_until_fired(prometheus, "DroverDeadLetters")
+    assert "DroverRecordsSkipped" not in await firing(prometheus)
+    await client.create_connector("skipped", {**sink, "path": str(directory / "skipped")})
+    await wait_until_fired(prometheus, "DroverRecordsSkipped")
+
+
+async def a_sink_that_cannot_write(
+    prometheus: Prometheus, client: ConnectClient, directory: Path
+) -> None:
+    """It tries again and again, while more and more records come."""
+    flow = Flow(directory, "lines")
+    mark = directory / "away"
+    mark.touch()
+    await client.create_connector(flow.source, source_of(flow.input, flow.name))
+    kind = plugins.plugin(plugins.WritesWhileNothingIsMarked)
+    config = {
+        "connector.class": kind,
+        "topics": flow.name,
+        "away.file": str(mark),
+        "errors.retry.timeout": "-1",
+    }
+    async with flow.feeding():
+        await client.create_connector(flow.sink, config)
+        of_sink = {"DroverTaskRetries", "DroverSinkStalled", "DroverSinkFallsBehind"}
+        await wait_until_fired(prometheus, *of_sink)
+        mark.unlink()
+
+        async def stalls_no_more() -> bool:
+            return "DroverSinkStalled" not in await firing(prometheus)
+
+        await wait_until_async(stalls_no_more, timeout_s=120, describe="the sink writes again")
+
+
+async def engines_that_are_killed(prometheus: Prometheus, cluster: EmbeddedCluster) -> None:
+    """Each time Spark has to start anew."""
+
+    async def runs() -> bool:
+        return "DroverEngineDown" not in await firing(prometheus)
+
+    for _ in range(4):
+        await wait_until_async(runs, timeout_s=120, describe="an engine")
+        engine = find_of_kind(cluster, "worker-1", "engine")
+        assert engine is not None
+        cluster.note_processes()
+        engine.kill()
+        await wait_until_fired(prometheus, "DroverEngineDown")
+    await wait_until_fired(prometheus, "DroverEngineRestarts")
+
+
+def source_of(file: Path, topic: str) -> Mapping[str, str]:
+    """The config of a source of lines."""
+    return {"connector.class": "FileStreamSource", "file": str(file), "topic": topic}
