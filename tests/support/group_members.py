@@ -163,6 +163,11 @@ class GroupMember:
             timeout_s=timeout_s,
         )
 
+    @property
+    def leads(self) -> bool:
+        """Whether it leads the generation that it joined."""
+        return self.joined is not None and self.joined.leader_id == self.member_id
+
     async def sync(self) -> Synced:
         """Sync, with an assignment for everybody if it leads."""
         assert self.joined is not None
