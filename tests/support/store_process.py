@@ -113,14 +113,14 @@ def connector_keys(records: Sequence[Any]) -> list[str]:
 
 
 @asynccontextmanager
-async def at(*stores: StoreProcess) -> AsyncIterator[ConfigStoreClient]:
+async def at(*stores: ServiceProcess) -> AsyncIterator[ConfigStoreClient]:
     """A client of whichever of these has the turn."""
     async with FailoverChannel([each.address for each in stores]) as replicas:
         yield ConfigStoreClient(replicas.as_channel())
 
 
 @asynccontextmanager
-async def writing(*stores: StoreProcess) -> AsyncIterator[Leader]:
+async def writing(*stores: ServiceProcess) -> AsyncIterator[Leader]:
     """A leader that writes all the time, and has nothing open at the end."""
     async with at(*stores) as client:
         leader = Leader(client)
