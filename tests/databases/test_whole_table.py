@@ -109,20 +109,22 @@ def test_what_tables_are_made_of(postgres: Postgres, made: list[str]) -> None:
 
 @pytest.mark.parametrize("how", ["rights", "row security", "query"])
 def test_what_cannot_be_split_comes_as_one(postgres: Postgres, how: str) -> None:
+    role = f"reader_{postgres.database}"
     postgres.execute(
+        f"CREATE ROLE {role} LOGIN PASSWORD 'r'",
         "CREATE TABLE items (id INTEGER, note TEXT) PARTITION BY RANGE (id)",
         "CREATE TABLE low PARTITION OF items DEFAULT",
         "INSERT INTO items SELECT n, 'x' FROM generate_series(1, 1000) n",
-        "GRANT SELECT ON items TO reader",
-        "GRANT USAGE ON SCHEMA public TO reader",
+        f"GRANT SELECT ON items TO {role}",
+        f"GRANT USAGE ON SCHEMA public TO {role}",
     )
     wanted = range(1, 1_001)
-    settings = {"connection.user": "reader", "connection.password": "r"}
+    settings = {"connection.user": role, "connection.password": "r"}
     match how:
         case "row security":
             postgres.execute(
                 "ALTER TABLE items ENABLE ROW LEVEL SECURITY",
-                "GRANT SELECT ON low TO reader",
+                f"GRANT SELECT ON low TO {role}",
                 "CREATE POLICY few ON items USING (id > 990)",
             )
             wanted = range(991, 1_001)
@@ -130,14 +132,6 @@ def test_what_cannot_be_split_comes_as_one(postgres: Postgres, how: str) -> None
             settings = {"query": "SELECT * FROM items"}
     (found,) = TableReader(postgres, BULK, settings).batches(rows_max=300)
     assert sorted(found) == list(wanted)
-
-
-@pytest.fixture(autouse=True)
-def role(request: pytest.FixtureRequest) -> None:
-    if "rights" in request.node.name or "security" in request.node.name:
-        server: Postgres = request.getfixturevalue("postgres")
-        if not server.rows("SELECT 1 FROM pg_roles WHERE rolname = 'reader'"):
-            server.execute("CREATE ROLE reader LOGIN PASSWORD 'r'")
 
 
 def test_it_begins_anew_when_its_session_is_lost(postgres: Postgres) -> None:

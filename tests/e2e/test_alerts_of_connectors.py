@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 
 from drover.client import ConnectClient
-from tests.e2e.test_alerts import firing, wait_until_fired, wait_until_silent
 from tests.support import plugins_for_tests as plugins
+from tests.support.alerts import firing, wait_until_fired, wait_until_over, wait_until_silent
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.flow import Flow
 from tests.support.prometheus import Prometheus, running_prometheus
 from tests.support.random_kills import find_of_kind
 from tests.support.repository import REPOSITORY
-from tests.support.waiting import wait_until_async
 
 pytestmark = [
     pytest.mark.e2e,
@@ -109,21 +108,13 @@ async def a_sink_that_cannot_write(
         of_sink = {"DroverTaskRetries", "DroverSinkStalled", "DroverSinkFallsBehind"}
         await wait_until_fired(prometheus, *of_sink)
         mark.unlink()
-
-        async def stalls_no_more() -> bool:
-            return "DroverSinkStalled" not in await firing(prometheus)
-
-        await wait_until_async(stalls_no_more, timeout_s=120, describe="the sink writes again")
+        await wait_until_over(prometheus, "DroverSinkStalled")
 
 
 async def engines_that_are_killed(prometheus: Prometheus, cluster: EmbeddedCluster) -> None:
     """Each time Spark has to start anew."""
-
-    async def runs() -> bool:
-        return "DroverEngineDown" not in await firing(prometheus)
-
     for _ in range(4):
-        await wait_until_async(runs, timeout_s=120, describe="an engine")
+        await wait_until_over(prometheus, "DroverEngineDown")
         engine = find_of_kind(cluster, "worker-1", "engine")
         assert engine is not None
         cluster.note_processes()
