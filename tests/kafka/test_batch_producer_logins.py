@@ -108,7 +108,7 @@ def test_it_writes_as_whom_its_settings_name(
     assert can_send(storage)
     sender = BatchProducer(storage, TASK)
     sender.init()
-    sender.produce(world.staged(b"line").paths)
+    sender.produce(world.staged(b"line").parts)
     sender.add_offsets([(b"k", b"v", "note")])
     sender.commit()
     sender.close()

@@ -14,6 +14,7 @@ from tests.kafka.test_exactly_once import (
     MortalBatchProducer,
     MortalOneRecordProducer,
     MortalRecordsFirstProducer,
+    are_there,
     make_world,
     offset,
 )
@@ -113,7 +114,7 @@ def test_a_broker_that_dies_in_a_transaction_doubles_and_loses_nothing(
     def is_published() -> bool:
         """As a runner does, which begins again where the outcome is unknown."""
         try:
-            if all(path.exists() for path in staged.paths) and step != "commit":
+            if are_there(staged) and step != "commit":
                 owner.writer.publish([staged], [offset(4)])
             else:
                 owner.start()

@@ -44,6 +44,7 @@ from drover.connector.sink_control import Written
 from drover.connector.source import SourceBatch, SourceConnector, SourceTask, SourceTaskContext
 from drover.connector.task import StaleClaimError, TaskContext
 from drover.dataplane.arrow_rows import ArrowRows, balanced_groups, current_spark_partition
+from drover.dataplane.shared_jobs import core_count
 from drover.errors import Violation
 from drover.model.ids import TaskId, Term
 from drover.record.errors import RetriableError
@@ -100,6 +101,7 @@ __all__ = [
     "Width",
     "Written",
     "balanced_groups",
+    "core_count",
     "current_spark_partition",
     "load_plugin",
     "plugin_fault",

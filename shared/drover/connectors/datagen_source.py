@@ -27,6 +27,7 @@ from drover.connector import (
     SourceTask,
     SourceTaskContext,
     Violation,
+    core_count,
 )
 from drover.connectors.ddl import parse_ddl
 from drover.connectors.offset_changes import refuse_misshapen
@@ -99,7 +100,7 @@ class DatagenSourceTask(SourceTask):
         if not ranges:
             return None
         spark = self._context.spark
-        groups = even_groups(ranges, spark.sparkContext.defaultParallelism)
+        groups = even_groups(ranges, core_count(spark.sparkContext))
         rows = ArrowRows(spark, RowReader(self._generator, groups), len(groups), None)
         return SourceBatch.table(
             rows,

@@ -29,6 +29,7 @@ from drover.connector import (
     SourceTask,
     SourceTaskContext,
     balanced_groups,
+    core_count,
 )
 from drover.connectors import kafka_connect
 from drover.connectors.line_files import ByteRange, FileVanishedError, TailedFile
@@ -86,7 +87,7 @@ class FileStreamSourceTask(SourceTask):
         groups = balanced_groups(
             ranges,
             lambda each: each.size_bytes,
-            group_count=spark.sparkContext.defaultParallelism,
+            group_count=core_count(spark.sparkContext),
         )
         rows = ArrowRows(spark, LineReader(groups), len(groups), LINES_DDL)
         return SourceBatch(rows, offsets, topic=config[TOPIC])

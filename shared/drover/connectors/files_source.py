@@ -30,6 +30,7 @@ from drover.connector import (
     SourceTaskContext,
     Violation,
     balanced_groups,
+    core_count,
 )
 from drover.connectors.compressed_files import (
     AUTO,
@@ -171,7 +172,7 @@ class FilesSourceTask(SourceTask):
         groups = balanced_groups(
             units,
             lambda each: each.size_bytes,
-            group_count=spark.sparkContext.defaultParallelism,
+            group_count=core_count(spark.sparkContext),
         )
         return SourceBatch.table(
             ArrowRows(spark, UnitReader(groups), len(groups), None),

@@ -20,6 +20,7 @@ from drover.dataplane.plane import (
     require_reached,
 )
 from drover.dataplane.reading import RangeReader, read_range
+from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.staging import Stager, staged_blobs
 from drover.dataplane.store import EmbeddedStore
@@ -162,7 +163,7 @@ class EmbeddedPlane:
         groups = balanced_groups(
             plan.ranges,
             lambda each: each.size_bytes,
-            group_count=spark.sparkContext.defaultParallelism,
+            group_count=core_count(spark.sparkContext),
         )
         return ArrowRows(spark, RangeReader(self.store.path, groups), len(groups), READ_DDL)
 
@@ -212,5 +213,5 @@ class EmbeddedPlane:
 
     def warm_up(self, spark: "SparkSession") -> None:
         """See DataPlane."""
-        cores = spark.sparkContext.defaultParallelism
+        cores = core_count(spark.sparkContext)
         warm_up(spark, RangeReader(self.store.path, ((),) * cores))

@@ -40,6 +40,8 @@ _PAUSE_MAX_S = 0.1
 #: A job that takes longer is cancelled, and so long it may take to end then.
 _LIMIT_S = 15.0
 _CANCELLED_S = 10.0
+#: Executors may come and go.
+_CORES_KNOWN_S = 10.0
 #: Both the job group and the pool.
 _NAME = "passes of several tasks"
 
@@ -47,6 +49,18 @@ _NAME = "passes of several tasks"
 _rides = False
 _rider: ContextVar["Rider | None"] = ContextVar("rider", default=None)
 _own_job: ContextVar[Callable[[], None]] = ContextVar("own_job", default=lambda: None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cores:
+    """How many there are, and until when that is believed."""
+
+    context: object = None
+    count: int = 0
+    until_s: float = 0.0
+
+
+_cores = _Cores()
 
 
 @dataclass(slots=True, eq=False)
@@ -209,7 +223,7 @@ class SharedJobs:
     def _run(self, passes: Sequence[_Waiting]) -> list[bytes]:
         count = len(passes)
         wanted = 1 + int(sum(each.expected_s for each in passes) / _CORE_S)
-        cores = min(self._context.defaultParallelism, count, wanted)
+        cores = min(core_count(self._context), count, wanted)
         numbers = numbers_below(self._context, count, cores)
         found = _Passes(tuple(each.pickled for each in passes))
         return numbers.mapPartitions(found).collect()
@@ -241,6 +255,17 @@ class Rider:
     def took(self, seconds: float) -> None:
         """How long the task's last pass took on its executor."""
         self._took_s = seconds if seconds <= SMALL_S else None
+
+
+def core_count(context: "SparkContext") -> int:
+    """How many tasks Spark runs at a time, as of the last seconds: asking the JVM each time takes
+    as long as planning a small batch.
+    """
+    global _cores
+    now_s = time.monotonic()
+    if _cores.context is not context or _cores.until_s <= now_s:
+        _cores = _Cores(context, context.defaultParallelism, now_s + _CORES_KNOWN_S)
+    return _cores.count
 
 
 @lru_cache(maxsize=100)

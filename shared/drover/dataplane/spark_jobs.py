@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from drover.dataplane.arrow_rows import ArrowFunction, ArrowRows, Composed, run_in_arrow
 from drover.dataplane.plane import OutgoingBatch
+from drover.dataplane.shared_jobs import core_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ def warm_up(spark: "SparkSession", read_nothing: Callable[[int], Iterable[Any]])
     Spark SQL. (A frame with Python in it starts workers of its own: only plugins that use one wait
     for that.)
     """
-    cores = spark.sparkContext.defaultParallelism
+    cores = core_count(spark.sparkContext)
     with ThreadPoolExecutor(1) as beside:
         frame = beside.submit(lambda: spark.range(1).selectExpr("cast(id AS string)").collect())
         ArrowRows(spark, read_nothing, cores, None).run(_count)

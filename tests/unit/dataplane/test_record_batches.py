@@ -14,8 +14,10 @@ from drover.dataplane.kafka.batch_format import OVERHEAD_BYTES
 from drover.dataplane.kafka.record_batches import (
     CODECS,
     EncodedBatch,
+    Encoding,
     RecordTooLargeError,
     encoded,
+    encoded_rows,
 )
 from drover.dataplane.payload import PAYLOAD_SCHEMA
 
@@ -123,3 +125,15 @@ def test_what_does_not_get_smaller_is_not_compressed() -> None:
     (batch,) = batches_of([row], compression="lz4")
     assert batch.codec == 0
     assert read([batch]) == with_headers([row])
+
+
+@given(st.lists(rows, max_size=20))
+def test_rows_become_what_columns_would(found: list[Row]) -> None:
+    encoding = Encoding(1 << 20, "none")
+    assert list(encoded_rows(found, encoding)) == batches_of(found)
+
+
+def test_a_row_that_fits_into_no_batch_is_refused() -> None:
+    row = {"key": None, "value": b"x" * 100_000, "headers": None, "timestamp_ms": 1}
+    with pytest.raises(RecordTooLargeError):
+        list(encoded_rows([row], Encoding(80_000, "none")))

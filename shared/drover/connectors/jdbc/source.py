@@ -21,6 +21,7 @@ from drover.connector import (
     SourceTask,
     SourceTaskContext,
     Violation,
+    core_count,
 )
 from drover.connectors.jdbc.database import (
     URL,
@@ -114,7 +115,7 @@ class JdbcSourceTask(SourceTask):
             for index in due:
                 planner = self._planners[index]
                 rows_max = self._rows_max(planner.source)
-                plan = planner.plan(connection, rows_max, spark.sparkContext.defaultParallelism)
+                plan = planner.plan(connection, rows_max, core_count(spark.sparkContext))
                 if plan is None or not plan.more:
                     self._due_s[index] = now_s + self._interval_s
                 if plan is not None:

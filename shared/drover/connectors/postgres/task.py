@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from drover.connector import ArrowRows, RetriableError, SourceBatch, SourceTask, SourceTaskContext
+from drover.connector import (
+    ArrowRows,
+    RetriableError,
+    SourceBatch,
+    SourceTask,
+    SourceTaskContext,
+    core_count,
+)
 from drover.connectors.postgres.heartbeats import Heartbeats
 from drover.connectors.postgres.server import ServerError, Table, log_end, telling
 from drover.connectors.postgres.session import session_name, take_over, what_is_lost
@@ -312,7 +319,7 @@ class PostgresCdcSourceTask(SourceTask):
 
         spark = self._context.spark
         if self._snapshot is None:
-            parallel = spark.sparkContext.defaultParallelism
+            parallel = core_count(spark.sparkContext)
             self._snapshot = Snapshot(
                 self._address,
                 self._wanting(),
@@ -358,7 +365,7 @@ class PostgresCdcSourceTask(SourceTask):
             config["batch.max.bytes"],
             overhead_bytes=_CHANGE_OVERHEAD_BYTES,
         )
-        parallel = max(1, self._context.spark.sparkContext.defaultParallelism) if taken else 1
+        parallel = max(1, core_count(self._context.spark.sparkContext)) if taken else 1
         part_changes = min(max(len(taken) // parallel + 1, _PART_CHANGES), _PART_CHANGES_MAX)
         parts: list[Messages] = []
         payloads: list[bytes] = []

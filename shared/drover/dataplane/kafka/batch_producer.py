@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
@@ -24,12 +23,11 @@ from drover.dataplane.kafka.record_batches import (
     EncodedBatch,
     Encoding,
     RecordTooLargeError,
-    encoded,
+    encoded_rows,
 )
-from drover.dataplane.kafka.staging import read_batches
+from drover.dataplane.kafka.staging import StagedPart, read_batches
 from drover.dataplane.kafka.task_producer import ABORT_S, COMMIT_S, TaskProducer
 from drover.dataplane.partitioner import partitions_for_keys
-from drover.dataplane.payload import PAYLOAD_SCHEMA
 from drover.log.kafka.client import BROKERS_MAX_BYTES, SOCKET_TIMEOUT_MS
 from drover.log.kafka.errors import FENCED
 from drover.log.storage import KafkaStorage
@@ -98,12 +96,12 @@ class BatchProducer(TaskProducer):
                 raise
         self._session = session
 
-    def produce(self, paths: Sequence[Path]) -> None:
+    def produce(self, parts: Sequence[StagedPart]) -> None:
         """See TaskProducer."""
         self._begin()
         topics: set[str] = set()
-        for path in paths:
-            for topic, partition, batch in read_batches(path):
+        for part in parts:
+            for topic, partition, batch in read_batches(part):
                 topics.add(topic)
                 with self._writing(topic):
                     self._hold((topic, partition), batch)
@@ -162,11 +160,7 @@ class BatchProducer(TaskProducer):
             rows[_partition_for(key, count)].append(row)
         encoding = self._encoding
         for partition, found in rows.items():
-            for batch in encoded(
-                pa.RecordBatch.from_pylist(found, PAYLOAD_SCHEMA),
-                max_bytes=encoding.max_bytes,
-                compression=encoding.compression,
-            ):
+            for batch in encoded_rows(found, encoding):
                 yield (topic, partition), batch
 
     def _hold(self, place: Place, batch: EncodedBatch) -> None:

@@ -2,12 +2,11 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from drover.dataplane.kafka.producing import DELIVERY_TIMEOUT_MS, Sending, producer_settings
-from drover.dataplane.kafka.staging import read_staged
+from drover.dataplane.kafka.staging import StagedPart, read_staged
 from drover.dataplane.kafka.task_producer import ABORT_S, COMMIT_S, TaskProducer
 from drover.errors import DroverError
 from drover.log.kafka.calls import as_raised, connect, insist, why_given_up
@@ -58,7 +57,7 @@ class OneRecordProducer(TaskProducer):
             insist(producer.init_transactions, 2 * self._client.timeout_s)
         self._producer = producer
 
-    def produce(self, paths: Sequence[Path]) -> None:
+    def produce(self, parts: Sequence[StagedPart]) -> None:
         """See TaskProducer."""
         producer = self._begun()
         with self._telling(f"{self.id} cannot begin a transaction"), as_raised():
@@ -67,8 +66,8 @@ class OneRecordProducer(TaskProducer):
         with self._given_up():
             sending = Sending(self._storage, producer, self._failures)
             with as_raised():
-                for path in paths:
-                    for topic, records, places in read_staged(path):
+                for part in parts:
+                    for topic, records, places in read_staged(part):
                         sending.send(topic, records, places)
                 # so that readers of the offsets, whose topic all tasks share, hardly ever wait
                 sending.finish()

@@ -29,6 +29,7 @@ from drover.dataplane.plane import (
     TopicWriter,
     require_reached,
 )
+from drover.dataplane.shared_jobs import core_count
 from drover.dataplane.spark_jobs import run_pass, warm_up
 from drover.dataplane.values import ReadPlan
 from drover.log.storage import KafkaStorage
@@ -211,7 +212,7 @@ class KafkaPlane:
         groups = balanced_groups(
             plan.ranges,
             lambda each: each.size_bytes,
-            group_count=spark.sparkContext.defaultParallelism,
+            group_count=core_count(spark.sparkContext),
         )
         read = KafkaRangeReader(self._storage, groups, columns)
         return ArrowRows(spark, read, len(groups), READ_DDL)
@@ -272,7 +273,7 @@ class KafkaPlane:
 
     def warm_up(self, spark: "SparkSession") -> None:
         """See DataPlane."""
-        cores = spark.sparkContext.defaultParallelism
+        cores = core_count(spark.sparkContext)
         warm_up(spark, KafkaRangeReader(self._storage, ((),) * cores))
 
     def _list_offsets(

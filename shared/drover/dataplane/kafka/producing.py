@@ -5,7 +5,7 @@ next attempt. The producer is idempotent, so that its own retries neither double
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 from typing import Any
@@ -131,8 +131,15 @@ class RecordProducer:
 class Router:
     """Where the records of one batch go; topics that are missing are made."""
 
-    def __init__(self, storage: KafkaStorage, destination: Destination) -> None:
+    def __init__(
+        self,
+        storage: KafkaStorage,
+        destination: Destination,
+        known_counts: Mapping[str, int] | None = None,
+    ) -> None:
+        """``known_counts`` are the partition counts of topics that are not asked for again."""
         self._storage = storage
+        self._known_counts = known_counts or {}
         self._topic = destination.topic
         self._creation = destination.creation
         self._spread_keyless = destination.spread_keyless
@@ -144,6 +151,11 @@ class Router:
     def topics(self) -> list[str]:
         """The topics of the records so far, BATCH_TOPICS_MAX at most."""
         return list(islice(self._partition_counts, BATCH_TOPICS_MAX))
+
+    @property
+    def partition_counts(self) -> list[int]:
+        """Those of ``topics``."""
+        return list(islice(self._partition_counts.values(), BATCH_TOPICS_MAX))
 
     def routed(self, batch: Any) -> Iterator[tuple[str, Any, Any]]:
         """Topics, their records in ``payload.PAYLOAD_SCHEMA``, and the partition of each record as
@@ -162,7 +174,8 @@ class Router:
             yield topic, chosen, self._places(topic, chosen.column("key"), explicit)
 
     def _places(self, topic: str, keys: Any, explicit: Any | None) -> Any:
-        count = self.partition_count(topic)
+        highest = None if explicit is None else pc.max(explicit).as_py()
+        count = self.partition_count(topic, at_least=0 if highest is None else highest + 1)
         rows = len(keys)
         if explicit is None and keys.null_count == rows and not self._spread_keyless:
             return pa.repeat(pa.scalar(0, pa.int32()), rows)
@@ -178,21 +191,26 @@ class Router:
             places = pc.coalesce(explicit, places)
         return places
 
-    def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; it is made if it is missing.
+    def partition_count(self, topic: str, *, at_least: int = 0) -> int:
+        """How many partitions a topic has; it is made if it is missing. What is known is not
+        believed where it is less than ``at_least``.
 
         Raises:
             FrameError: Connectors may not write to it.
             DroverError: It cannot be made.
         """
         count = self._partition_counts.get(topic)
-        if count is None:
+        if count is None or count < at_least:
             if topic in self._storage.topics.names:
                 raise payload.FrameError(
                     f"the topic {topic} is one that Drover keeps itself in: connectors may not "
                     "write to it"
                 )
-            count = ensure_topic(self._client, topic, self._creation.rule(topic))
+            known = self._known_counts.get(topic, 0) if count is None else 0
+            if known >= max(1, at_least):
+                count = known
+            else:
+                count = ensure_topic(self._client, topic, self._creation.rule(topic))
             self._partition_counts[topic] = count
         return count
 

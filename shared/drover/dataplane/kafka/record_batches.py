@@ -28,6 +28,7 @@ from drover.dataplane.kafka.batch_format import (
     TRANSACTIONAL,
     ZSTD,
 )
+from drover.dataplane.payload import PAYLOAD_SCHEMA
 
 _Numbers = npt.NDArray[np.int64]
 
@@ -109,6 +110,24 @@ def encoded(records: Any, *, max_bytes: int, compression: str) -> Iterator[Encod
         stamps = times_ms[start:end]
         data = _records(key, value, headers.slice(start, end - start), stamps - stamps[0])
         yield _batch(end - start, int(stamps[0]), int(stamps.max()), data, compression)
+
+
+def encoded_rows(rows: list[dict[str, Any]], encoding: Encoding) -> Iterator[EncodedBatch]:
+    """As ``encoded``, of rows in ``payload.PAYLOAD_SCHEMA``: a few cost a tenth of it."""
+    room = encoding.max_bytes - OVERHEAD_BYTES
+    if 0 < len(rows) <= _FEW_RECORDS and sum(map(_row_bytes, rows)) <= room:
+        yield _few(rows, encoding.compression)
+        return
+    records = pa.RecordBatch.from_pylist(rows, PAYLOAD_SCHEMA)
+    yield from encoded(records, max_bytes=encoding.max_bytes, compression=encoding.compression)
+
+
+def _row_bytes(row: dict[str, Any]) -> int:
+    """What a record of it takes, at most."""
+    found = _RECORD_OVERHEAD_BYTES + len(row["key"] or b"") + len(row["value"] or b"")
+    for each in row["headers"] or ():
+        found += 2 * LENGTH_BYTES_MAX + len(each["key"].encode()) + len(each["value"] or b"")
+    return found
 
 
 def _few(rows: list[dict[str, Any]], compression: str) -> EncodedBatch:

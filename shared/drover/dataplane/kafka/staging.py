@@ -3,13 +3,15 @@
 A file holds what one Spark partition made, in order. For a producer that sends whole record batches
 it has these: executors are several, and what is compressed is soon written and read. For one that
 sends single records it has Arrow, with the topic of each batch and the partition of each record.
+What is little needs no file: to make, read and remove one took a sixth of a small batch's time.
 """
 
 import errno
 import pickle
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -38,30 +40,39 @@ _STAGED_SCHEMA = pa.schema(
     [
         ("spark_partition", pa.int32()),
         ("path", pa.string()),
+        ("little", pa.binary()),
         ("record_count", pa.int64()),
         ("size_bytes", pa.int64()),
         ("topics", pa.list_(pa.string())),
+        ("partition_counts", pa.list_(pa.int32())),
     ]
 )
+_LITTLE_BYTES_MAX = 16 * 1024
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 #: A topic, its records, and the partition of each.
 _Routed = tuple[str, Any, Any]
+#: A file, or its content.
+StagedPart = Path | bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
-    """A batch of a source: its files in the order in which they are published."""
+    """A batch of a source: its files, or what little would be in one, in the order in which they
+    are published. ``partition_counts`` are those of the topics, as the executors saw them.
+    """
 
-    paths: Sequence[Path]
+    parts: Sequence[StagedPart]
     record_count: int
     topics: Sequence[str]
     size_bytes: int
+    partition_counts: Mapping[str, int] = field(default_factory=dict)
 
     def remove(self) -> None:
         """Remove the files; done twice it does no harm."""
-        for path in self.paths:
-            path.unlink(missing_ok=True)
+        for part in self.parts:
+            if isinstance(part, Path):
+                part.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -77,19 +88,25 @@ class FileStager:
     directory: Path
     destination: Destination
     encoding: Encoding | None = None
+    #: Partition counts of topics, which need not be asked for.
+    known_counts: Mapping[str, int] = field(default_factory=dict)
+    #: So much of a batch is sent to the driver as it is.
+    little_bytes_max: int = _LITTLE_BYTES_MAX
 
     def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Write everything; yields one row, or none where there were no records."""
         number = current_spark_partition()
         path = self.directory / f"{number}-{uuid.uuid4().hex}.staged"
-        router = Router(self.storage, self.destination)
+        router = Router(self.storage, self.destination, self.known_counts)
         counts = _Counts()
+        little: bytes | None = None
         try:
             parts = counts.counted(part for each in batches for part in router.routed(each))
             if self.encoding is None:
                 _write_records(path, parts)
             else:
-                _write_batches(path, self._encoded(parts, router, self.encoding))
+                encoded = self._encoded(parts, router, self.encoding)
+                little = _write_batches(path, encoded, self.little_bytes_max)
         except BaseException as error:
             path.unlink(missing_ok=True)
             if isinstance(error, OSError) and error.errno in _NO_ROOM:
@@ -100,16 +117,18 @@ class FileStager:
                 ) from error
             raise
         if not counts.record_count:
-            path.unlink()
+            path.unlink(missing_ok=True)
         else:
             yield pa.RecordBatch.from_pylist(
                 [
                     {
                         "spark_partition": number,
-                        "path": str(path),
+                        "path": str(path) if little is None else None,
+                        "little": little,
                         "record_count": counts.record_count,
                         "size_bytes": counts.size_bytes,
                         "topics": router.topics,
+                        "partition_counts": router.partition_counts,
                     }
                 ],
                 schema=_STAGED_SCHEMA,
@@ -153,23 +172,30 @@ def staged_files(rows: Iterable[Mapping[str, Any]]) -> StagedFiles:
     """The rows that a FileStager returned."""
     ordered = sorted(rows, key=lambda row: int(row["spark_partition"]))
     return StagedFiles(
-        tuple(Path(row["path"]) for row in ordered),
+        tuple(row["little"] or Path(row["path"]) for row in ordered),
         sum(row["record_count"] for row in ordered),
         tuple(dict.fromkeys(topic for row in ordered for topic in row["topics"])),
         sum(row["size_bytes"] for row in ordered),
+        {
+            topic: count
+            for row in ordered
+            for topic, count in zip(row["topics"], row["partition_counts"], strict=True)
+        },
     )
 
 
-def read_batches(path: Path) -> Iterator[tuple[str, int, EncodedBatch]]:
-    """Topics, partitions and record batches of a file that was staged with an encoding."""
-    with path.open("rb") as file:
+def read_batches(part: StagedPart) -> Iterator[tuple[str, int, EncodedBatch]]:
+    """Topics, partitions and record batches of what was staged with an encoding."""
+    opened = part.open("rb") if isinstance(part, Path) else BufferedReader(BytesIO(part))
+    with opened as file:
         while file.peek(1):
             yield pickle.load(file)
 
 
-def read_staged(path: Path) -> Iterator[_Routed]:
+def read_staged(part: StagedPart) -> Iterator[_Routed]:
     """What a file has that was staged without an encoding, as ``Router.routed`` gave it."""
-    with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as reader:
+    assert isinstance(part, Path)
+    with pa.memory_map(str(part)) as source, pa.ipc.open_stream(source) as reader:
         while True:
             try:
                 batch, metadata = reader.read_next_batch_with_custom_metadata()
@@ -179,13 +205,27 @@ def read_staged(path: Path) -> Iterator[_Routed]:
 
 
 def _write_records(path: Path, parts: Iterable[_Routed]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file, pa.ipc.new_stream(file, _FILE_SCHEMA) as writer:
         for topic, records, places in parts:
             batch = pa.RecordBatch.from_arrays([*records.columns, places], schema=_FILE_SCHEMA)
             writer.write_batch(batch, custom_metadata={_TOPIC: topic.encode()})
 
 
-def _write_batches(path: Path, batches: Iterable[tuple[str, int, EncodedBatch]]) -> None:
+def _write_batches(
+    path: Path, batches: Iterable[tuple[str, int, EncodedBatch]], little_bytes_max: int
+) -> bytes | None:
+    """What would be in the file, if that is little: to make one takes longer than to send it."""
+    pickled = (pickle.dumps(each, pickle.HIGHEST_PROTOCOL) for each in batches)
+    begun = bytearray()
+    for each in pickled:
+        begun += each
+        if len(begun) > little_bytes_max:
+            break
+    else:
+        return bytes(begun)
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
-        for each in batches:
-            pickle.dump(each, file, pickle.HIGHEST_PROTOCOL)
+        file.write(begun)
+        file.writelines(pickled)
+    return None

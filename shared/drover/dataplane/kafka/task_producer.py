@@ -4,12 +4,12 @@ import contextlib
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException
 
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.record_batches import Encoding
+from drover.dataplane.kafka.staging import StagedPart
 from drover.errors import FailedPreconditionError
 from drover.log.kafka.errors import FENCED, FORBIDDEN
 from drover.log.storage import KafkaStorage
@@ -63,8 +63,8 @@ class TaskProducer(ABC):
         """Begin: end what earlier producers of the id have open, and fence them."""
 
     @abstractmethod
-    def produce(self, paths: Sequence[Path]) -> None:
-        """Begin a transaction with the records of files; the brokers have them then."""
+    def produce(self, parts: Sequence[StagedPart]) -> None:
+        """Begin a transaction with the records of what is staged; the brokers have them then."""
 
     @abstractmethod
     def add_offsets(self, records: Sequence[tuple[bytes, bytes | None, str]]) -> None:

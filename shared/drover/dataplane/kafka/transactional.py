@@ -1,5 +1,6 @@
 """Exactly once: records and source offsets of a task in one transaction (ADR 0020)."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from drover.dataplane.kafka.batch_producer import BatchProducer, can_send
 from drover.dataplane.kafka.one_record_producer import OneRecordProducer
 from drover.dataplane.kafka.own_offsets import joined, read_own_offsets
 from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
-from drover.dataplane.kafka.staging import FileStager, StagedFiles, staged_files
+from drover.dataplane.kafka.staging import FileStager, StagedFiles, StagedPart, staged_files
 from drover.dataplane.kafka.task_producer import FencedError, TaskProducer
 from drover.dataplane.plane import (
+    BATCH_TOPICS_MAX,
     AbandonedError,
     NotPublishedError,
     OutcomeUnknownError,
@@ -20,12 +22,16 @@ from drover.dataplane.plane import (
 )
 from drover.dataplane.spark_jobs import run_pass
 from drover.errors import DroverError, FailedPreconditionError, Reason, UnavailableError
+from drover.log.kafka.errors import UNKNOWN_TOPIC, kafka_code
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offset_json import canonical_json, compact_json, offset_record_key
 from drover.model.offsets import CommittedOffset
 
 log = structlog.get_logger(__name__)
+
+#: As long as sinks believe that a topic is as it was.
+_TOPICS_KNOWN_S = 30.0
 
 
 def task_producer(storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "") -> TaskProducer:
@@ -63,12 +69,15 @@ class ExactlyOnceWriter:
         self._protocol = TaskProtocol()
         #: How partitions are spelled in the offsets topic, by their canonical spelling.
         self._spellings: dict[str, str] = {}
+        #: Partition counts, so that executors need not ask for them, and until when they count.
+        self._known_counts: dict[str, int] = {}
+        self._known_until_s = 0.0
 
     def open(self) -> bool:
         """See TopicWriter."""
         self._protocol.start_over()
         try:
-            self._run_until(Step.FETCH, Step.READY, paths=(), records=())
+            self._run_until(Step.FETCH, Step.READY, parts=(), records=())
         except FencedError as error:
             raise self._taken(error) from error
         return True
@@ -94,21 +103,36 @@ class ExactlyOnceWriter:
 
     def stage(self, batch: OutgoingBatch) -> StagedFiles:
         """See TopicWriter."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        now_s = time.monotonic()
+        if now_s >= self._known_until_s:
+            self._known_counts, self._known_until_s = {}, now_s + _TOPICS_KNOWN_S
         stager = FileStager(
-            self._storage, self._directory, batch.destination, self._producer.encoding
+            self._storage,
+            self._directory,
+            batch.destination,
+            self._producer.encoding,
+            self._known_counts,
         )
-        return staged_files(run_pass(batch, stager))
+        staged = staged_files(run_pass(batch, stager))
+        if len(self._known_counts) < BATCH_TOPICS_MAX:
+            self._known_counts |= staged.partition_counts
+        return staged
 
     def publish(self, staged: Sequence[StagedFiles], offsets: Sequence[CommittedOffset]) -> Receipt:
         """See TopicWriter."""
-        paths = [path for batch in staged for path in batch.paths]
-        if paths or offsets:
+        parts = [part for batch in staged for part in batch.parts]
+        if parts or offsets:
             self._protocol.begin_batch()
             try:
-                self._run_until(Step.READY, paths=paths, records=self._records(offsets))
+                self._run_until(Step.READY, parts=parts, records=self._records(offsets))
             except FencedError as error:
                 raise self._taken(error) from error
+            except FailedPreconditionError as error:
+                if not self._known_counts or kafka_code(error) not in UNKNOWN_TOPIC:
+                    raise
+                # one was deleted since it was last looked for: the batch is made again, and it too
+                self._known_counts = {}
+                raise UnavailableError(Reason.STORAGE_UNAVAILABLE, error.message) from error
             except UnavailableError as error:
                 if self._protocol.has_batch:
                     raise NotPublishedError(error.reason, error.message) from error
@@ -133,7 +157,7 @@ class ExactlyOnceWriter:
     def _run_until(
         self,
         *wanted: Step,
-        paths: Sequence[Path],
+        parts: Sequence[StagedPart],
         records: Sequence[tuple[bytes, bytes | None, str]],
     ) -> None:
         """Do the steps until one of these is next."""
@@ -141,7 +165,7 @@ class ExactlyOnceWriter:
         do: Mapping[Step, Callable[[], None]] = {
             Step.INIT: producer.init,
             Step.CHECK_CLAIM: self._check_claim,
-            Step.PRODUCE: lambda: producer.produce(paths),
+            Step.PRODUCE: lambda: producer.produce(parts),
             Step.ADD_OFFSETS: lambda: producer.add_offsets(records),
             Step.COMMIT: self._commit,
         }
