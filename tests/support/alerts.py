@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_until_async
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 180.0
 #: Of those that a slow machine alone may be the reason for.
 NOISE = {"DroverEventLoopStalls", "DroverAppendsSlow"}
 

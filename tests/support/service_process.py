@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,20 @@ class ServiceProcess:
     """A service that keeps its address over any number of starts; it dies with the tests."""
 
     def __init__(
-        self, service: str, directory: Path, environment: Mapping[str, str], *, address: str = ""
+        self,
+        service: str,
+        directory: Path,
+        environment: Mapping[str, str],
+        *,
+        address: str = "",
+        open_files: int | None = None,
     ) -> None:
+        """``open_files`` is how many it may have open, where that is not what the tests may."""
         self.address = address or free_address()
+        command = command_of(service)
         self.process = ChildProcess(
             f"the {service} at {self.address}",
-            command_of(service),
+            command if open_files is None else limited(command, open_files),
             log_path=directory / f"{service}-{self.address.rpartition(':')[2]}.log",
             environment={**environment, listen_variable(service): self.address},
         )
@@ -112,6 +120,11 @@ def service_environment(service: str, directory: Path) -> dict[str, str]:
 def command_of(service: str) -> list[str]:
     """What starts it."""
     return [sys.executable, "-m", f"drover_{service.replace('-', '_')}"]
+
+
+def limited(command: Sequence[str], open_files: int) -> list[str]:
+    """The same, and what it starts may have no more files open."""
+    return ["/bin/sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *command]
 
 
 def listen_variable(service: str) -> str:

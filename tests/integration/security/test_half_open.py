@@ -16,7 +16,6 @@ import psutil
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from drover.cli.process import ProcessSpec
 from drover.client import channel
 from drover.client.secure import channel_credentials
 from drover.security.certificates import read_certificate
@@ -25,6 +24,7 @@ from tests.support.cluster import EmbeddedCluster, running_cluster
 from tests.support.half_open import first_message
 from tests.support.idle_worker import idle_stages
 from tests.support.repository import REPOSITORY
+from tests.support.service_process import limited
 from tests.support.waiting import wait_until_async
 
 pytestmark = pytest.mark.timeout(600)
@@ -119,18 +119,15 @@ async def victims(
         init_certificates(certificates)
     stages = idle_stages(directory, workers=1, certificates=certificates)
     if open_files:
-        stages = [[_limited(spec, open_files) for spec in stage] for stage in stages]
+        stages = [
+            [replace(spec, argv=limited(spec.argv, open_files)) for spec in stage]
+            for stage in stages
+        ]
     async with running_cluster(directory, stages) as cluster:
         found = Victims(cluster, certificates)
         await found.answer_those_who_were_there()
         yield found
         await found.close()
-
-
-def _limited(spec: ProcessSpec, open_files: int) -> ProcessSpec:
-    return replace(
-        spec, argv=["/bin/sh", "-c", f'ulimit -n {open_files}; exec "$@"', "sh", *spec.argv]
-    )
 
 
 @contextmanager
