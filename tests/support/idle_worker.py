@@ -1,11 +1,14 @@
 """A worker whose engine has no Spark, as a process of its own: many fit on a small machine.
 
 ``python -m tests.support.idle_worker`` takes a worker's settings, and notes each start and stop of
-a task in the file that STORY_VARIABLE names.
+a task in the file that STORY_VARIABLE names. The signal LOOP_STALLS has its event loop stand still
+for LOOP_STALLS_S.
 """
 
 import asyncio
 import os
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -23,6 +26,8 @@ from tests.support.cluster import TEST_ENVIRONMENT
 from tests.support.fake_engine import FakeEngine
 
 STORY_VARIABLE = "IDLE_WORKER_STORY"
+LOOP_STALLS = signal.SIGUSR1
+LOOP_STALLS_S = 1.7
 _ROOT = Path(__file__).parents[2]
 _STORY = "story.txt"
 
@@ -119,6 +124,9 @@ class _NotingEngine(FakeEngine):
 
 
 async def _serve(settings: WorkerSettings, stopping: asyncio.Event) -> None:
+    asyncio.get_running_loop().add_signal_handler(
+        LOOP_STALLS, threading.Event().wait, LOOP_STALLS_S
+    )
     await Worker(settings, make_engine=_NotingEngine).run(stopping)
 
 

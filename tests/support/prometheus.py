@@ -86,10 +86,12 @@ def running_prometheus(
     targets: Sequence[str],
     *,
     replaced: Mapping[str, tuple[str, str]] = MappingProxyType({}),
+    scrape_s: int = 2,
 ) -> Iterator[Prometheus]:
     """A server that asks these targets every other second; alerts fire after one, not minutes.
 
     ``replaced`` has a part of an alert's expression, a long time say, and what is there instead.
+    A process that has much to tell needs a longer ``scrape_s``, for the question and the answer.
     """
     config = yaml.safe_load((OBSERVABILITY / "prometheus.yml").read_text(encoding="utf-8"))
     rules = yaml.safe_load((OBSERVABILITY / "alerts.yml").read_text(encoding="utf-8"))
@@ -100,9 +102,9 @@ def running_prometheus(
         rule["expr"] = rule["expr"].replace(old, new)
     (directory / "alerts.yml").write_text(yaml.safe_dump(rules))
     (directory / "targets.json").write_text(json.dumps([{"targets": list(targets)}]))
-    config["global"] = {"scrape_interval": "2s", "evaluation_interval": "1s"}
+    config["global"] = {"scrape_interval": f"{scrape_s}s", "evaluation_interval": "1s"}
     (job,) = config["scrape_configs"]
-    job["scrape_timeout"] = "2s"
+    job["scrape_timeout"] = f"{scrape_s}s"
     job["file_sd_configs"][0]["files"] = [str(directory / "targets.json")]
     (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
     address = free_address()
