@@ -19,6 +19,8 @@ PARTS = {Kind.SUMMARY: ("_count", "_sum"), Kind.HISTOGRAM: ("_bucket", "_count",
 KNOWN = {f"{each.name}{part}": each for each in METRICS for part in PARTS.get(each.kind, ("",))}
 NAME = re.compile(r"\b(?:drover|process)_[a-z_]+\b")
 WIDTH = 24
+#: Where alerts are seen to fire.
+FIRING = ("e2e/test_alerts*.py", "e2e/test_metrics.py", "kafka/test_alerts*.py")
 
 
 def rules() -> list[dict[str, Any]]:
@@ -71,6 +73,12 @@ def test_each_alert_has_a_page_and_a_test() -> None:
         if case["exp_alerts"]
     )
     assert fired == Counter(names)
+
+
+def test_each_alert_is_seen_to_fire_in_a_real_prometheus() -> None:
+    paths = [path for each in FIRING for path in (REPOSITORY / "tests").glob(each)]
+    seen = {name for path in paths for name in re.findall(r'"(Drover\w+)"', path.read_text())}
+    assert {rule["alert"] for rule in rules()} - seen == set()
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda each: each.stem)

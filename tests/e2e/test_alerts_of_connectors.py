@@ -27,8 +27,8 @@ ENVIRONMENT = {
     "DROVER_PLUGIN_POLL_TIMEOUT_MS": "12000",
     "PYTHONPATH": str(REPOSITORY),
 }
-#: Ten minutes without a batch are five seconds here.
-SHORTER = {"DroverSinkStalled": ("600", "5")}
+#: Ten minutes are a few seconds here.
+SHORTER = {"DroverSinkStalled": ("600", "5"), "DroverHeapAlmostFull": ("10m", "10s")}
 BAD_LINES = b"no JSON\n" * 10
 JSON = {"value.converter": "JsonConverter", "value.converter.schemas.enable": "false"}
 
@@ -45,7 +45,9 @@ async def test_each_fires_in_what_it_is_named_after(tmp_path: Path) -> None:
                 await failures(prometheus, client)
                 await bad_records(prometheus, client, tmp_path)
                 await a_sink_that_cannot_write(prometheus, client, tmp_path)
+                await a_heap_that_is_held(prometheus, client)
                 await engines_that_are_killed(prometheus, cluster)
+                await wait_until_over(prometheus, "DroverHeapAlmostFull")
 
 
 async def failures(prometheus: Prometheus, client: ConnectClient) -> None:
@@ -109,6 +111,15 @@ async def a_sink_that_cannot_write(
         await wait_until_fired(prometheus, *of_sink)
         mark.unlink()
         await wait_until_over(prometheus, "DroverSinkStalled")
+
+
+async def a_heap_that_is_held(prometheus: Prometheus, client: ConnectClient) -> None:
+    """By a plugin; Spark goes on with what is left."""
+    assert "DroverHeapAlmostFull" not in await firing(prometheus)
+    kind = plugins.plugin(plugins.HoldsTheHeap)
+    await client.create_connector("holds", {"connector.class": kind})
+    await wait_until_fired(prometheus, "DroverHeapAlmostFull")
+    await client.delete_connector("holds")
 
 
 async def engines_that_are_killed(prometheus: Prometheus, cluster: EmbeddedCluster) -> None:

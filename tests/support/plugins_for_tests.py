@@ -230,6 +230,24 @@ class UsesUpTheHeap(Idle):
     task_class = _HeapTask
 
 
+class _HoldingTask(IdleTask):
+    def start(self, context: SourceTaskContext) -> None:
+        spark_context: Any = context.spark.sparkContext
+        gateway = spark_context._gateway
+        runtime = gateway.jvm.java.lang.Runtime.getRuntime()
+        gateway.jvm.java.lang.System.gc()
+        used = runtime.totalMemory() - runtime.freeMemory()
+        count = int(runtime.maxMemory() * 0.88 - used) >> 20
+        # one MiB each; arrays of bytes would come to Python
+        self._held = [gateway.new_array(gateway.jvm.long, 1 << 17) for _ in range(count)]
+
+
+class HoldsTheHeap(Idle):
+    """Keeps most of the heap of Spark's JVM to itself."""
+
+    task_class = _HoldingTask
+
+
 class _GreedyTask(IdleTask):
     def poll(self) -> SourceBatch | None:
         taken = []
