@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup proto wheels run up down kafka test test-fast test-faults test-cluster lint fmt docs bench simulate check-python check-java clean
+.PHONY: help setup proto wheels run up down kafka test all-tests test-fast test-faults test-cluster lint static-checks fmt docs bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -56,8 +56,11 @@ kafka: setup check-java ## a Kafka broker in the foreground, from Maven's jars; 
 	@$(BIN)/python -m tests.support.kafka --port '$(PORT)'
 
 JOBS ?= 2
-test: lint ## lint, then every test but those of faults, in JOBS processes
+test: setup ## lint, and every test but those of faults, in JOBS processes
 	@$(MAKE) --no-print-directory check-java
+	@$(MAKE) --no-print-directory -j2 static-checks all-tests
+
+all-tests: setup
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder
 
 test-fast: setup ## the tests that need neither Spark nor other processes
@@ -70,12 +73,14 @@ test-faults: setup check-java ## suites that kill, freeze and cut off; ONLY=herd
 test-cluster: setup ## the cluster of docker-compose.yml on a Docker engine that runs: killed, paused, cut off, scaled
 	@$(BIN)/python -m pytest --faults=cluster tests/cluster
 
-lint: setup ## ruff, mypy, layers
+lint: static-checks ## ruff, mypy, layers, rules of the code
+	@$(BIN)/python -m pytest -q tests/contract
+
+static-checks: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
-	@$(BIN)/python -m pytest -q tests/contract
 
 fmt: setup ## format the code
 	@$(BIN)/ruff check --fix .
