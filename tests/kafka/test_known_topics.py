@@ -12,9 +12,9 @@ from drover.dataplane.arrow_rows import ArrowRows
 from drover.dataplane.kafka import producer_session
 from drover.dataplane.kafka.staging import StagedFiles
 from drover.dataplane.plane import Destination, OutgoingBatch
-from drover.errors import UnavailableError
+from drover.errors import FailedPreconditionError, UnavailableError
 from drover.log.kafka.client import KafkaClient
-from tests.kafka.test_exactly_once import MortalBatchProducer, Owner, make_world
+from tests.kafka.test_exactly_once import MortalBatchProducer, Owner, make_world, offset
 from tests.support.kafka.choice import Kafka
 from tests.support.kafka.clients import CALL_TIMEOUT_S, create_topic, read_all
 from tests.support.waiting import wait_until
@@ -80,6 +80,21 @@ def test_a_topic_that_was_deleted_is_made_again(
     owner.start()  # as a runner does
     owner.writer.publish([staged(owner, b"after")], [])
     assert world.values() == [b"after"]
+
+
+def test_an_offsets_topic_that_is_gone_is_told_in_the_end(
+    owner: Owner, admin: AdminClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = owner.world.storage.topics.offset
+    owner.writer.publish([staged(owner, b"before")], [offset(1)])
+    admin.delete_topics([topic])[topic].result(CALL_TIMEOUT_S)
+    monkeypatch.setattr(producer_session, "_UNKNOWN_TOPIC_S", 0.5)
+    with pytest.raises(UnavailableError):
+        owner.writer.publish([staged(owner, b"again")], [offset(2)])
+    owner.writer.open()
+    owner.writer.opened([])
+    with pytest.raises(FailedPreconditionError, match=rf"Does the topic .*{topic}"):
+        owner.writer.publish([staged(owner, b"again")], [offset(2)])
 
 
 def test_a_partition_that_was_added_is_seen(owner: Owner, admin: AdminClient) -> None:

@@ -15,7 +15,7 @@ from drover.dataplane.kafka.planning import Bounds, plan
 from drover.dataplane.kafka.producing import RecordProducer
 from drover.dataplane.kafka.reading import KafkaRangeReader
 from drover.dataplane.kafka.sampling import RecordSizes
-from drover.dataplane.kafka.topics import partition_counts
+from drover.dataplane.kafka.topics import KNOWN_TOPIC_S, partition_counts
 from drover.dataplane.kafka.transactional import ExactlyOnceWriter
 from drover.dataplane.payload import READ_DDL
 from drover.dataplane.plane import (
@@ -39,8 +39,7 @@ from drover.model.offsets import CommittedOffset
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: How long what is known of a topic's partitions is good; more of them are noticed that late.
-_KNOWN_TOPIC_S = 30.0
+#: How long a topic is believed to be missing.
 _MISSING_TOPIC_S = 1.0
 #: The client's default, and about what a record's batch takes besides its key and value.
 _MESSAGE_MAX_BYTES = 1_000_000
@@ -146,7 +145,7 @@ class KafkaPlane:
             with self._lock:
                 for topic in stale:
                     count = found.get(topic, 0)
-                    good_s = _KNOWN_TOPIC_S if count else _MISSING_TOPIC_S
+                    good_s = KNOWN_TOPIC_S if count else _MISSING_TOPIC_S
                     self._topics[topic] = (count, now_s + good_s)
         with self._lock:
             counts = {topic: self._topics[topic][0] for topic in topics}

@@ -199,19 +199,19 @@ class Router:
             FrameError: Connectors may not write to it.
             DroverError: It cannot be made.
         """
-        count = self._partition_counts.get(topic)
-        if count is None or count < at_least:
-            if topic in self._storage.topics.names:
-                raise payload.FrameError(
-                    f"the topic {topic} is one that Drover keeps itself in: connectors may not "
-                    "write to it"
-                )
-            known = self._known_counts.get(topic, 0) if count is None else 0
-            if known >= max(1, at_least):
-                count = known
-            else:
-                count = ensure_topic(self._client, topic, self._creation.rule(topic))
-            self._partition_counts[topic] = count
+        enough = max(1, at_least)
+        count = self._partition_counts.get(topic, 0)
+        if count >= enough:
+            return count
+        if topic in self._storage.topics.names:
+            raise payload.FrameError(
+                f"the topic {topic} is one that Drover keeps itself in: connectors may not "
+                "write to it"
+            )
+        count = self._known_counts.get(topic, 0)
+        if count < enough:
+            count = ensure_topic(self._client, topic, self._creation.rule(topic))
+        self._partition_counts[topic] = count
         return count
 
 

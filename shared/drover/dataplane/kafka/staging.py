@@ -59,14 +59,15 @@ StagedPart = Path | bytes
 @dataclass(frozen=True, slots=True)
 class StagedFiles:
     """A batch of a source: its files, or what little would be in one, in the order in which they
-    are published. ``partition_counts`` are those of the topics, as the executors saw them.
+    are published. ``partition_counts`` has the topics, and ``believes`` says that brokers were
+    not asked for all of them.
     """
 
     parts: Sequence[StagedPart]
     record_count: int
-    topics: Sequence[str]
     size_bytes: int
-    partition_counts: Mapping[str, int] = field(default_factory=dict)
+    partition_counts: Mapping[str, int]
+    believes: bool
 
     def remove(self) -> None:
         """Remove the files; done twice it does no harm."""
@@ -168,19 +169,19 @@ class _Counts:
             yield topic, records, places
 
 
-def staged_files(rows: Iterable[Mapping[str, Any]]) -> StagedFiles:
+def staged_files(rows: Iterable[Mapping[str, Any]], *, believes: bool = False) -> StagedFiles:
     """The rows that a FileStager returned."""
     ordered = sorted(rows, key=lambda row: int(row["spark_partition"]))
     return StagedFiles(
         tuple(row["little"] or Path(row["path"]) for row in ordered),
         sum(row["record_count"] for row in ordered),
-        tuple(dict.fromkeys(topic for row in ordered for topic in row["topics"])),
         sum(row["size_bytes"] for row in ordered),
         {
             topic: count
             for row in ordered
             for topic, count in zip(row["topics"], row["partition_counts"], strict=True)
         },
+        believes,
     )
 
 

@@ -12,6 +12,9 @@ from drover.errors import Reason, UnavailableError
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.topics import BETWEEN_LOOKS_S, LOOKS
 
+#: How long what is known of a topic's partitions is good; more of them are noticed that late.
+KNOWN_TOPIC_S = 30.0
+
 
 def partition_counts(client: KafkaClient, topics: Collection[str]) -> dict[str, int]:
     """The topics that exist; asking makes none.

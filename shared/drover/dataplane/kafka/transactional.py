@@ -12,6 +12,7 @@ from drover.dataplane.kafka.own_offsets import joined, read_own_offsets
 from drover.dataplane.kafka.protocol import Ended, Step, TaskProtocol
 from drover.dataplane.kafka.staging import FileStager, StagedFiles, StagedPart, staged_files
 from drover.dataplane.kafka.task_producer import FencedError, TaskProducer
+from drover.dataplane.kafka.topics import KNOWN_TOPIC_S
 from drover.dataplane.plane import (
     BATCH_TOPICS_MAX,
     AbandonedError,
@@ -29,9 +30,6 @@ from drover.model.offset_json import canonical_json, compact_json, offset_record
 from drover.model.offsets import CommittedOffset
 
 log = structlog.get_logger(__name__)
-
-#: As long as sinks believe that a topic is as it was.
-_TOPICS_KNOWN_S = 30.0
 
 
 def task_producer(storage: KafkaStorage, task: TaskId, *, offsets_topic: str = "") -> TaskProducer:
@@ -76,6 +74,7 @@ class ExactlyOnceWriter:
     def open(self) -> bool:
         """See TopicWriter."""
         self._protocol.start_over()
+        self._known_counts = {}
         try:
             self._run_until(Step.FETCH, Step.READY, parts=(), records=())
         except FencedError as error:
@@ -105,7 +104,8 @@ class ExactlyOnceWriter:
         """See TopicWriter."""
         now_s = time.monotonic()
         if now_s >= self._known_until_s:
-            self._known_counts, self._known_until_s = {}, now_s + _TOPICS_KNOWN_S
+            self._known_counts, self._known_until_s = {}, now_s + KNOWN_TOPIC_S
+        believes = bool(self._known_counts)
         stager = FileStager(
             self._storage,
             self._directory,
@@ -113,7 +113,7 @@ class ExactlyOnceWriter:
             self._producer.encoding,
             self._known_counts,
         )
-        staged = staged_files(run_pass(batch, stager))
+        staged = staged_files(run_pass(batch, stager), believes=believes)
         if len(self._known_counts) < BATCH_TOPICS_MAX:
             self._known_counts |= staged.partition_counts
         return staged
@@ -128,10 +128,10 @@ class ExactlyOnceWriter:
             except FencedError as error:
                 raise self._taken(error) from error
             except FailedPreconditionError as error:
-                if not self._known_counts or kafka_code(error) not in UNKNOWN_TOPIC:
+                believed = any(each.believes for each in staged)
+                if not believed or kafka_code(error) not in UNKNOWN_TOPIC:
                     raise
-                # one was deleted since it was last looked for: the batch is made again, and it too
-                self._known_counts = {}
+                # one may be gone since it was last looked for: the batch is made again, and it too
                 raise UnavailableError(Reason.STORAGE_UNAVAILABLE, error.message) from error
             except UnavailableError as error:
                 if self._protocol.has_batch:
@@ -140,7 +140,9 @@ class ExactlyOnceWriter:
         self.discard(staged)
         return Receipt(
             record_count=sum(each.record_count for each in staged),
-            topics=tuple(dict.fromkeys(topic for each in staged for topic in each.topics)),
+            topics=tuple(
+                dict.fromkeys(topic for each in staged for topic in each.partition_counts)
+            ),
             size_bytes=sum(each.size_bytes for each in staged),
         )
 
