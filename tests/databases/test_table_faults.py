@@ -185,15 +185,18 @@ def test_columns_that_change_while_it_runs(database: Database, address: Database
     assert write(address, records(item(3, "c"), start=2), evolves=True) == 1
 
 
-def test_a_key_that_is_dropped_while_it_runs(postgres: Postgres) -> None:
-    address = address_with_ledger(postgres.settings)
+@pytest.mark.parametrize("database", ["postgres", "mariadb"], indirect=True)
+def test_a_key_that_is_dropped_while_it_runs(database: Database, address: DatabaseAddress) -> None:
     write(address, records(item(1, "a")))
-    postgres.execute("ALTER TABLE items DROP CONSTRAINT items_pkey")
+    key = "CONSTRAINT items_pkey" if isinstance(database, Postgres) else "PRIMARY KEY"
+    database.execute(f"ALTER TABLE items DROP {key}")
     batch = records(item(1, "b"), item(2, "c"), start=1)
     with pytest.raises(DatabaseError, match=r"'items' has no primary key or unique .* on id"):
         write(address, batch)
-    postgres.execute("ALTER TABLE items ADD PRIMARY KEY (id)")
+    assert database.rows("SELECT id, name FROM items") == [(1, "a")]
+    database.execute("ALTER TABLE items ADD PRIMARY KEY (id)")
     assert write(address, batch) == 2
+    assert database.rows("SELECT id, name FROM items ORDER BY id") == [(1, "b"), (2, "c")]
 
 
 def test_a_table_that_is_dropped(database: Database, address: DatabaseAddress) -> None:

@@ -17,10 +17,9 @@ import pyarrow.csv
 import sqlalchemy as sa
 
 from drover.connectors.jdbc.changes import ColumnChanges
-from drover.connectors.jdbc.database import DatabaseError
 from drover.connectors.jdbc.json_columns import DOCUMENT
 from drover.connectors.jdbc.staged_columns import StagedColumn, TargetColumn, staged_column
-from drover.connectors.jdbc.tables import require_columns
+from drover.connectors.jdbc.tables import no_unique_key, require_columns
 from drover.connectors.jdbc.write_settings import INSERT, UPDATE
 
 _STAGING = "pg_temp.drover_staging"
@@ -181,10 +180,7 @@ class BulkTable:
         except sa.exc.DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != _NO_SUCH_KEY:
                 raise
-            raise DatabaseError(
-                f"table {self._table.name!r} has no primary key or unique constraint on "
-                f"{', '.join(plan.keys)}: add it, or set insert.mode=insert"
-            ) from None
+            raise no_unique_key(self._table.name, plan.keys) from None
 
     def _source(self, plan: _Plan) -> str:
         """The rows to write, as the table has them."""

@@ -68,6 +68,8 @@ def _needed(settings: WriteSettings) -> Sequence[str]:
 
 
 def _table_faults(inspector: Any, settings: WriteSettings, name: str) -> Iterator[Violation]:
+    from drover.connectors.jdbc.tables import has_unique_key  # its library may be missing
+
     schema, own = split_name(name)
     fields = set(settings.pk_fields)
     if settings.pk_mode == KAFKA:
@@ -75,15 +77,10 @@ def _table_faults(inspector: Any, settings: WriteSettings, name: str) -> Iterato
     missing = sorted(fields - {each["name"] for each in inspector.get_columns(own, schema)})
     if missing and (settings.pk_fields or not settings.evolves):
         yield Violation(_FIELDS, f"table {name!r} has no column {missing[0]!r}")
-    elif fields and settings.insert_mode == UPSERT:
-        keys = [inspector.get_pk_constraint(own, schema).get("constrained_columns") or ()]
-        keys += [each["column_names"] for each in inspector.get_unique_constraints(own, schema)]
-        indexes = inspector.get_indexes(own, schema)
-        keys += [each["column_names"] for each in indexes if each.get("unique")]
-        if fields not in [set(each) for each in keys]:
-            listed = ", ".join(sorted(fields))
-            text = f"table {name!r} has no primary key or unique constraint on {listed}"
-            yield Violation(_FIELDS, text)
+    elif fields and settings.insert_mode == UPSERT and not has_unique_key(inspector, name, fields):
+        listed = ", ".join(sorted(fields))
+        text = f"table {name!r} has no primary key or unique constraint on {listed}"
+        yield Violation(_FIELDS, text)
 
 
 class _Rights:

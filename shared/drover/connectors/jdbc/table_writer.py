@@ -23,8 +23,14 @@ from drover.connectors.jdbc.column_types import RecordError
 from drover.connectors.jdbc.coming_batches import ComingBatches
 from drover.connectors.jdbc.database import DatabaseAddress, is_of_a_row, reason_of, telling
 from drover.connectors.jdbc.ledger import Ledger
-from drover.connectors.jdbc.tables import Tables, write_rows
-from drover.connectors.jdbc.write_settings import WriteSettings
+from drover.connectors.jdbc.tables import (
+    MYSQL,
+    Tables,
+    has_unique_key,
+    no_unique_key,
+    write_rows,
+)
+from drover.connectors.jdbc.write_settings import UPSERT, WriteSettings
 
 #: Records that are written in one go: what is made of them takes several times their memory.
 _CHUNK_ROWS = 200_000
@@ -123,6 +129,8 @@ class _Writing:
         self._settings = writer.settings
         self._tables = tables
         self._bulk: dict[str, Any] = {}
+        #: Tables and the columns by which their rows were to be found.
+        self._upserted: set[tuple[str, tuple[str, ...]]] = set()
         name = self._settings.ledger
         self._ledger = Ledger(connection, name, writer.connector, writer.claim) if name else None
         self.row_count = 0
@@ -141,7 +149,17 @@ class _Writing:
                 self._write(table, chunk)
 
     def end(self) -> None:
-        """Note how far it came."""
+        """Note how far it came.
+
+        Raises:
+            DatabaseError: A table has lost its key.
+        """
+        if self._upserted:
+            # MySQL would insert all of it, and say nothing; until the end nobody changes the table
+            inspector = sa.inspect(self._connection)
+            for table, keys in sorted(self._upserted):
+                if not has_unique_key(inspector, table, keys):
+                    raise no_unique_key(table, keys)
         if self._ledger is not None:
             self._ledger.save()
 
@@ -192,12 +210,14 @@ class _Writing:
             self._require_packet(changes)
         if changes:
             write_rows(self._connection, self._tables.table(name), self._settings, changes)
+            if self._settings.insert_mode == UPSERT and self._connection.dialect.name in MYSQL:
+                self._upserted |= {(name, tuple(each.key)) for each in changes if each.row}
         return len(changes)
 
     @cached_property
     def _packet_bytes(self) -> int:
         """How much MySQL takes of one row: with more it ends the connection; 0 for any."""
-        if self._connection.dialect.name not in ("mysql", "mariadb"):
+        if self._connection.dialect.name not in MYSQL:
             return 0
         found = self._connection.exec_driver_sql("SELECT @@max_allowed_packet")
         return int(found.scalar_one())

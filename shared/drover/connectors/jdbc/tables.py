@@ -23,7 +23,7 @@ from drover.connectors.jdbc.write_settings import (
     split_name,
 )
 
-_MYSQL = ("mysql", "mariadb")
+MYSQL = ("mysql", "mariadb")
 
 
 class Tables:
@@ -129,6 +129,25 @@ class Tables:
                 raise
 
 
+def has_unique_key(inspector: "sa.Inspector", name: str, columns: Collection[str]) -> bool:
+    """Whether no two rows of a table have the same in just these columns."""
+    schema, own = split_name(name)
+    primary = inspector.get_pk_constraint(own, schema)
+    found: list[set[Any]] = [set(primary.get("constrained_columns") or ())]
+    found += [set(each["column_names"]) for each in inspector.get_unique_constraints(own, schema)]
+    indexes = inspector.get_indexes(own, schema)
+    found += [set(each["column_names"]) for each in indexes if each.get("unique")]
+    return set(columns) in found
+
+
+def no_unique_key(name: str, columns: Collection[str]) -> DatabaseError:
+    """A table has no key by which rows could be found."""
+    return DatabaseError(
+        f"table {name!r} has no primary key or unique constraint on {', '.join(columns)}: "
+        "add it, or set insert.mode=insert"
+    )
+
+
 def require_columns(table: "sa.Table", names: Collection[str]) -> None:
     """Whether rows fit a table.
 
@@ -207,7 +226,7 @@ def _insert(
     if settings.insert_mode == INSERT:
         return table.insert().values(values)
     others = [name for name in names if name not in keys]
-    if dialect in _MYSQL:
+    if dialect in MYSQL:
         insert = mysql.insert(table).values(values)
         # of a row that has nothing but its key, the key stays as it is
         changed = others or keys
