@@ -308,7 +308,12 @@ def test_every_panel_of_the_dashboards_has_data_in_the_end(
     wait_until(
         lambda: prometheus.targets() == wanted, timeout_s=WAIT_S, describe=prometheus.targets
     )
-    assert len(prometheus.query(CERTIFICATE_END.name)) == len(hosts)
+    # a target that is gone is remembered for some scrapes
+    wait_until(
+        lambda: len(prometheus.query(CERTIFICATE_END.name)) == len(hosts),
+        timeout_s=WAIT_S,
+        describe=lambda: prometheus.query(CERTIFICATE_END.name),
+    )
 
     (cluster.files / "blocked").write_text("in the way")
     cluster.drover("connector", "create", "-f", "-", stdin=FAILING)
