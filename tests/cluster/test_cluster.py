@@ -1,14 +1,11 @@
 """The cluster of docker-compose.yml: a database's rows arrive in files, whatever befalls it."""
 
 import json
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import grpc
-import pyarrow.dataset
 import pytest
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import MessageToDict
@@ -22,33 +19,23 @@ from drover.client.secure import channel_credentials
 from drover.metrics.table import CERTIFICATE_END
 from drover.security.certificates import read_certificate
 from drover.security.development_ca import files_of
-from tests.support.compose import FAULTS, WAIT_S, ComposeCluster, Container, bare_container
+from tests.support.compose import (
+    FAULTS,
+    WAIT_S,
+    ComposeCluster,
+    Container,
+    bare_container,
+    outlast_a_session,
+)
 from tests.support.prometheus import expressions
 from tests.support.shared_cluster import FAILURES
+from tests.support.shop_flow import Flow, running_flow
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.faults("cluster"), pytest.mark.timeout(3600)]
 
 CONNECT = "drover.api.connect.v1.ConnectService"
 SERVICES = ("coordinator", "config-store", "status-store")
-#: Half as long again as a worker's session.
-AWAY_S = 15.0
-CAPTURE = """
-name: capture
-config:
-  connector.class: PostgresCdcSource
-  database.hostname: shop
-  database.user: drover
-  database.password: drover
-  database.dbname: shop
-  topic.prefix: shop
-  table.include.list: public.orders
-  record.layout: flat
-"""
-FILES = """
-name: files
-config: {connector.class: FilesSink, topics: shop.public.orders, path: /files/orders}
-"""
 #: `blocked` is a file, not a directory.
 FAILING = """
 name: failing
@@ -60,52 +47,10 @@ config:
 """
 
 
-@dataclass
-class Flow:
-    """Rows that go from a table of the database through a topic into Parquet files."""
-
-    cluster: ComposeCluster
-    count: int = 0
-
-    def insert(self, count: int = 50) -> None:
-        """Insert the next rows, in one transaction."""
-        first, self.count = self.count + 1, self.count + count
-        self.cluster.shop(f"INSERT INTO orders SELECT generate_series({first}, {self.count})")
-
-    def arrived(self) -> list[int]:
-        """The ids in the files."""
-        found = pyarrow.dataset.dataset(self.cluster.files / "orders", format="parquet")
-        if not found.files:
-            return []
-        return sorted(found.to_table(columns=["id"]).column("id").to_pylist())
-
-    def wait_until_all_are_there(self) -> None:
-        """Wait for the last row; each is there once."""
-        wait_until(
-            lambda: set(range(1, self.count + 1)) <= set(self._arrived()),
-            timeout_s=WAIT_S,
-            describe=lambda: f"{len(self._arrived())} of {self.count}",
-        )
-        assert self.arrived() == list(range(1, self.count + 1))
-
-    def _arrived(self) -> list[int]:
-        try:
-            return self.arrived()
-        except OSError:
-            return []  # no file yet, or one that was taken back just now
-
-
 @pytest.fixture(scope="module")
 def flow(cluster: ComposeCluster) -> Iterator[Flow]:
-    cluster.shop("CREATE TABLE orders (id int PRIMARY KEY)")
-    made = Flow(cluster)
-    made.insert()
-    cluster.drover("connector", "create", "-f", "-", stdin=CAPTURE)
-    cluster.drover("connector", "create", "-f", "-", stdin=FILES)
-    made.wait_until_all_are_there()
-    yield made
-    for name in ("files", "capture"):
-        cluster.drover("connector", "delete", name)
+    with running_flow(cluster) as made:
+        yield made
 
 
 def test_processes_are_nobody_special_and_cannot_write_their_images(
@@ -227,12 +172,6 @@ def test_nothing_is_lost_while_a_container_is(
     flow.wait_until_all_are_there()
     cluster.wait_until_running("capture", "files")
     cluster.wait_for_workers(2)
-
-
-def outlast_a_session() -> None:
-    """Stay away for longer than others wait; a worker that is frozen has lost its work by then."""
-    end_s = time.monotonic() + AWAY_S
-    wait_until(lambda: time.monotonic() > end_s)
 
 
 def test_workers_come_and_go(cluster: ComposeCluster, flow: Flow) -> None:

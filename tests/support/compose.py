@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,13 +21,14 @@ from tests.support.waiting import wait_until
 #: As in the Dockerfiles.
 BASE_IMAGE = "python:3.11-slim-bookworm"
 COMPOSE_FILES = ("docker-compose.yml", "tests/cluster/compose.yml")
-PROJECT = "drover-test"
-NETWORK = "drover-test.internal"
 #: Building is downloading Spark.
 BUILD_MAX_S = 3600
 COMMAND_MAX_S = 300
 #: A machine that runs a whole cluster, and builds, is slow.
 WAIT_S = 300.0
+
+#: Half as long again as a worker's session.
+AWAY_S = 15.0
 
 _THREE_COMMANDS = re.compile(r"<!-- run by tests/cluster -->\n```console\n(.*?)```", re.S)
 
@@ -82,12 +84,16 @@ class ComposeCluster:
     Attributes:
         compose: How Compose is called.
         directory: Where commands run; below it the clients' certificates and the files of workers.
+        compose_files: What it is made of, from the root of the repository.
+        project: Its name, and the beginning of its network's.
         port: Where clients on this host reach it.
         prometheus_port: Where they reach its Prometheus.
     """
 
     compose: list[str]
     directory: Path
+    compose_files: Sequence[str] = COMPOSE_FILES
+    project: str = "drover-test"
     port: int = field(default_factory=lambda: free_ports(1)[0])
     prometheus_port: int = field(default_factory=lambda: free_ports(1)[0])
 
@@ -102,14 +108,19 @@ class ComposeCluster:
         return self.directory / "certs"
 
     @property
+    def network(self) -> str:
+        """The name of the network that its containers are in."""
+        return f"{self.project}.internal"
+
+    @property
     def environ(self) -> Mapping[str, str]:
         """Of Compose and of commands."""
         return {
             **os.environ,
             "COLUMNS": "200",
-            "COMPOSE_PROJECT_NAME": PROJECT,
-            "COMPOSE_FILE": ":".join(f"{REPOSITORY}/{each}" for each in COMPOSE_FILES),
-            "DROVER_NETWORK": NETWORK,
+            "COMPOSE_PROJECT_NAME": self.project,
+            "COMPOSE_FILE": ":".join(f"{REPOSITORY}/{each}" for each in self.compose_files),
+            "DROVER_NETWORK": self.network,
             "DROVER_PORT": str(self.port),
             "DROVER_PROMETHEUS_PORT": str(self.prometheus_port),
             "DROVER_FILES": str(self.files),
@@ -150,13 +161,16 @@ class ComposeCluster:
         done = _run(
             [
                 *("docker", "ps", "--all", "--no-trunc", "--format", "{{.ID}} {{.Names}}"),
-                *("--filter", f"label=com.docker.compose.project={PROJECT}"),
+                *("--filter", f"label=com.docker.compose.project={self.project}"),
                 *("--filter", f"label=com.docker.compose.service={service}"),
                 *("--filter", "label=com.docker.compose.oneoff=False"),
             ]
         )
         found = [line.split() for line in done.stdout.splitlines()]
-        return [Container(id_, service) for id_, _ in sorted(found, key=lambda each: each[1])]
+        return [
+            Container(id_, service, self.network)
+            for id_, _ in sorted(found, key=lambda each: each[1])
+        ]
 
     def drover(self, *words: str, stdin: str = "") -> str:
         """Run the command by the context of the third command; what it prints."""
@@ -251,6 +265,15 @@ class ComposeCluster:
         text = f"FROM {image}\nLABEL version={new.rpartition(':')[2]}\n"
         _docker("build", "--tag", new, "-", stdin=text)
 
+    def build_kafka(self, jars: Path) -> None:
+        """The image of tests/cluster/kafka-compose.yml, of Kafka's jars."""
+        context = self.directory / "kafka"
+        shutil.copytree(REPOSITORY / "tests/cluster/kafka", context)
+        shutil.copytree(jars, context / "jars")
+        image = ("PYTHON_IMAGE", self.environ.get("PYTHON_IMAGE") or BASE_IMAGE)
+        argument = ("--build-arg", "=".join(image))
+        _docker("build", "--tag", "drover-test-kafka", *argument, str(context))
+
     def down(self) -> None:
         """Remove everything but the images."""
         profiles = ("--profile", "cli", "--profile", "observability")
@@ -270,6 +293,7 @@ class Container:
 
     id: str
     service: str
+    network: str = ""
 
     def inspect(self) -> Any:
         """What the engine knows of it."""
@@ -285,7 +309,7 @@ class Container:
     def ip(self) -> str:
         """Its address in the cluster's network; empty when it is not there."""
         networks = self.inspect()["NetworkSettings"]["Networks"]
-        return str(networks.get(NETWORK, {}).get("IPAddress", ""))
+        return str(networks.get(self.network, {}).get("IPAddress", ""))
 
     def healthy(self) -> bool:
         """Whether its health check says so."""
@@ -299,6 +323,10 @@ class Container:
     def execute(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command in it."""
         return _run(["docker", "exec", self.id, *words])
+
+    def commands(self) -> list[str]:
+        """What runs in it."""
+        return _docker("top", self.id, "-eo", "pid,args").splitlines()[1:]
 
     @contextmanager
     def killed(self) -> Iterator[None]:
@@ -321,12 +349,12 @@ class Container:
     @contextmanager
     def cut_off(self) -> Iterator[None]:
         """Without the network that all others are in."""
-        _docker("network", "disconnect", NETWORK, self.id)
+        _docker("network", "disconnect", self.network, self.id)
         try:
             yield
         finally:
             names = [f"--alias={each}" for each in (self.service, self.host)]
-            _docker("network", "connect", *names, NETWORK, self.id)
+            _docker("network", "connect", *names, self.network, self.id)
 
     def stop(self) -> None:
         """Stop it as Compose does, with time to hand its work over, and remove it."""
@@ -347,6 +375,12 @@ def bare_container(image: str) -> Iterator[Container]:
         yield container
     finally:
         _docker("rm", "--force", "--volumes", container.id)
+
+
+def outlast_a_session() -> None:
+    """Stay away for longer than others wait; a worker that is frozen has lost its work by then."""
+    end_s = time.monotonic() + AWAY_S
+    wait_until(lambda: time.monotonic() > end_s)
 
 
 #: What may befall a container.
