@@ -31,7 +31,7 @@ CoordinatorOption = Annotated[
         envvar="DROVER_COORDINATOR_ADDRESS",
         show_default=False,
         help="host:port of the coordinator, or of several with commas between; by default those of "
-        "the cluster of `make up` here, else "
+        "the cluster of `drover up` here, else "
         f"{DEFAULT_COORDINATOR_ADDRESS}.",
     ),
 ]
