@@ -138,6 +138,8 @@ def test_the_command_runs_inside_as_whom_one_says(cluster: ComposeCluster) -> No
     told = cluster.do("run", "--rm", "-T", "drover", "group", "list", "--output", "json")
     assert [each["member_count"] for each in json.loads(told)] == [2]
     who = {"DROVER_AS": "viewer"}
+    told = cluster.do("run", "--rm", "-T", "drover", "group", "offsets", "drover", env=who)
+    assert "no offsets" in told
     with pytest.raises(AssertionError, match="needs the role operator"):
         cluster.do("run", "--rm", "-T", "drover", "connector", "pause", "files", env=who)
 

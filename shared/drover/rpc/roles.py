@@ -113,7 +113,9 @@ ACCESS: dict[str, dict[str, Access]] = {
         "FindCoordinator": _READ,
         "DescribeGroup": _READ,
         "ListGroups": _READ,
+        "FetchGroupOffsets": _READ,
         "DeleteGroup": _ADMINISTER_CLUSTER,
+        "DeleteGroupOffsets": _ADMINISTER_CLUSTER,
         "JoinGroup": _INTERNAL,
         "SyncGroup": _INTERNAL,
         "Heartbeat": _INTERNAL,
@@ -125,8 +127,6 @@ ACCESS: dict[str, dict[str, Access]] = {
         "AlterOffsets": _INTERNAL,
         "DeleteOffsets": _INTERNAL,
         "CommitGroupOffsets": _INTERNAL,
-        "FetchGroupOffsets": _INTERNAL,
-        "DeleteGroupOffsets": _INTERNAL,
     },
     "drover.api.config_store.v1.ConfigStoreService": {
         "GetSnapshot": _INTERNAL,
