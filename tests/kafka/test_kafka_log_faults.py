@@ -7,16 +7,19 @@ from typing import TypeVar
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from drover.errors import Reason, UnavailableError
+from drover.log.kafka import client as kafka_client
 from drover.log.kafka import writer as kafka_writer
-from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.client import DEFAULT_TIMEOUT_S, KafkaClient
 from drover.log.kafka.control import ControlTopic
 from drover.log.kafka.jobs import Answer
 from drover.log.kafka.log import FollowedKafkaLog
 from drover.log.log import LogRecord
 from drover.model.ids import Term
 from drover.testing import raises_reason, read_all
+from tests.support.addresses import free_addresses
 from tests.support.kafka.broker import KafkaBroker
 from tests.support.kafka.callers import Caller
 from tests.support.kafka.following import Following
@@ -235,3 +238,19 @@ async def until_it_works(call: Callable[[], Awaitable[T]]) -> T:
         works, timeout_s=RETURN_TIMEOUT_S, describe=lambda: (len(failures), failures[-5:])
     )
     return results[-1]
+
+
+async def test_an_admin_client_that_hears_nothing_for_long_is_replaced(
+    kafka: KafkaBroker, topic_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka_client, "ADMIN_SILENCE_MAX_S", 0.1)
+    (nobody,) = free_addresses(1)
+    client = KafkaClient(storage_on(kafka.bootstrap, topic_prefix), timeout_s=IMPATIENT_S)
+    deaf = AdminClient({"bootstrap.servers": nobody, "log_level": 0})
+    monkeypatch.setattr(client, "_admin", deaf)
+    for _ in range(2):
+        with raises_reason(Reason.STORAGE_UNAVAILABLE, kafka.bootstrap):
+            await client.describe_topic(topic_prefix)
+    monkeypatch.setattr(client, "timeout_s", DEFAULT_TIMEOUT_S)
+    assert await client.describe_topic(topic_prefix) is None
+    await client.close()

@@ -38,6 +38,9 @@ BROKERS_MAX_BYTES = 1_048_588
 """The largest batch that brokers take, unless they are told otherwise."""
 RETRY_S = 0.2
 _REFUSED_FOR_S = 60.0
+ADMIN_SILENCE_MAX_S = 30.0
+"""An admin client that has heard nothing for so long is replaced: one was seen to wait for a
+controller as long as it lived, though brokers that had been away answered everybody else."""
 
 #: What would break what the logs promise; nobody may set it from outside.
 OWN_SETTINGS = frozenset(
@@ -98,10 +101,9 @@ class KafkaClient:
             "error_cb": self._on_error,
         }
         self._check_settings()
-        defaults = {"topic.metadata.refresh.interval.ms": ADMIN_REFRESH_MS}
-        # nobody polls it all the time, and what it would log waits for that
-        own = {"log_level": 0}
-        self._admin = self._made(lambda: AdminClient({**defaults, **self._common, **own}))
+        self._admin = self._new_admin()
+        #: Since when its calls have ended without an answer.
+        self._silent_since_s: float | None = None
         self._threads = ThreadPoolExecutor(ADMIN_THREADS, thread_name_prefix="kafka admin")
         self._closed = False
 
@@ -275,10 +277,24 @@ class KafkaClient:
         """The result of one of the admin client's futures; raises KafkaException, TimeoutError."""
         try:
             result = future.result(timeout=self.timeout_s + 1)
+        except (KafkaException, TimeoutError) as error:
+            if isinstance(error, TimeoutError) or error.args[0].code() in errors.SILENCE:
+                self._note_silence()
+            else:
+                self._silent_since_s = None
+            raise
         finally:
             self._admin.poll(0)  # what was told beside it, such as that nobody may log in
-        self._refused = None
+        self._silent_since_s = self._refused = None
         return result
+
+    def _note_silence(self) -> None:
+        now_s = time.monotonic()
+        since_s = self._silent_since_s
+        if since_s is None:
+            self._silent_since_s = now_s
+        elif now_s - since_s > ADMIN_SILENCE_MAX_S:
+            self._admin, self._silent_since_s = self._new_admin(), None
 
     async def _offsets(
         self,
@@ -371,6 +387,12 @@ class KafkaClient:
                 f" partition {max(partitions)} is needed. Was it removed? Start again to make it",
                 {"topic": topic, "brokers": self.storage.bootstrap_servers},
             )
+
+    def _new_admin(self) -> AdminClient:
+        defaults = {"topic.metadata.refresh.interval.ms": ADMIN_REFRESH_MS}
+        # nobody polls it all the time, and what it would log waits for that
+        own = {"log_level": 0}
+        return self._made(lambda: AdminClient({**defaults, **self._common, **own}))
 
     def _on_error(self, error: KafkaError) -> None:
         if errors.is_refusal(error):
