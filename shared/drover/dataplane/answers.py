@@ -7,6 +7,7 @@ executor's trace as a note. (So Spark never repeats such a call: who runs it dec
 
 import gc
 import pickle
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,9 @@ _CAUSES_MAX = 10
 #: any: looking after every 700, as it does by itself, took 1.4 of the 3.4 s of reading a million
 #: messages.
 _COLLECTION_OBJECTS = 500_000
+#: Spark looks for cycles after every call, through all that the libraries of a connector made when
+#: they were loaded: an eighth of what executors take where that is SQLAlchemy.
+_FREEZES_MAX = 10
 _SCHEMA = pa.schema([(ANSWER, pa.binary())])
 
 
@@ -44,6 +48,7 @@ class Answering:
     def __call__(self, argument: Any) -> Iterator[bytes]:
         """Yields the answer; raises nothing that is an Exception."""
         began_s = time.monotonic()
+        _loaded_modules.pass_over(len(sys.modules))
         try:
             with _rare_collections():
                 rows = [row for batch in self.function(argument) for row in _rows(batch)]
@@ -51,6 +56,29 @@ class Answering:
         except Exception as error:  # noqa: BLE001 - whatever it is, the driver gets it
             answer = pickle.dumps(([], _packed(error), time.monotonic() - began_s))
         yield answer
+
+
+class LoadedModules:
+    """Has the collector pass over what there is when modules were loaded since it was asked last.
+
+    Ask it before a call: Spark has looked for cycles after the one before, so there are none then.
+    What is passed over is so for good, hence ``_FREEZES_MAX`` times at most.
+    """
+
+    def __init__(self, freeze: Callable[[], None] = gc.freeze) -> None:
+        self._freeze = freeze
+        self._count = 0
+        self._freezes = 0
+
+    def pass_over(self, count: int) -> None:
+        """So many modules are loaded now."""
+        if count > self._count and self._freezes < _FREEZES_MAX:
+            self._count = count
+            self._freezes += 1
+            self._freeze()
+
+
+_loaded_modules = LoadedModules()
 
 
 def _rows(batch: Any) -> list[Any]:

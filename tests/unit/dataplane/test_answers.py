@@ -9,7 +9,14 @@ import pyarrow as pa
 import pytest
 
 from drover.connector import RetriableError
-from drover.dataplane.answers import ANSWER, Answering, AnsweringInArrow, ExecutorError, rows_of
+from drover.dataplane.answers import (
+    ANSWER,
+    Answering,
+    AnsweringInArrow,
+    ExecutorError,
+    LoadedModules,
+    rows_of,
+)
 from drover.errors import InvalidArgumentError, Reason, UnavailableError, Violation
 from drover.pipeline import RecordFailedError
 
@@ -143,3 +150,19 @@ def test_rows_before_an_error_are_not_handed_out() -> None:
     answers = [*Answering(lambda _: iter(()))(()), *Answering(raising(KeyError("x")))(())]
     with pytest.raises(KeyError):
         rows_of(answers)
+
+
+def test_what_modules_made_when_they_were_loaded_is_passed_over_once() -> None:
+    frozen = []
+    modules = LoadedModules(lambda: frozen.append("frozen"))
+    for count in (700, 700, 900, 900, 900):
+        modules.pass_over(count)
+    assert frozen == ["frozen", "frozen"]
+
+
+def test_what_loads_modules_with_each_call_is_not_kept_for_ever() -> None:
+    frozen = []
+    modules = LoadedModules(lambda: frozen.append("frozen"))
+    for count in range(1_000):
+        modules.pass_over(count)
+    assert len(frozen) == 10
