@@ -196,6 +196,11 @@ class SinkTask(ABC):
     It needs a constructor without arguments. An exception makes the task FAILED with its trace.
     """
 
+    #: Whether write may be called while the batch before is still being committed, which is faster
+    #: when there is much to write. Then what ``context.committed`` says may be one batch behind,
+    #: and after a crash up to two batches come again, perhaps cut otherwise.
+    writes_ahead: ClassVar[bool] = False
+
     def start(self, context: SinkTaskContext) -> None:  # noqa: B027 (optional)
         """Take up where ``context.committed`` says."""
 
@@ -220,10 +225,10 @@ class SinkTask(ABC):
         empty for none. ``Written(up_to=…)`` commits less, or what earlier batches had left open:
         what is not committed comes again when the task starts again.
 
-        Write is called again only when the batch is committed; when that fails, the task is started
-        again and gets records again from the last committed offsets, perhaps in batches cut
-        otherwise. To write each record once, make the write idempotent in the offsets, or keep in
-        the metadata what is needed to undo the uncommitted.
+        Write is called again only when the batch is committed (unless ``writes_ahead``); when that
+        fails, the task is started again and gets records again from the last committed offsets,
+        perhaps in batches cut otherwise. To write each record once, make the write idempotent in
+        the offsets, or keep in the metadata what is needed to undo the uncommitted.
         """
 
     def idle(self) -> Written | None:

@@ -5,7 +5,7 @@ import logging
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from drover.connector import (
     ONCE,
@@ -41,6 +41,8 @@ class FileStreamSinkTask(SinkTask):
     file's length is committed as metadata of the offsets, so that the next owner knows where the
     committed bytes end, whatever was written after them.
     """
+
+    writes_ahead: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self._file: OutputFile | None = None

@@ -89,6 +89,8 @@ class FilesSinkTask(SinkTask):
     written, or left out then, so that every record is in one file, wherever batches are cut.
     """
 
+    writes_ahead: ClassVar[bool] = True
+
     def start(self, context: SinkTaskContext) -> None:
         """Open the directory; topic partitions are taken over when their first records come."""
         self._directory: Directory | None = self.directory(context)

@@ -141,6 +141,8 @@ class ConsoleSink(SinkConnector):
 class NullSinkTask(SinkTask):
     """Reads each batch."""
 
+    writes_ahead: ClassVar[bool] = True
+
     def write(self, batch: SinkBatch) -> str:
         """Read it, with all that converters and transforms do."""
         batch.run_in_arrow(CountedRows())

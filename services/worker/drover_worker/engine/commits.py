@@ -1,7 +1,8 @@
-"""A task's offsets, on their way to the coordinator and back: one commit at a time.
+"""A task's offsets, on their way to the coordinator and back: one commit at a time, in order.
 
 A commit is answered once it is durable or refused, however long the coordinator is away, so what is
-committed is known here without asking anybody.
+committed is known here without asking anybody. One that is made meanwhile is sent when the answer
+is there, whether or not the task still runs, unless the one before was refused.
 """
 
 import itertools
@@ -9,6 +10,7 @@ import math
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,9 +35,8 @@ _CONFIRMED_FOR_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class _Commit:
-    """Offsets that were sent; ``on_committed`` is called when they are durable."""
+    """Offsets to be committed; ``on_committed`` is called when they are durable."""
 
-    call_id: int
     offsets: Sequence[CommittedOffset]
     on_committed: Callable[[], None]
     result: engine_pb2.CommitResult | None = None
@@ -75,7 +76,9 @@ class TaskCommits:
         self._send = send
         self._answers = answers
         self._wake = wake
-        self._commit: _Commit | None = None
+        self._lock = threading.Lock()
+        #: Those whose answers were not taken up, oldest first; the first without one is sent.
+        self._open: deque[_Commit] = deque()
         #: When the coordinator last said that the claim counts.
         self._confirmed_s = -math.inf
         self._settled = threading.Event()
@@ -86,52 +89,66 @@ class TaskCommits:
         """What the connector had committed when the task started, and the task's own since."""
         return tuple(self._committed.values())
 
-    def send(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
-        """Have the offsets committed; the task is woken by the answer."""
-        commit = _Commit(next(_commit_ids), offsets, on_committed)
-        self._settled.clear()
-        self._commit = commit
-        self._answers[commit.call_id] = lambda result: self._take(commit, result)
-        message = encode_task_offsets(
-            TaskOffsets(self._task, self._claim, offsets, consumer_group=self._consumer_group)
-        )
-        self._send(engine_pb2.EngineReport(call_id=commit.call_id, commit_offsets=message))
+    @property
+    def open_count(self) -> int:
+        """Commits that are not known to be durable yet; see ``settle``."""
+        return len(self._open)
 
-    def settle(self) -> bool:
-        """Take up the answer to the last commit; False while it has none.
+    @property
+    def claim_is_confirmed(self) -> bool:
+        """Whether the coordinator said so lately that the claim counts that it is not asked again.
+
+        A clock that stands still while the process is suspended would be of no use here; this one
+        goes on.
+        """
+        return time.monotonic() - self._confirmed_s < _CONFIRMED_FOR_S
+
+    def send(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
+        """Have the offsets committed after those before; the task is woken by each answer."""
+        commit = _Commit(offsets, on_committed)
+        with self._lock:
+            before = [each.result for each in self._open]
+            self._open.append(commit)
+            if any(result is not None and not _is_committed(result) for result in before):
+                return  # what settle says of that one ends the task
+            self._settled.clear()
+        if None not in before:
+            self._send_now(commit)
+
+    def settle(self) -> None:
+        """Take up the answers that are there.
 
         Raises:
             FailedPreconditionError: STALE_CLAIM, somebody else has the task.
             ValueError: The offsets were refused for another reason.
         """
-        commit = self._commit
-        if commit is None:
-            return True
-        if commit.result is None:
-            return False
-        self._commit = None
-        outcome = commit.result.outcome
-        if outcome == _OUTCOMES.COMMIT_OUTCOME_STALE_CLAIM:
-            raise FailedPreconditionError(Reason.STALE_CLAIM, commit.result.message)
-        if outcome != _OUTCOMES.COMMIT_OUTCOME_COMMITTED:
-            raise ValueError(f"the offsets of the batch were refused: {commit.result.message}")
-        self._confirmed_s = time.monotonic()
+        while self._open:
+            commit = self._open[0]
+            if commit.result is None:
+                return
+            self._take_up(commit, commit.result)
+
+    def _take_up(self, commit: _Commit, result: engine_pb2.CommitResult) -> None:
+        if not _is_committed(result):
+            with self._lock:
+                self._open.clear()  # those after it were not sent
+            if result.outcome == _OUTCOMES.COMMIT_OUTCOME_STALE_CLAIM:
+                raise FailedPreconditionError(Reason.STALE_CLAIM, result.message)
+            raise ValueError(f"the offsets of the batch were refused: {result.message}")
+        with self._lock:
+            self._open.popleft()
         for each in commit.offsets:
             self._committed[canonical_json(each.partition_json)] = each
         commit.on_committed()
-        return True
 
     def check_claim(self, limit_s: float) -> None:
         """Ask whether the claim counts, unless the coordinator said so a moment ago; blocks.
-
-        A clock that stands still while the process is suspended would be of no use here; this one
-        goes on.
 
         Raises:
             FailedPreconditionError: STALE_CLAIM, somebody else has the task.
             UnavailableError: STORAGE_UNAVAILABLE, there is no answer yet.
         """
-        if time.monotonic() - self._confirmed_s >= _CONFIRMED_FOR_S:
+        if not self.claim_is_confirmed:
             self._check(TaskOffsets(self._task, self._claim, ()), limit_s)
 
     def write_claim(self, limit_s: float) -> None:
@@ -174,10 +191,32 @@ class TaskCommits:
         return waiting.answer
 
     def wait_settled(self, limit_s: float) -> bool:
-        """Wait for the answer to the last commit; whether it came in time."""
+        """Wait for the answers to all commits; whether they came in time."""
         return self._settled.wait(max(limit_s, 0))
 
+    def _send_now(self, commit: _Commit) -> None:
+        call_id = next(_commit_ids)
+        self._answers[call_id] = lambda result: self._take(commit, result)
+        message = encode_task_offsets(
+            TaskOffsets(
+                self._task, self._claim, commit.offsets, consumer_group=self._consumer_group
+            )
+        )
+        self._send(engine_pb2.EngineReport(call_id=call_id, commit_offsets=message))
+
     def _take(self, commit: _Commit, result: engine_pb2.CommitResult) -> None:
-        commit.result = result
-        self._settled.set()
+        following = None
+        with self._lock:
+            commit.result = result
+            if _is_committed(result):
+                self._confirmed_s = time.monotonic()
+                following = next((each for each in self._open if each.result is None), None)
+            if following is None:
+                self._settled.set()
+        if following is not None:
+            self._send_now(following)
         self._wake()
+
+
+def _is_committed(result: engine_pb2.CommitResult) -> bool:
+    return result.outcome == _OUTCOMES.COMMIT_OUTCOME_COMMITTED

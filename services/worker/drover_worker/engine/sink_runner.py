@@ -8,12 +8,13 @@ from zlib import crc32
 
 import structlog
 
-from drover.connector import RetriableError, SinkTask, SinkTaskContext, Written
+from drover.connector import RetriableError, SinkConnector, SinkTask, SinkTaskContext, Written
 from drover.connector.offsets import SinkOffset, TopicPartition, parse_sink_offsets
 from drover.connector.settings import (
     BATCH_MAX_BYTES,
     BATCH_MAX_RECORDS,
     BATCH_WAIT_MS,
+    RATE_MAX_RECORDS,
     TOPICS,
     TOPICS_REGEX,
 )
@@ -63,8 +64,9 @@ class SinkRunner(TaskRunner):
         self._positions: dict[PartitionKey, int] = {}
         #: How many partitions each topic was seen to have.
         self._partition_counts: dict[str, int] = {}
+        #: Offsets that are committed, or on their way to be.
         self._committed: dict[PartitionKey, int] = {}
-        #: The same with metadata, for the task object.
+        #: The committed ones with metadata, for the task object.
         self._committed_offsets: dict[TopicPartition, SinkOffset] = {}
         #: Where the task object goes on instead, as it said at its start.
         self._own_positions: Mapping[PartitionKey, int] = {}
@@ -86,9 +88,16 @@ class SinkRunner(TaskRunner):
         self._again: ReadPlan | None = None
         #: Records of a plan, after one whose records had several schemas.
         self._batch_limit: int = self._config[BATCH_MAX_RECORDS]
+        kind = spec.connector_class
+        assert issubclass(kind, SinkConnector)
+        # not with a rate: it says when the next batch may begin by how large the last one was
+        self._writes_ahead = kind.task_class.writes_ahead and not self._config[RATE_MAX_RECORDS]
+        #: There was more to read than the last batch has.
+        self._is_behind = False
 
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         self._committed, self._committed_offsets = {}, {}
+        self._note_sent(committed)
         self._note_committed(committed)
         self._positions, self._partition_counts = {}, {}
         self._replaying, self._letters = None, {}
@@ -99,7 +108,7 @@ class SinkRunner(TaskRunner):
                 task=self.spec.task.task,
                 task_count=self._task_count,
             )
-        self._fresh, self._again = True, None
+        self._fresh, self._again, self._is_behind = True, None, False
         self._control = SinkControl(self._wake)
         context = SinkTaskContext(
             task=self.spec.task,
@@ -143,8 +152,28 @@ class SinkRunner(TaskRunner):
             self._batch_limit = limit
             log.info("a batch is cut, as its records have several schemas", task=self.name)
             return 0
+        self._is_behind = self._is_full(plan)
         self._batch_limit = min(2 * self._batch_limit, self._config[BATCH_MAX_RECORDS])
         return self._send_commit(plan, written, report, started_s)
+
+    @property
+    def _may_run_ahead(self) -> bool:
+        """One batch at most; and not while only the coordinator can tell whether the claim counts,
+        which the answer to the commit does.
+        """
+        return (
+            self._writes_ahead
+            and self._is_behind
+            and self._commits.open_count == 1
+            and self._commits.claim_is_confirmed
+        )
+
+    def _is_full(self, plan: ReadPlan) -> bool:
+        """Whether there was more to read, most likely."""
+        return (
+            plan.record_count >= self._batch_limit
+            or plan.size_bytes >= self._config[BATCH_MAX_BYTES] // 2
+        )
 
     def _wait_for_records(self, plan: ReadPlan, idle_in_s: float | None) -> float | None:
         """Wait for what this task may be given next; how long at most."""
@@ -184,6 +213,7 @@ class SinkRunner(TaskRunner):
         offsets = offsets_of(written, {}, (), self._committed, self._given)
         if not offsets:
             return 0
+        self._note_sent(offsets)
         self._commit(offsets, lambda: self._note_committed(offsets))
         return None
 
@@ -192,10 +222,12 @@ class SinkRunner(TaskRunner):
         """Up to where the task has been given records."""
         return {**self._positions, **self._letters}
 
-    def _note_committed(self, offsets: Sequence[CommittedOffset]) -> None:
+    def _note_sent(self, offsets: Sequence[CommittedOffset]) -> None:
         parsed = parse_sink_offsets(offsets)
-        self._committed_offsets.update(parsed)
         self._committed.update({(key.topic, key.partition): v.offset for key, v in parsed.items()})
+
+    def _note_committed(self, offsets: Sequence[CommittedOffset]) -> None:
+        self._committed_offsets.update(parse_sink_offsets(offsets))
 
     def _wait_s(self, plan: ReadPlan) -> float:
         """How much longer the batch waits for more records."""
@@ -330,24 +362,23 @@ class SinkRunner(TaskRunner):
         own = self._positions if replaying else {**self._positions, **plan.next_offsets}
         back = rewound(self._control.take_rewinds(), own)
         offsets = offsets_of(written, back, keys, self._committed, given)
+        if replaying is not None:
+            replaying.move(plan)
+            self._letters.update(plan.next_offsets)
+        self._positions = {**own, **back}
+        self._fresh = False
 
         def committed() -> None:
             self._note_committed(offsets)
-            if replaying is not None:
-                replaying.move(plan)
-                self._letters.update(plan.next_offsets)
-            else:
-                self._positions.update(plan.next_offsets)
-            self._positions.update(back)
-            self._fresh = False
             topics = {each.topic for each in plan.ranges}
             self._moved(report, started_s, topics, plan.size_bytes)
 
         if not offsets:
             committed()
             return 0
+        self._note_sent(offsets)
         self._commit(offsets, committed)
-        return None
+        return 0 if self._may_run_ahead else None
 
     def _wait_settled(self, limit_s: float) -> bool:
         self._tools.watcher.forget(self._wake)

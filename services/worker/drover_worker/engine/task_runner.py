@@ -230,17 +230,24 @@ class TaskRunner(ABC):
         at_work = self._tools.in_flight.at_work(self.spec.task, is_run=True)
         with log_context(**self.spec.log_fields), at_work:
             try:
-                if self._restart_wanted:
-                    self._restart()
-                # woken by the answer to a commit, however long the coordinator is away
-                if self.stopping or not self._commits.settle():
-                    return None
-                pause_s = self._rate.pause_s(time.monotonic()) or self._run_batch()
+                pause_s = self._go_on()
             except BaseException as error:  # noqa: BLE001 - plugin code may raise anything
                 return self._after_error(error)
             finally:
                 self._deadline = None
         return pause_s
+
+    def _go_on(self) -> float | None:
+        """Take up the answers to commits, then do what is to be done next."""
+        self._commits.settle()
+        # woken by the answer to a commit, however long the coordinator is away
+        if self._commits.open_count and (self._restart_wanted or not self._may_run_ahead):
+            return None
+        if self._restart_wanted:
+            self._restart()
+        if self.stopping:
+            return None
+        return self._rate.pause_s(time.monotonic()) or self._run_batch()
 
     def run_overdue(self) -> None:
         """See scheduler.Job."""
@@ -322,6 +329,11 @@ class TaskRunner(ABC):
     def _release(self) -> None:  # noqa: B027 (optional)
         """Give back what the task holds, once it does no more."""
 
+    @property
+    def _may_run_ahead(self) -> bool:
+        """Whether a batch may be done while the one before is being committed."""
+        return False
+
     def _wait_settled(self, limit_s: float) -> bool:
         """Wait for what a batch leaves open after its run; whether that came in time."""
         return self._commits.wait_settled(limit_s)
@@ -330,7 +342,7 @@ class TaskRunner(ABC):
         self._tools.scheduler.wake(self)
 
     def _commit(self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None]) -> None:
-        """Have offsets committed; the next batch waits for that."""
+        """Have offsets committed; the next batch waits for that, unless it may run ahead."""
         began_s = time.monotonic()
 
         def committed() -> None:

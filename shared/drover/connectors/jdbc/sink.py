@@ -63,6 +63,8 @@ _REFUSED_MAX = 10_000
 class JdbcSinkTask(SinkTask):
     """Writes each batch in one transaction."""
 
+    writes_ahead: ClassVar[bool] = True
+
     def start(self, context: SinkTaskContext) -> None:
         """Have the table of offsets."""
         from drover.connectors.jdbc.ledger import make_ledger

@@ -46,6 +46,8 @@ _PARTITIONS_MAX = 1_000
 class DeltaSinkTask(SinkTask):
     """Writes each batch in one commit of each table."""
 
+    writes_ahead: ClassVar[bool] = True
+
     def start(self, context: SinkTaskContext) -> None:
         """Nothing to open: each batch looks at its table as it is then."""
         from drover.connectors.lakehouse.delta_table import DeltaWriter

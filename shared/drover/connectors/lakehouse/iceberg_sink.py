@@ -61,6 +61,8 @@ _REST, _SQL = "rest", "sql"
 class IcebergSinkTask(SinkTask):
     """Writes each batch in one commit of each table."""
 
+    writes_ahead: ClassVar[bool] = True
+
     def start(self, context: SinkTaskContext) -> None:
         """Nothing to open: each batch looks at its tables as they are then."""
         from drover.connectors.lakehouse.iceberg_table import IcebergWriter

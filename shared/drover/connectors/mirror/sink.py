@@ -1,7 +1,7 @@
 """KafkaSink: topics into another Kafka cluster, as they are."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from drover.connector import (
     ONCE,
@@ -39,6 +39,8 @@ _RESERVED = ("transactional.id", "enable.idempotence", "group.id")
 
 class KafkaSinkTask(SinkTask):
     """Writes each batch in transactions of its partitions."""
+
+    writes_ahead: ClassVar[bool] = True
 
     def start(self, context: SinkTaskContext) -> None:
         """Nothing to open: producers are where the records are."""
