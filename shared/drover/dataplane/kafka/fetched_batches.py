@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from aiokafka.record.memory_records import MemoryRecords
 
+from drover.dataplane.kafka.batch_format import HEAD, MAGIC
+from drover.dataplane.kafka.checksums import crc32c
 from drover.dataplane.kafka.record_columns import columns_of
 from drover.dataplane.payload import HEADERS_TYPE, READ_SCHEMA
 from drover.dataplane.plane import ALL_COLUMNS
@@ -120,7 +122,7 @@ class Fetched:
         for start, end in self.frames:
             frame = self.data[start:end]
             batch = _batch(frame)
-            if not batch.validate_crc():
+            if not _is_intact(frame, batch):
                 raise CorruptBatchError(f"the batch at offset {_FRAME.unpack_from(frame)[0]}")
             while aborted and aborted[-1][1] < batch.next_offset:
                 aborting.add(aborted.pop()[0])
@@ -170,6 +172,14 @@ def _frames(data: bytes) -> Iterator[tuple[int, int]]:
             return
         yield start, end
         start = end
+
+
+def _is_intact(frame: bytes, batch: Any) -> bool:
+    """Whether a batch is what was written: by aiokafka for older formats, whose heads differ."""
+    *_, magic, checksum = HEAD.unpack_from(frame)
+    if magic != MAGIC:
+        return bool(batch.validate_crc())
+    return bool(crc32c(frame[HEAD.size :]) == checksum)
 
 
 def _batch(frame: bytes) -> Any:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from aiokafka.codec import gzip_encode, lz4_encode, snappy_encode, zstd_encode
-from aiokafka.record.util import calc_crc32c
 
 from drover.dataplane.kafka.batch_format import (
     GZIP,
@@ -28,6 +27,7 @@ from drover.dataplane.kafka.batch_format import (
     TRANSACTIONAL,
     ZSTD,
 )
+from drover.dataplane.kafka.checksums import crc32c
 from drover.dataplane.payload import PAYLOAD_SCHEMA
 
 _Numbers = npt.NDArray[np.int64]
@@ -84,7 +84,7 @@ class EncodedBatch:
             )
             + self.records
         )
-        return HEAD.pack(0, _LENGTH_BEHIND + len(behind), -1, MAGIC, calc_crc32c(behind)) + behind
+        return HEAD.pack(0, _LENGTH_BEHIND + len(behind), -1, MAGIC, crc32c(behind)) + behind
 
 
 def encoded(records: Any, *, max_bytes: int, compression: str) -> Iterator[EncodedBatch]:
