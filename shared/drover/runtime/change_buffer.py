@@ -13,6 +13,8 @@ EventT = TypeVar("EventT")
 
 MAX_EVENTS = 20_000
 MAX_BYTES = 64 * 1024 * 1024
+#: A watcher that was away for longer reads a snapshot, as after a start.
+MAX_AGE_MS = 10 * 60_000
 #: Less than brokers keep a tombstone for those who have not read it (a day).
 SHARED_LOG_COMPLETE_MS = 12 * 3_600_000
 
@@ -34,6 +36,7 @@ class ChangeBuffer(Generic[EventT]):
     Args:
         max_events: How many changes are kept.
         max_bytes: How large they may be together, as estimated by whoever adds them.
+        max_age_ms: How much older than the last one.
         complete_ms: For a log whose offsets have gaps where nothing is missing, as on Kafka, so
             that a gap does not tell what compaction has removed: what is older than this when the
             log is loaded does not count as known. None for a log without such gaps.
@@ -44,10 +47,12 @@ class ChangeBuffer(Generic[EventT]):
         *,
         max_events: int = MAX_EVENTS,
         max_bytes: int = MAX_BYTES,
+        max_age_ms: int = MAX_AGE_MS,
         complete_ms: int | None = None,
     ) -> None:
         self._max_events = max_events
         self._max_bytes = max_bytes
+        self._max_age_ms = max_age_ms
         self._complete_ms = complete_ms
         self._entries: deque[_Entry[EventT]] = deque()
         self._event_count = 0
@@ -91,7 +96,7 @@ class ChangeBuffer(Generic[EventT]):
         self._entries.append(_Entry(offset, events, size_bytes, timestamp_ms))
         self._event_count += len(events)
         self._size_bytes += size_bytes
-        self._trim()
+        self._trim(timestamp_ms)
 
     def loaded(self, end_offset: int, now_ms: int) -> None:
         """The log has been read to ``end_offset``."""
@@ -147,8 +152,10 @@ class ChangeBuffer(Generic[EventT]):
         assert 0 <= self._start_offset <= self._end_offset
         assert all(self._start_offset <= offset < self._end_offset for offset in offsets)
 
-    def _trim(self) -> None:
+    def _trim(self, now_ms: int) -> None:
         while self._event_count > self._max_events or self._size_bytes > self._max_bytes:
+            self._forget_oldest()
+        while self._entries and now_ms - self._entries[0].timestamp_ms > self._max_age_ms:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:

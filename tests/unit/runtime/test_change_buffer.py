@@ -52,6 +52,24 @@ def test_forgets_the_oldest_by_size() -> None:
     assert history.start_offset == 8
 
 
+def test_forgets_what_is_much_older_than_the_last_change() -> None:
+    history = ChangeBuffer[str](max_age_ms=100)
+    for offset, timestamp_ms in enumerate((1_000, 1_050, 1_149, 1_151, 1_100)):
+        history.record_seen(offset, [f"e{offset}"], 10, timestamp_ms)
+        history.validate()
+    assert history.read(2) == ["e2", "e3", "e4"]
+    assert history.start_offset == 2
+
+
+def test_a_watcher_that_has_all_goes_on_however_old_that_is() -> None:
+    history = ChangeBuffer[str](max_age_ms=100)
+    history.record_seen(0, ["e0"], 10, 1_000)
+    history.record_seen(1, timestamp_ms=1_001)
+    history.record_seen(2, ["e2"], 10, 9_000)
+    assert history.read(2) == ["e2"]
+    assert history.read(1) == ["e2"]
+
+
 def test_one_change_larger_than_the_bound_is_forgotten_too() -> None:
     history = _filled(2, max_bytes=25)
     history.record_seen(2, ["large"], size_bytes=100)
@@ -90,7 +108,7 @@ HOUR_MS = 3_600_000
 
 
 def shared_history(max_events: int = 100) -> ChangeBuffer[str]:
-    return ChangeBuffer(max_events=max_events, complete_ms=12 * HOUR_MS)
+    return ChangeBuffer(max_events=max_events, max_age_ms=24 * HOUR_MS, complete_ms=12 * HOUR_MS)
 
 
 def test_gaps_of_a_shared_log_are_no_holes() -> None:
