@@ -45,6 +45,7 @@ BATCH_MAX_BYTES = "batch.max.bytes"
 BATCH_WAIT_MS = "batch.wait.ms"
 POLL_INTERVAL_MS = "poll.interval.ms"
 RATE_MAX_RECORDS = "rate.max.records"
+RATE_MAX_BYTES = "rate.max.bytes"
 PARTITIONER_KEYLESS = "partitioner.keyless"
 
 _MIB = 1024 * 1024
@@ -129,6 +130,16 @@ _COMMON = ConfigDef(
         group="Batches",
         documentation="At most so many records a second go through each task, on average; 0 for "
         "no limit.",
+        validator=InRange(0),
+    ),
+    ConfigKey(
+        RATE_MAX_BYTES,
+        ConfigType.LONG,
+        default=0,
+        importance=Importance.LOW,
+        group="Batches",
+        documentation="At most so many bytes a second go through each task, on average; 0 for no "
+        "limit. One record always fits.",
         validator=InRange(0),
     ),
     ConfigKey(
@@ -369,6 +380,7 @@ __all__ = [
     "NAME",
     "PARTITIONER_KEYLESS",
     "POLL_INTERVAL_MS",
+    "RATE_MAX_BYTES",
     "RATE_MAX_RECORDS",
     "TASKS_MAX",
     "TOPICS",

@@ -546,24 +546,6 @@ def test_without_a_time_to_retry_it_fails_the_task(world: World) -> None:
     assert world.kinds == ["task_failed"]
 
 
-def test_a_source_keeps_to_its_rate(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = 100.0
-    monkeypatch.setattr("drover_worker.engine.task_runner.time.monotonic", lambda: now_s)
-    runner = world.source(**{"rate.max.records": "2"})
-    assert runner.run_once() == 0
-    assert runner.run_once() == 0.5  # a batch of one record, at two a second
-    assert world.record_count == 1
-    now_s = 100.5
-    assert runner.run_once() == 0
-    assert world.record_count == 2
-
-
-def test_a_sink_reads_as_many_records_as_a_second_may_have(world: World) -> None:
-    _fill(world)
-    world.sink(**{"rate.max.records": "2"}).run_once()
-    assert [offset for _, offset, _ in Writer.written] == [0, 1]
-
-
 def test_a_batch_waits_for_more_records_as_long_as_it_is_told(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

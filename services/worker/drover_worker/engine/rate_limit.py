@@ -1,26 +1,41 @@
-"""At most so many records a second."""
+"""At most so many records and bytes a second."""
 
 
 class RateLimit:
-    """Says how long to wait before the next batch, so that the rate holds on average.
+    """Says how long to wait before the next batch, so that both rates hold on average.
 
     A batch that took its time is not made up for by a faster one later.
     """
 
-    def __init__(self, records_per_s: int) -> None:
+    def __init__(self, records_per_s: int, bytes_per_s: int) -> None:
         """0 is for no limit."""
         self._records_per_s = records_per_s
+        self._bytes_per_s = bytes_per_s
         self._free_at_s = 0.0
 
-    def batch_max(self, limit: int) -> int:
+    @property
+    def is_set(self) -> bool:
+        """Whether there is a limit: then each batch waits for the one before, whose size says when
+        it may begin.
+        """
+        return bool(self._records_per_s or self._bytes_per_s)
+
+    def batch_max_records(self, limit: int) -> int:
         """How many records a batch may have: those of a second at most."""
-        return min(limit, self._records_per_s) if self._records_per_s else limit
+        return min(limit, self._records_per_s or limit)
+
+    def batch_max_bytes(self, limit: int) -> int:
+        """How large a batch may be: what may go through in a second at most."""
+        return min(limit, self._bytes_per_s or limit)
 
     def pause_s(self, now_s: float) -> float:
         """How long to wait before the next batch; 0 for not at all."""
         return max(0.0, self._free_at_s - now_s)
 
-    def moved(self, record_count: int, started_s: float) -> None:
-        """A batch that began at ``started_s`` had so many records."""
-        if self._records_per_s:
-            self._free_at_s = started_s + record_count / self._records_per_s
+    def moved(self, record_count: int, size_bytes: int, started_s: float) -> None:
+        """A batch that began at ``started_s`` had so many records and bytes."""
+        if not self.is_set:
+            return
+        records_s = record_count / self._records_per_s if self._records_per_s else 0.0
+        bytes_s = size_bytes / self._bytes_per_s if self._bytes_per_s else 0.0
+        self._free_at_s = started_s + max(records_s, bytes_s)

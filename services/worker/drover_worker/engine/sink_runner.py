@@ -14,7 +14,6 @@ from drover.connector.settings import (
     BATCH_MAX_BYTES,
     BATCH_MAX_RECORDS,
     BATCH_WAIT_MS,
-    RATE_MAX_RECORDS,
     TOPICS,
     TOPICS_REGEX,
 )
@@ -90,8 +89,7 @@ class SinkRunner(TaskRunner):
         self._batch_limit: int = self._config[BATCH_MAX_RECORDS]
         kind = spec.connector_class
         assert issubclass(kind, SinkConnector)
-        # not with a rate: it says when the next batch may begin by how large the last one was
-        self._writes_ahead = kind.task_class.writes_ahead and not self._config[RATE_MAX_RECORDS]
+        self._writes_ahead = kind.task_class.writes_ahead and not self._rate.is_set
         #: There was more to read than the last batch has.
         self._is_behind = False
 

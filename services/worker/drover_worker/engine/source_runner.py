@@ -31,7 +31,6 @@ from drover.connector.settings import (
     BATCH_MAX_RECORDS,
     PARTITIONER_KEYLESS,
     POLL_INTERVAL_MS,
-    RATE_MAX_RECORDS,
 )
 from drover.dataplane.plane import Destination, NotPublishedError, OutgoingBatch
 from drover.errors import Reason, UnavailableError
@@ -78,8 +77,7 @@ class SourceRunner(TaskRunner):
         self._idle = IdlePauses(first_s, max(first_s, tools.limits.idle_poll_ms / 1000))
         kind = spec.connector_class
         assert issubclass(kind, SourceConnector)
-        # not with a rate: it says when the next batch may begin by how large the last one was
-        self._reads_ahead = kind.task_class.reads_ahead and not self._config[RATE_MAX_RECORDS]
+        self._reads_ahead = kind.task_class.reads_ahead and not self._rate.is_set
         self._publisher: Publisher | None = None
         if self._writer.publishes_apart:
             gathers = self._reads_ahead and self._config[TRANSACTION_BOUNDARY] == INTERVAL

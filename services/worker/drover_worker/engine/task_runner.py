@@ -19,7 +19,13 @@ from drover.codec.common import encode_figures, encode_task_id
 from drover.codec.failures import encode_cause
 from drover.connector import RetriableError, SinkTask, SourceTask
 from drover.connector.connector import Connector
-from drover.connector.settings import BATCH_MAX_RECORDS, RATE_MAX_RECORDS, task_config
+from drover.connector.settings import (
+    BATCH_MAX_BYTES,
+    BATCH_MAX_RECORDS,
+    RATE_MAX_BYTES,
+    RATE_MAX_RECORDS,
+    task_config,
+)
 from drover.connector.task import TaskFigures
 from drover.dataplane.plane import DataPlane
 from drover.dataplane.shared_jobs import Rider, SharedJobs, riding
@@ -149,10 +155,13 @@ class TaskRunner(ABC):
             wake=self._wake,
             consumer_group=merged.get(CONSUMER_GROUP_SETTING) or "",
         )
-        self._rate = RateLimit(merged[RATE_MAX_RECORDS])
+        self._rate = RateLimit(merged[RATE_MAX_RECORDS], merged[RATE_MAX_BYTES])
         # what plugins and plans go by
-        batch_max = self._rate.batch_max(merged[BATCH_MAX_RECORDS])
-        self._config: Mapping[str, Any] = {**merged, BATCH_MAX_RECORDS: batch_max}
+        self._config: Mapping[str, Any] = {
+            **merged,
+            BATCH_MAX_RECORDS: self._rate.batch_max_records(merged[BATCH_MAX_RECORDS]),
+            BATCH_MAX_BYTES: self._rate.batch_max_bytes(merged[BATCH_MAX_BYTES]),
+        }
         self._path = RecordPath(
             spec.connector_class,
             merged,
@@ -412,7 +421,7 @@ class TaskRunner(ABC):
             self._last_batch_ms = round(duration_s * 1000)
             self._times.batches.add(duration_s)
             self._times.size_bytes += size_bytes
-        self._rate.moved(report.read_count, started_s)
+        self._rate.moved(report.read_count, size_bytes, started_s)
         self._error_rate.add(report, time.monotonic())
 
     def _make_instance(self, committed: Sequence[CommittedOffset]) -> None:
