@@ -3,7 +3,7 @@
 import pytest
 
 from drover_worker.engine.rate_limit import RateLimit
-from tests.unit.engine.runner_world import World, Writer
+from tests.unit.engine.runner_world import Lines, World, Writer
 
 
 def test_without_a_limit_nothing_waits() -> None:
@@ -17,6 +17,17 @@ def test_a_batch_has_what_may_go_through_in_a_second() -> None:
     rate = RateLimit(10, 2_000)
     assert (rate.batch_max_records(100), rate.batch_max_bytes(1 << 20)) == (10, 2_000)
     assert (rate.batch_max_records(5), rate.batch_max_bytes(1_024)) == (5, 1_024)
+
+
+def test_a_source_that_does_not_go_by_bytes_is_told_how_many_records_they_are() -> None:
+    rate = RateLimit(0, 10_240)
+    assert rate.next_max_records(1_000) == 10, "of a KiB, as long as nothing is known"
+    rate.moved(10, 1_000, started_s=100.0)
+    assert rate.next_max_records(1_000) == 102
+    assert rate.next_max_records(50) == 50
+    rate.moved(1, 1 << 20, started_s=100.0)
+    assert rate.next_max_records(1_000) == 1
+    assert RateLimit(5, 0).next_max_records(1_000) == 1_000
 
 
 @pytest.mark.parametrize(("records", "size_bytes", "free_at_s"), [(10, 100, 102), (1, 3_000, 103)])
@@ -58,6 +69,7 @@ def test_a_source_keeps_to_its_rate_of_bytes(world: World, clock: list[float]) -
     clock[0] += pause_s
     assert runner.run_once() == 0
     assert world.record_count == 2
+    assert Lines.made[0].context.config["batch.max.records"] == 1
 
 
 def test_a_sink_reads_as_many_records_as_a_second_may_have(world: World) -> None:

@@ -1,5 +1,8 @@
 """At most so many records and bytes a second."""
 
+#: What a record takes, before one was seen.
+_RECORD_BYTES = 1024
+
 
 class RateLimit:
     """Says how long to wait before the next batch, so that both rates hold on average.
@@ -11,6 +14,7 @@ class RateLimit:
         """0 is for no limit."""
         self._records_per_s = records_per_s
         self._bytes_per_s = bytes_per_s
+        self._record_bytes = float(_RECORD_BYTES)
         self._free_at_s = 0.0
 
     @property
@@ -28,6 +32,14 @@ class RateLimit:
         """How large a batch may be: what may go through in a second at most."""
         return min(limit, self._bytes_per_s or limit)
 
+    def next_max_records(self, limit: int) -> int:
+        """How many records the next batch may have, if they are as large as those of the last: for
+        sources that do not go by bytes.
+        """
+        if not self._bytes_per_s:
+            return limit
+        return max(1, min(limit, int(self._bytes_per_s / self._record_bytes)))
+
     def pause_s(self, now_s: float) -> float:
         """How long to wait before the next batch; 0 for not at all."""
         return max(0.0, self._free_at_s - now_s)
@@ -36,6 +48,8 @@ class RateLimit:
         """A batch that began at ``started_s`` had so many records and bytes."""
         if not self.is_set:
             return
+        if record_count:
+            self._record_bytes = max(1.0, size_bytes / record_count)
         records_s = record_count / self._records_per_s if self._records_per_s else 0.0
         bytes_s = size_bytes / self._bytes_per_s if self._bytes_per_s else 0.0
         self._free_at_s = started_s + max(records_s, bytes_s)

@@ -205,6 +205,8 @@ class SourceRunner(TaskRunner):
         assert isinstance(task, SourceTask)
         limit_ms = self._tools.limits.poll_ms
         self._task_config[BATCH_MAX_BYTES] = self._batch_size.bytes
+        records_max = self._rate.next_max_records(self._config[BATCH_MAX_RECORDS])
+        self._task_config[BATCH_MAX_RECORDS] = records_max
         with self._time_limit("poll()", limit_ms), timed(self._times.polls):
             batch = task.poll()
         if batch is not None and not isinstance(batch, SourceBatch):
