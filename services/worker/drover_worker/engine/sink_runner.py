@@ -1,7 +1,7 @@
 """A sink task: plan the next ranges of its topic partitions, write them, have them committed."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 from zlib import crc32
@@ -95,8 +95,7 @@ class SinkRunner(TaskRunner):
 
     def _start_instance(self, instance: Any, committed: Sequence[CommittedOffset]) -> None:
         self._committed, self._committed_offsets = {}, {}
-        self._note_sent(committed)
-        self._note_committed(committed)
+        self._committed_offsets.update(self._note_sent(committed))
         self._positions, self._partition_counts = {}, {}
         self._replaying, self._letters = None, {}
         if self._path.replay is not None:
@@ -211,8 +210,7 @@ class SinkRunner(TaskRunner):
         offsets = offsets_of(written, {}, (), self._committed, self._given)
         if not offsets:
             return 0
-        self._note_sent(offsets)
-        self._commit(offsets, lambda: self._note_committed(offsets))
+        self._send(offsets)
         return None
 
     @property
@@ -220,12 +218,22 @@ class SinkRunner(TaskRunner):
         """Up to where the task has been given records."""
         return {**self._positions, **self._letters}
 
-    def _note_sent(self, offsets: Sequence[CommittedOffset]) -> None:
-        parsed = parse_sink_offsets(offsets)
-        self._committed.update({(key.topic, key.partition): v.offset for key, v in parsed.items()})
+    def _note_sent(self, offsets: Sequence[CommittedOffset]) -> Mapping[TopicPartition, SinkOffset]:
+        """No offset is taken back from here on; what the task object is told once it is durable."""
+        sent = parse_sink_offsets(offsets)
+        self._committed.update({(key.topic, key.partition): v.offset for key, v in sent.items()})
+        return sent
 
-    def _note_committed(self, offsets: Sequence[CommittedOffset]) -> None:
-        self._committed_offsets.update(parse_sink_offsets(offsets))
+    def _send(
+        self, offsets: Sequence[CommittedOffset], on_committed: Callable[[], None] = lambda: None
+    ) -> None:
+        sent = self._note_sent(offsets)
+
+        def committed() -> None:
+            self._committed_offsets.update(sent)
+            on_committed()
+
+        self._commit(offsets, committed)
 
     def _wait_s(self, plan: ReadPlan) -> float:
         """How much longer the batch waits for more records."""
@@ -366,16 +374,14 @@ class SinkRunner(TaskRunner):
         self._positions = {**own, **back}
         self._fresh = False
 
-        def committed() -> None:
-            self._note_committed(offsets)
+        def moved() -> None:
             topics = {each.topic for each in plan.ranges}
             self._moved(report, started_s, topics, plan.size_bytes)
 
         if not offsets:
-            committed()
+            moved()
             return 0
-        self._note_sent(offsets)
-        self._commit(offsets, committed)
+        self._send(offsets, moved)
         return 0 if self._may_run_ahead else None
 
     def _wait_settled(self, limit_s: float) -> bool:
