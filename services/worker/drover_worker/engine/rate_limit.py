@@ -1,5 +1,7 @@
 """At most so many records and bytes a second."""
 
+import math
+
 #: What a record takes, before one was seen.
 _RECORD_BYTES = 1024
 
@@ -12,8 +14,8 @@ class RateLimit:
 
     def __init__(self, records_per_s: int, bytes_per_s: int) -> None:
         """0 is for no limit."""
-        self._records_per_s = records_per_s
-        self._bytes_per_s = bytes_per_s
+        self._records_per_s = records_per_s or math.inf
+        self._bytes_per_s = bytes_per_s or math.inf
         self._record_bytes = float(_RECORD_BYTES)
         self._free_at_s = 0.0
 
@@ -22,23 +24,21 @@ class RateLimit:
         """Whether there is a limit: then each batch waits for the one before, whose size says when
         it may begin.
         """
-        return bool(self._records_per_s or self._bytes_per_s)
+        return min(self._records_per_s, self._bytes_per_s) < math.inf
 
     def batch_max_records(self, limit: int) -> int:
         """How many records a batch may have: those of a second at most."""
-        return min(limit, self._records_per_s or limit)
+        return int(min(limit, self._records_per_s))
 
     def batch_max_bytes(self, limit: int) -> int:
         """How large a batch may be: what may go through in a second at most."""
-        return min(limit, self._bytes_per_s or limit)
+        return int(min(limit, self._bytes_per_s))
 
     def next_max_records(self, limit: int) -> int:
         """How many records the next batch may have, if they are as large as those of the last: for
         sources that do not go by bytes.
         """
-        if not self._bytes_per_s:
-            return limit
-        return max(1, min(limit, int(self._bytes_per_s / self._record_bytes)))
+        return max(1, int(min(limit, self._bytes_per_s / self._record_bytes)))
 
     def pause_s(self, now_s: float) -> float:
         """How long to wait before the next batch; 0 for not at all."""
@@ -46,10 +46,7 @@ class RateLimit:
 
     def moved(self, record_count: int, size_bytes: int, started_s: float) -> None:
         """A batch that began at ``started_s`` had so many records and bytes."""
-        if not self.is_set:
-            return
         if record_count:
             self._record_bytes = max(1.0, size_bytes / record_count)
-        records_s = record_count / self._records_per_s if self._records_per_s else 0.0
-        bytes_s = size_bytes / self._bytes_per_s if self._bytes_per_s else 0.0
-        self._free_at_s = started_s + max(records_s, bytes_s)
+        wait_s = max(record_count / self._records_per_s, size_bytes / self._bytes_per_s)
+        self._free_at_s = started_s + wait_s
