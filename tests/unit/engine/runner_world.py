@@ -338,6 +338,22 @@ class World:
         self.store.commit_offsets([decode_task_offsets(report.commit_offsets)])
         self.answer_commit()
 
+    def fill(self) -> None:
+        """Three lines in topic t."""
+        source = self.source()
+        for _ in range(3):
+            source.run_once()
+
+    @property
+    def sent_offsets(self) -> list[str]:
+        """What was asked to be committed, in order, as JSON."""
+        return [
+            offset.offset_json
+            for each in self.reports
+            if each.HasField("commit_offsets")
+            for offset in each.commit_offsets.offsets
+        ]
+
     @property
     def kinds(self) -> list[str | None]:
         return [each.WhichOneof("report") for each in self.reports]

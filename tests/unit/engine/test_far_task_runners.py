@@ -54,28 +54,19 @@ def far(world: World) -> World:
     return world
 
 
-def _positions(world: World) -> list[str]:
-    return [
-        offset.offset_json
-        for each in world.reports
-        if each.HasField("commit_offsets")
-        for offset in each.commit_offsets.offsets
-    ]
-
-
 def test_a_source_whose_offsets_are_elsewhere_waits_for_their_commit(far: World) -> None:
     source = far.source()
     assert not Lines.made[0].context.commits_with_records
     assert source.run_once() is None
     assert (far.record_count, far.woken_readers) == (1, 1)
-    assert _positions(far) == ['{"next":1}']
+    assert far.sent_offsets == ['{"next":1}']
     assert source.run_once() is None
     assert source.progress() is None, "it is not done before it is committed"
     assert (far.record_count, len(far.reports)) == (1, 1)
     far.answer_commit()
     assert far.scheduler.woken == 1
     assert source.run_once() is None
-    assert (far.record_count, _positions(far)) == (2, ['{"next":1}', '{"next":2}'])
+    assert (far.record_count, far.sent_offsets) == (2, ['{"next":1}', '{"next":2}'])
     progress = source.progress()
     assert progress is not None
     assert (progress.record_count, progress.batch_count) == (1, 1)
@@ -89,7 +80,7 @@ def test_such_a_source_starts_again_from_what_it_has_committed_itself(far: World
     assert source.run_once() == 0.1
     source.run_once()
     assert [each.next for each in Lines.made] == [2, 2]
-    assert _positions(far) == ['{"next":1}', '{"next":2}']
+    assert far.sent_offsets == ['{"next":1}', '{"next":2}']
     assert far.record_count == 2
 
 

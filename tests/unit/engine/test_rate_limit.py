@@ -73,7 +73,7 @@ def test_a_source_keeps_to_its_rate_of_bytes(world: World, clock: list[float]) -
 
 
 def test_a_sink_reads_as_many_records_as_a_second_may_have(world: World) -> None:
-    _fill(world)
+    world.fill()
     world.sink(**{"rate.max.records": "2"}).run_once()
     assert [offset for _, offset, _ in Writer.written] == [0, 1]
 
@@ -81,7 +81,7 @@ def test_a_sink_reads_as_many_records_as_a_second_may_have(world: World) -> None
 def test_a_sink_reads_as_many_bytes_as_a_second_may_have_but_one_record_at_least(
     world: World, clock: list[float]
 ) -> None:
-    _fill(world)
+    world.fill()
     sink = world.sink(**{"rate.max.bytes": "1"})
     sink.run_once()
     world.answer_commit()
@@ -89,9 +89,3 @@ def test_a_sink_reads_as_many_bytes_as_a_second_may_have_but_one_record_at_least
     assert pause_s is not None
     assert pause_s >= len("line 0")
     assert [offset for _, offset, _ in Writer.written] == [0]
-
-
-def _fill(world: World) -> None:
-    source = world.source()
-    for _ in range(3):
-        source.run_once()

@@ -282,17 +282,11 @@ def test_a_stopped_source_does_not_run(world: World) -> None:
     assert world.record_count == 0
 
 
-def _fill(world: World) -> None:
-    source = world.source()
-    for _ in range(3):
-        source.run_once()
-
-
 def test_a_sink_writes_and_waits_for_its_commit_before_it_reads_on(world: World) -> None:
     sink = world.sink()
     assert sink.run_once() is None
     assert world.watched == [({}, {"t": 0})]
-    _fill(world)
+    world.fill()
     assert sink.run_once() is None
     assert [offset for _, offset, _ in Writer.written] == [0, 1, 2]
     (offset,) = world.reports[0].commit_offsets.offsets
@@ -315,7 +309,7 @@ def test_a_sink_writes_and_waits_for_its_commit_before_it_reads_on(world: World)
 
 
 def test_a_sink_reads_on_where_the_commits_say(world: World) -> None:
-    _fill(world)
+    world.fill()
     committed = CommittedOffset('{"kafka_topic":"t","kafka_partition":0}', '{"kafka_offset":2}')
     task = TaskId("WriterSink", 0)
     claim = world.store.claim_task(task, generation=1, owner="tests", request_id="")
@@ -411,7 +405,7 @@ def _remove_everything(world: World) -> None:
 def test_a_sink_goes_on_at_the_log_start_when_retention_was_faster(
     world: World, committed: int | None, removed: int
 ) -> None:
-    _fill(world)
+    world.fill()
     _remove_everything(world)
     task = TaskId("WriterSink", 0)
     if committed is not None:
@@ -433,7 +427,7 @@ def test_a_sink_goes_on_at_the_log_start_when_retention_was_faster(
             [],
             [CommittedOffset('{"lines":0}', None)],
         )
-        _fill(world)
+        world.fill()
         assert sink.run_once() == 0.1  # fails, and starts again from what was committed
         sink.run_once()
         world.answer_commit()
@@ -447,7 +441,7 @@ def test_a_sink_goes_on_at_the_log_start_when_retention_was_faster(
 
 
 def test_a_sink_whose_read_meets_a_busy_store_starts_again(world: World) -> None:
-    _fill(world)
+    world.fill()
     Writer.faults.append(unavailable)
     sink = world.sink()
     assert sink.run_once() == 0.1
@@ -458,7 +452,7 @@ def test_a_sink_whose_read_meets_a_busy_store_starts_again(world: World) -> None
 
 
 def test_a_sink_that_was_taken_over_does_not_write(world: World) -> None:
-    _fill(world)
+    world.fill()
     sink = world.sink()
     world.take_over(WriterSink)
     sink.run_once()
@@ -474,7 +468,7 @@ def test_a_sink_that_was_taken_over_does_not_write(world: World) -> None:
     ],
 )
 def test_a_refused_commit_ends_the_sink(world: World, outcome: str, kind: str) -> None:
-    _fill(world)
+    world.fill()
     sink = world.sink()
     sink.run_once()
     world.answer_commit(outcome, "that is why")
@@ -494,7 +488,7 @@ def test_a_refused_commit_ends_the_sink(world: World, outcome: str, kind: str) -
 def test_metadata_that_cannot_be_committed_fails_the_sink(
     world: World, metadata: Any, why: str
 ) -> None:
-    _fill(world)
+    world.fill()
     Writer.metadata = metadata
     world.sink().run_once()
     assert world.kinds == ["task_failed"]
@@ -502,7 +496,7 @@ def test_metadata_that_cannot_be_committed_fails_the_sink(
 
 
 def test_a_stop_waits_for_the_commit_under_way_but_not_for_ever(world: World) -> None:
-    _fill(world)
+    world.fill()
     sink = world.sink()
     sink.run_once()
     sink.stop(0.05)
@@ -521,7 +515,7 @@ def test_a_paused_task_runs_without_work(world: World) -> None:
 
 
 def test_a_retriable_write_is_made_again_for_the_same_batch(world: World) -> None:
-    _fill(world)
+    world.fill()
 
     def refuse() -> None:
         raise RetriableError("the other side is busy")
@@ -536,7 +530,7 @@ def test_a_retriable_write_is_made_again_for_the_same_batch(world: World) -> Non
 
 
 def test_without_a_time_to_retry_it_fails_the_task(world: World) -> None:
-    _fill(world)
+    world.fill()
 
     def refuse() -> None:
         raise RetriableError("the other side is busy")

@@ -44,9 +44,7 @@ def sink(world: World, monkeypatch: pytest.MonkeyPatch) -> SinkRunner:
     """One that has three records to write, one a batch, under a claim that was just confirmed."""
     monkeypatch.setattr(commits, "_CONFIRMED_FOR_S", 3_600.0)
     Ahead.starts, Ahead.rewinds_to = [], None
-    source = world.source()
-    for _ in range(3):
-        source.run_once()
+    world.fill()
     return _sink(world)
 
 
@@ -59,15 +57,6 @@ def _sink(world: World, **config: str) -> SinkRunner:
 
 def _written() -> list[int]:
     return [offset for _, offset, _ in Writer.written]
-
-
-def _sent(world: World) -> list[str | None]:
-    return [
-        offset.offset_json
-        for each in world.reports
-        if each.HasField("commit_offsets")
-        for offset in each.commit_offsets.offsets
-    ]
 
 
 def _at(*offsets: int) -> list[str]:
@@ -85,15 +74,15 @@ def test_the_next_batch_is_written_while_one_is_committed(world: World, sink: Si
 def test_commits_are_sent_one_after_the_other(world: World, sink: SinkRunner) -> None:
     sink.run_once()
     sink.run_once()
-    assert _sent(world) == _at(1)
+    assert world.sent_offsets == _at(1)
     world.answer_commit()
-    assert _sent(world) == _at(1, 2)
+    assert world.sent_offsets == _at(1, 2)
     assert sink.run_once() is None
     assert _written() == [0, 1, 2]
     world.answer_commit()
     world.answer_commit()
     sink.run_once()
-    assert _sent(world) == _at(1, 2, 3)
+    assert world.sent_offsets == _at(1, 2, 3)
     progress = sink.progress()
     assert progress is not None
     assert (progress.record_count, progress.batch_count) == (3, 3)
@@ -118,7 +107,7 @@ def test_nothing_is_committed_after_a_commit_that_was_refused(
     world.answer_commit(outcome)
     assert sink.run_once() is None
     assert world.kinds[-1] == kind
-    assert _sent(world) == _at(1)
+    assert world.sent_offsets == _at(1)
 
 
 def test_a_batch_that_ends_after_the_one_before_was_refused_is_not_committed(
@@ -127,7 +116,7 @@ def test_a_batch_that_ends_after_the_one_before_was_refused_is_not_committed(
     sink.run_once()
     Writer.faults = [lambda: world.answer_commit(_STALE)]
     sink.run_once()
-    assert _sent(world) == _at(1)
+    assert world.sent_offsets == _at(1)
     sink.run_once()
     assert world.kinds[-1] == "task_fenced"
 
@@ -138,7 +127,7 @@ def test_a_stop_waits_for_all_that_was_written(world: World, sink: SinkRunner) -
     stop = threading.Thread(target=sink.stop, args=(60.0,))
     stop.start()
     world.commit()
-    assert _sent(world) == _at(1, 2)
+    assert world.sent_offsets == _at(1, 2)
     assert not sink._commits.wait_settled(0), "the second one is not committed yet"
     world.commit()
     stop.join()
@@ -178,7 +167,7 @@ def test_a_rewind_takes_back_no_offset_that_is_being_committed(
     world.answer_commit()
     sink.run_once()
     assert _written() == [0, 1, 0]
-    assert _sent(world) == _at(1, 1)
+    assert world.sent_offsets == _at(1, 1)
 
 
 def test_without_more_to_read_it_waits_for_the_commit(world: World, sink: SinkRunner) -> None:
