@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STUBS := shared/drover/api/common/v1/ids_pb2.py
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help setup proto wheels run up down kafka test all-tests test-fast test-faults test-cluster lint static-checks fmt docs bench simulate check-python check-java clean
+.PHONY: help setup proto wheels run up down kafka test all-tests test-fast test-faults test-cluster test-mysql lint static-checks fmt docs bench simulate check-python check-java clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ test-faults: setup check-java ## suites that kill, freeze and cut off; ONLY=herd
 
 test-cluster: setup ## the cluster of docker-compose.yml on a Docker engine that runs: killed, paused, cut off, scaled
 	@$(BIN)/python -m pytest --faults=cluster tests/cluster
+
+test-mysql: setup check-java ## the tests of databases on MySQL, which Debian has in its suite sid only
+	@$(BIN)/python -m pytest --faults=mysql tests/databases tests/spark/connectors
 
 lint: static-checks ## ruff, mypy, layers, rules of the code
 	@$(BIN)/python -m pytest -q tests/contract

@@ -1,5 +1,5 @@
-"""Servers to read from and write to, for the session: PostgreSQL, MariaDB, S3, a catalogue of
-Iceberg, a registry of schemas; and files of SQLite.
+"""Servers to read from and write to, for the session: PostgreSQL, MariaDB, MySQL, S3, a catalogue
+of Iceberg, a registry of schemas; and files of SQLite.
 """
 
 import os
@@ -20,10 +20,16 @@ from tests.support.http_gate import HttpGate, http_gate
 from tests.support.iceberg_rest import IcebergRest, find_command, running_iceberg_rest
 from tests.support.mariadb import PACKAGE, MariaDb, running_mariadb, server_binary
 from tests.support.maven import JarsMissingError
+from tests.support.mysql import running_mysql
 from tests.support.postgres import Postgres, binaries, running_postgres
 from tests.support.s3 import BINARY, S3, running_s3
 
 _numbers = count(1)
+_MYSQL = pytest.param("mysql", marks=pytest.mark.faults("mysql"))
+#: Parameters: both kinds of MySQL; all that are servers; all.
+OF_MYSQL = ("mariadb", _MYSQL)
+SERVERS = ("postgres", *OF_MYSQL)
+DATABASES = ("sqlite", *SERVERS)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -107,6 +113,27 @@ def mariadb(mariadb_server: MariaDb) -> MariaDb:
     name = f"test_{next(_numbers)}"
     mariadb_server.execute(f"CREATE DATABASE {name}")
     return replace(mariadb_server, database=name)
+
+
+@pytest.fixture(scope="session")
+def mysql_server() -> Iterator[MariaDb]:
+    with running_mysql() as server:
+        yield server
+
+
+@pytest.fixture
+def mysql(mysql_server: MariaDb) -> MariaDb:
+    """A database of the test's own."""
+    name = f"test_{next(_numbers)}"
+    mysql_server.execute(f"CREATE DATABASE {name}")
+    return replace(mysql_server, database=name)
+
+
+@pytest.fixture(params=OF_MYSQL)
+def server(request: pytest.FixtureRequest) -> MariaDb:
+    """MariaDB and MySQL in turn."""
+    found: MariaDb = request.getfixturevalue(request.param)
+    return found
 
 
 @pytest.fixture

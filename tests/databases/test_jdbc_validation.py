@@ -108,8 +108,8 @@ def test_tables_that_the_user_may_not_read(postgres: Postgres) -> None:
     assert faults({**config, "table.whitelist": "shown"}) == {}
 
 
-def test_mariadb_says_who_may_not_and_what_is_not_there(mariadb: MariaDb) -> None:
-    mariadb.execute(
+def test_mysql_says_who_may_not_and_what_is_not_there(server: MariaDb) -> None:
+    server.execute(
         "CREATE TABLE shown (id INTEGER NOT NULL)",
         "CREATE TABLE hidden (id INTEGER NOT NULL)",
         "CREATE USER IF NOT EXISTS stranger@'127.0.0.1' IDENTIFIED BY 's'",
@@ -117,12 +117,12 @@ def test_mariadb_says_who_may_not_and_what_is_not_there(mariadb: MariaDb) -> Non
         "GRANT INSERT ON hidden TO stranger@'127.0.0.1'",
     )
     login = {"connection.user": "stranger", "connection.password": "s"}
-    config = {**BASE, **mariadb.settings, **login}
+    config = {**BASE, **server.settings, **login}
     assert faults(config) == {"connection.user": "may not read table 'hidden': GRANT SELECT on it"}
     assert faults({**config, "table.whitelist": "shown"}) == {}
     assert "Access denied" in faults({**config, "connection.password": "x"})["connection.password"]
-    url = f"jdbc:mariadb://127.0.0.1:{mariadb.port}/nowhere"
-    found = faults({**BASE, **mariadb.settings, "connection.url": url})
+    url = f"jdbc:{server.kind}://127.0.0.1:{server.port}/nowhere"
+    found = faults({**BASE, **server.settings, "connection.url": url})
     assert "Unknown database 'nowhere'" in found["connection.url"]
 
 

@@ -14,7 +14,7 @@ from drover.connectors.jdbc.database import DatabaseAddress, parse_address
 from drover.connectors.jdbc.reading import TableSource
 from drover.connectors.jdbc.source_settings import INCREMENTING
 from drover.connectors.jdbc.table_plan import TablePlanner
-from tests.databases.conftest import Database, Sqlite
+from tests.databases.conftest import OF_MYSQL, Database, Sqlite
 from tests.support.postgres import Postgres
 
 ADD = b"INSERT INTO items DEFAULT VALUES RETURNING id"
@@ -199,7 +199,7 @@ def test_every_order_of_commits_gives_each_row_once_in_order(
     assert found == [number for (number,) in items.rows("SELECT id FROM items ORDER BY id")]
 
 
-@pytest.mark.parametrize("kind", ["mariadb", "standby", "sqlite"])
+@pytest.mark.parametrize("kind", [*OF_MYSQL, "standby", "sqlite"])
 def test_a_gap_is_waited_for_where_writers_cannot_be_seen(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

@@ -8,11 +8,11 @@ import pytest
 
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError
 from drover.model.ids import Term
-from tests.databases.conftest import Database
+from tests.databases.conftest import DATABASES, Database
 from tests.support.table_records import RefusedError, address_with_ledger, item, records, write
 
 
-@pytest.fixture(params=["postgres", "sqlite", "mariadb"])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest) -> Database:
     found: Database = request.getfixturevalue(request.param)
     return found

@@ -9,7 +9,7 @@ import pytest
 from drover.connector import RetriableError
 from drover.connectors.jdbc.columns import ColumnError
 from drover.connectors.jdbc.database import DatabaseError
-from tests.databases.conftest import Database
+from tests.databases.conftest import DATABASES, Database
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
 from tests.support.slow_door import slow_door
@@ -31,7 +31,7 @@ CHANGED_TYPES = [
 MODES = ["incrementing", "timestamp", "timestamp+incrementing", "bulk"]
 
 
-@pytest.fixture(params=["postgres", "sqlite", "mariadb"])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest) -> Database:
     """Each kind in turn."""
     found: Database = request.getfixturevalue(request.param)
@@ -153,15 +153,15 @@ def test_a_locked_table_is_waited_for_a_while_only(
     assert reader.ids() == ([] if mode == "incrementing" else [1])
 
 
-def test_a_locked_table_of_mariadb_is_waited_for_a_while_only(
-    mariadb: MariaDb, monkeypatch: pytest.MonkeyPatch
+def test_a_locked_table_of_mysql_is_waited_for_a_while_only(
+    server: MariaDb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mariadb.execute("CREATE TABLE items (id integer PRIMARY KEY)", "INSERT INTO items VALUES (1)")
-    reader = TableReader(mariadb, "incrementing")
+    server.execute("CREATE TABLE items (id integer PRIMARY KEY)", "INSERT INTO items VALUES (1)")
+    reader = TableReader(server, "incrementing")
     monkeypatch.setattr(
         "drover.connectors.jdbc.reading._MYSQL", "SET SESSION lock_wait_timeout = 1"
     )
-    with mariadb._connected() as other, other.cursor() as cursor:
+    with server._connected() as other, other.cursor() as cursor:
         cursor.execute("LOCK TABLES items WRITE")
         with pytest.raises(RetriableError, match="Lock wait timeout"):
             reader.plan()

@@ -5,10 +5,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 #: Where CI keeps what it has taken out of packages.
 _KEPT = Path(tempfile.gettempdir()) / "drover-debian"
+_KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
 def program(name: str, package: str) -> Path:
@@ -39,16 +42,35 @@ def library(name: str, package: str) -> Path:
     return found()[0]
 
 
+def root_of(package: str, suite: str) -> Path:
+    """A folder that has a package of another suite, and all packages that it needs: what is in
+    there runs by the loader that is in there.
+    """
+    root = _KEPT / f"{package}-{suite}"
+    with _alone():
+        if not root.exists():
+            assert shutil.which("apt-get"), f"install {package} of Debian or Ubuntu"
+            _unpack_all(package, suite, root)
+    return root
+
+
 def _can_unpack() -> bool:
     return bool(os.environ.get("CI")) and shutil.which("apt-get") is not None
 
 
 def _keep(package: str) -> None:
+    with _alone():
+        if not (_KEPT / package).exists():
+            _unpack(package)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time."""
     _KEPT.mkdir(exist_ok=True)
     with (_KEPT / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (_KEPT / package).exists():
-            _unpack(package)
+        yield
 
 
 def _bin(package: str) -> Path:
@@ -66,6 +88,43 @@ def _unpack(package: str) -> None:
         (directory / "files").rename(_KEPT / package)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _unpack_all(package: str, suite: str, root: Path) -> None:
+    """By an apt of its own, which takes nothing for installed and has the suite as only source."""
+    directory = Path(tempfile.mkdtemp(dir=_KEPT))
+    try:
+        for each in ("state/lists/partial", "cache/archives/partial"):
+            (directory / each).mkdir(parents=True)
+        (directory / "status").touch()
+        (directory / "sources").write_text(f"deb [signed-by={_KEYS}] {_archive()} {suite} main\n")
+        options = {
+            "Dir::Etc::SourceList": directory / "sources",
+            "Dir::Etc::SourceParts": "/dev/null",
+            "Dir::State": directory / "state",
+            "Dir::State::Status": directory / "status",
+            "Dir::Cache": directory / "cache",
+            "Debug::NoLocking": "true",
+            "Acquire::Retries": "3",
+        }
+        apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
+        _run(*apt, "update", cwd=directory)
+        chosen = ("--yes", "--download-only", "--no-install-recommends", package)
+        _run(*apt, "install", *chosen, cwd=directory)
+        files = directory / "files"
+        for archive in sorted(directory.glob("cache/archives/*.deb")):
+            _run("dpkg-deb", "--extract", str(archive), str(files), cwd=directory)
+        files.rename(root)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _archive() -> str:
+    """Where this machine has Debian's packages from."""
+    asked = ("apt-get", "indextargets", "--format", "$(REPO_URI)", "Label: Debian")
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.stdout, f"no source of Debian's packages is set here: {done.stderr.strip()}"
+    return done.stdout.split()[0]
 
 
 def _run(*command: str, cwd: Path) -> None:

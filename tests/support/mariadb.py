@@ -1,13 +1,14 @@
-"""A real MariaDB on loopback, with a data folder of its own."""
+"""A real MariaDB on loopback, with a data folder of its own, and what MySQL shares with it."""
 
 import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pymysql
@@ -17,7 +18,7 @@ from tests.support.postgres import PASSWORD, unprivileged_user
 from tests.support.waiting import wait_until
 
 PACKAGE = "mariadb-server-core"
-_USER = "drover"
+USER = "drover"
 _SHARE = Path("/usr/share/mysql")
 _SYSTEM_TABLES = (
     "mysql_system_tables.sql",
@@ -34,26 +35,27 @@ _FLAGS = (
 
 @dataclass(frozen=True)
 class MariaDb:
-    """A running server; ``database`` is the one of the present test.
+    """A running server, MySQL where ``kind`` says so; ``database`` is that of the present test.
 
     ``kill`` ends the server with -9 and starts it again.
     """
 
     port: int
     database: str = "mysql"
+    kind: str = "mariadb"
     kill: Callable[[], None] = field(default=lambda: None, compare=False)
 
     @property
     def url(self) -> str:
         """As a config has it."""
-        return f"jdbc:mariadb://127.0.0.1:{self.port}/{self.database}"
+        return f"jdbc:{self.kind}://127.0.0.1:{self.port}/{self.database}"
 
     @property
     def settings(self) -> dict[str, str]:
         """A connector's settings to reach it."""
         return {
             "connection.url": self.url,
-            "connection.user": _USER,
+            "connection.user": USER,
             "connection.password": PASSWORD,
         }
 
@@ -74,7 +76,7 @@ class MariaDb:
             pymysql.connect(
                 host="127.0.0.1",
                 port=self.port,
-                user=_USER,
+                user=USER,
                 password=PASSWORD,
                 database=self.database,
                 charset="utf8mb4",
@@ -121,27 +123,37 @@ def running_mariadb() -> Iterator[MariaDb]:
     """A server for a while; nothing is left of it."""
     binary = server_binary()
     assert binary is not None, f"install MariaDB ({PACKAGE} of Debian or Ubuntu)"
+    command = [str(binary), *_FLAGS, "--character-set-server=utf8mb4"]
+    with running_server("mariadb", command, partial(_bootstrap, binary)) as server:
+        yield server
+
+
+@contextmanager
+def running_server(
+    kind: str, command: Sequence[str], bootstrap: Callable[[Path, str | None], None]
+) -> Iterator[MariaDb]:
+    """A server of a command, whose folder of data ``bootstrap`` fills as the user it is told."""
     user = unprivileged_user()
-    directory = Path(tempfile.mkdtemp(prefix="drover-mariadb-"))
+    directory = Path(tempfile.mkdtemp(prefix=f"drover-{kind}-"))
     data = directory / "data"
     data.mkdir()
     try:
         if user is not None:
             for path in (directory, data):
                 shutil.chown(path, user)
-        _bootstrap(binary, data, user)
+        bootstrap(data, user)
         (port,) = free_ports(1)
         process = _Process(
             [
-                *(str(binary), *_FLAGS, f"--datadir={data}", f"--port={port}"),
+                *(*command, f"--datadir={data}", f"--port={port}"),
                 *("--bind-address=127.0.0.1", f"--socket={directory}/socket"),
                 *(f"--pid-file={directory}/pid", f"--tmpdir={directory}", "--skip-name-resolve"),
-                *("--character-set-server=utf8mb4", "--default-time-zone=-05:00"),
+                "--default-time-zone=-05:00",
             ],
             directory,
             user,
         )
-        server = MariaDb(port, kill=process.kill_and_start)
+        server = MariaDb(port, kind=kind, kill=process.kill_and_start)
         try:
             process.start(server)
             yield server
@@ -158,8 +170,8 @@ def _bootstrap(binary: Path, data: Path, user: str | None) -> None:
         "USE mysql;",
         *((_SHARE / each).read_text() for each in _SYSTEM_TABLES),
         "FLUSH PRIVILEGES;",
-        f"CREATE USER '{_USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';",
-        f"GRANT ALL ON *.* TO '{_USER}'@'127.0.0.1' WITH GRANT OPTION;",
+        f"CREATE USER '{USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';",
+        f"GRANT ALL ON *.* TO '{USER}'@'127.0.0.1' WITH GRANT OPTION;",
         "",
     ]
     done = subprocess.run(
@@ -214,7 +226,7 @@ class _Process:
     def _answers(self) -> bool:
         assert self._process is not None
         assert self._server is not None
-        assert self._process.poll() is None, f"mariadbd ended: {self._told()}"
+        assert self._process.poll() is None, f"the server ended: {self._told()}"
         with suppress(pymysql.err.OperationalError):
             self._server.execute("SELECT 1")
             return True

@@ -205,22 +205,22 @@ def test_a_restarted_server_is_told_and_the_next_start_goes_on(
     assert [receipt and receipt.record_count for receipt in (again.step(), again.step())] == [6, 4]
 
 
-def test_on_mariadb_it_goes_on_where_it_was(
-    pipeline: Pipeline, mariadb: MariaDb, tmp_path: Path
+def test_on_mysql_it_goes_on_where_it_was(
+    pipeline: Pipeline, server: MariaDb, tmp_path: Path
 ) -> None:
-    mariadb.execute(
+    server.execute(
         "CREATE TABLE a (id INT PRIMARY KEY AUTO_INCREMENT, price DECIMAL(8, 2), at TIMESTAMP(3))",
         "INSERT INTO a (price, at) VALUES (1.5, now(3)), (2.5, now(3))",
     )
     raw = {
         "name": "db",
-        **mariadb.settings,
+        **server.settings,
         "mode": "incrementing",
         "incrementing.column.name": "id",
         "topic.prefix": "db-",
     }
     assert pipeline.start_source(JdbcSource, raw).run_until_idle() == 2
-    mariadb.execute("INSERT INTO a (price, at) VALUES (3.5, now(3))")
+    server.execute("INSERT INTO a (price, at) VALUES (3.5, now(3))")
     assert pipeline.start_source(JdbcSource, raw).run_until_idle() == 1
     found = records_of(pipeline, "db-a", tmp_path / "out")
     assert [each["id"] for each in found] == [1, 2, 3]

@@ -9,14 +9,14 @@ from drover.connectors.datagen_source import DatagenSource
 from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.jdbc.source import JdbcSource
 from drover.pipeline.failures import RecordFailedError
-from tests.databases.conftest import Database
+from tests.databases.conftest import DATABASES, Database
 from tests.spark.pipeline import Pipeline
 from tests.support.postgres import Postgres
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=["postgres", "sqlite", "mariadb"])
+@pytest.fixture(params=DATABASES)
 def database(request: pytest.FixtureRequest) -> Database:
     found: Database = request.getfixturevalue(request.param)
     return found
