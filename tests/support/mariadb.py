@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pymysql
 
+from drover.security.certificates import TlsFiles
 from tests.support.addresses import free_ports
+from tests.support.certificates import Authority, issue
 from tests.support.postgres import PASSWORD, unprivileged_user
 from tests.support.waiting import wait_until
 
@@ -37,12 +39,15 @@ _FLAGS = (
 class MariaDb:
     """A running server, MySQL where ``kind`` says so; ``database`` is that of the present test.
 
+    ``tls`` has its certificate, for 127.0.0.1 alone, that clients may have as well.
+
     ``kill`` ends the server with -9 and starts it again.
     """
 
     port: int
     database: str = "mysql"
     kind: str = "mariadb"
+    tls: TlsFiles | None = None
     kill: Callable[[], None] = field(default=lambda: None, compare=False)
 
     @property
@@ -138,8 +143,9 @@ def running_server(
     data = directory / "data"
     data.mkdir()
     try:
+        tls = issue(directory / "tls", Authority.make(), hosts=("127.0.0.1",))
         if user is not None:
-            for path in (directory, data):
+            for path in (directory, data, *map(Path, (tls.ca, tls.cert, tls.key))):
                 shutil.chown(path, user)
         bootstrap(data, user)
         (port,) = free_ports(1)
@@ -148,12 +154,13 @@ def running_server(
                 *(*command, f"--datadir={data}", f"--port={port}"),
                 *("--bind-address=127.0.0.1", f"--socket={directory}/socket"),
                 *(f"--pid-file={directory}/pid", f"--tmpdir={directory}", "--skip-name-resolve"),
-                "--default-time-zone=-05:00",
+                *("--default-time-zone=-05:00", f"--ssl-ca={tls.ca}"),
+                *(f"--ssl-cert={tls.cert}", f"--ssl-key={tls.key}"),
             ],
             directory,
             user,
         )
-        server = MariaDb(port, kind=kind, kill=process.kill_and_start)
+        server = MariaDb(port, kind=kind, tls=tls, kill=process.kill_and_start)
         try:
             process.start(server)
             yield server

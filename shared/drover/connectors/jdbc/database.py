@@ -21,6 +21,7 @@ from drover.connector import (
     RetriableError,
     Violation,
 )
+from drover.connectors.jdbc import mysql_tls
 from drover.connectors.paths import root_fault
 from drover.connectors.postgres.server import MAKE_ROOM, NO_ROOM_STATE
 
@@ -61,8 +62,7 @@ _PARAMETERS: Mapping[str, Mapping[str, str | None]] = {
     },
     "mysql": {
         "charset": "charset",
-        "ssl_ca": "ssl_ca",
-        "useSSL": None,
+        **mysql_tls.PARAMETERS,
         "serverTimezone": None,
         "allowPublicKeyRetrieval": None,
         "rewriteBatchedStatements": None,
@@ -70,6 +70,7 @@ _PARAMETERS: Mapping[str, Mapping[str, str | None]] = {
     },
     "sqlite": {},
 }
+_OF_TLS = frozenset(mysql_tls.PARAMETERS.values())
 #: What SQLite says of a file that others use, or that has no room to grow.
 _SQLITE_PASSING = ("locked", "busy", "unable to open", "disk is full")
 #: What MySQL's driver counts as operational although it will not pass: a right or a table that is
@@ -125,16 +126,21 @@ class DatabaseAddress:
             host=self.host,
             port=self.port,
             database=self.name,
-            query=dict(self.options),
+            query={name: value for name, value in self.options if name not in _OF_TLS},
         )
 
     def engine(self) -> "sa.Engine":
         """An engine without a pool: connections are closed when they are given back."""
         import sqlalchemy as sa
 
-        arguments = {"connect_timeout": CONNECT_TIMEOUT_S}
+        arguments: dict[str, Any] = {"connect_timeout": CONNECT_TIMEOUT_S}
         if self.kind == "sqlite":
             arguments = {"timeout": CONNECT_TIMEOUT_S}
+        if self.kind == "mysql":
+            try:
+                arguments |= mysql_tls.driver_arguments(dict(self.options))
+            except ValueError as error:
+                raise sa.exc.ArgumentError(str(error)) from None
         return sa.create_engine(
             self.url(), poolclass=sa.NullPool, connect_args=arguments, hide_parameters=True
         )
@@ -193,6 +199,10 @@ def parse_address(url: str, user: str | None, password: str | None) -> DatabaseA
     unknown = sorted(parameters.keys() - known.keys())
     if unknown:
         raise ValueError(f"{unknown[0]!r} is no parameter that is known here")
+    options = {name: value for key, value in parameters.items() if (name := known[key]) is not None}
+    fault = mysql_tls.options_fault(options) if kind == "mysql" else None
+    if fault is not None:
+        raise ValueError(fault)
     return DatabaseAddress(
         kind,
         host=parts.hostname,
@@ -200,9 +210,7 @@ def parse_address(url: str, user: str | None, password: str | None) -> DatabaseA
         name=unquote(parts.path.strip("/")),
         user=user or own_user or (unquote(parts.username) if parts.username else None),
         password=password or own_password or (unquote(parts.password) if parts.password else None),
-        options=tuple(
-            (name, value) for key, value in parameters.items() if (name := known[key]) is not None
-        ),
+        options=tuple(options.items()),
     )
 
 
