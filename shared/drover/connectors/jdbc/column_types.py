@@ -2,8 +2,10 @@
 
 import json
 import uuid
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -51,21 +53,18 @@ def sql_type(kind: pa.DataType, *, key: bool) -> "sa.types.TypeEngine[Any]":
     return sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 
 
-def bound(table: "sa.Table", row: Row, prefix: str) -> Row:
-    """A row as its statement takes it.
+def bound(table: "sa.Table", rows: Sequence[Row], prefix: str) -> list[Row]:
+    """Rows that have the same fields, as their statement takes them.
 
     Raises:
         RecordError: a text is not what its column holds.
     """
-    found = {}
-    for name, value in row.items():
-        try:
-            stored = None if value is None else _stored(table.c[name].type, value)
-        except (ValueError, TypeError, ArithmeticError):
-            kind = type(table.c[name].type).__name__
-            raise RecordError(f"its field {name!r} fits no column of type {kind}") from None
-        found[f"{prefix}{name}"] = stored
-    return found
+    names = list(rows[0]) if rows else []
+    if not names:
+        return [{} for _ in rows]
+    columns = [_stored(table, name, [row[name] for row in rows]) for name in names]
+    keys = [f"{prefix}{name}" for name in names]
+    return [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
 def parameter(table: "sa.Table", name: str, key: str) -> "sa.ColumnElement[Any]":
@@ -87,34 +86,54 @@ def compact_json(value: Any) -> str:
     return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
 
 
-def _stored(kind: "sa.types.TypeEngine[Any]", value: Any) -> Any:
-    """A value as a column takes it: texts of values without a schema become what they say."""
+def _stored(table: "sa.Table", name: str, values: list[Any]) -> list[Any]:
+    """Values of a field as its column takes them."""
+    kind = table.c[name].type
+    change = _change_for(kind)
+    if change is None:
+        return values
+    try:
+        return [None if each is None else change(each) for each in values]
+    except (ValueError, TypeError, ArithmeticError):
+        told = f"its field {name!r} fits no column of type {type(kind).__name__}"
+        raise RecordError(told) from None
+
+
+def _change_for(kind: "sa.types.TypeEngine[Any]") -> Callable[[Any], Any] | None:
+    """What makes values those of a column: texts of values without a schema become what they say.
+    None where all are taken as they are.
+    """
     match kind:
         case sa.JSON():
-            return json_text(value)
+            return json_text
         case sa.Uuid():
-            return uuid.UUID(value) if isinstance(value, str) else value
-        case sa.DateTime() if isinstance(value, str):
-            return _moment(datetime.fromisoformat(value), kind)
-        case sa.DateTime() if isinstance(value, datetime):
-            return _moment(value, kind)
-        case sa.Date() if isinstance(value, str):
-            return date.fromisoformat(value)
-        case sa.Time() if isinstance(value, str):
-            return time.fromisoformat(value)
-        case sa.Numeric() if isinstance(value, str):
-            return Decimal(value)
-        case sa.ARRAY():
-            return value
-        case sa.String() if isinstance(value, dict | list):
-            return compact_json(value)
+            return partial(_read, uuid.UUID)
+        case sa.DateTime():
+            return partial(_moment, kind)
+        case sa.Date():
+            return partial(_read, date.fromisoformat)
+        case sa.Time():
+            return partial(_read, time.fromisoformat)
+        case sa.Numeric():
+            return partial(_read, Decimal)
+        case sa.String():
+            return _text
         case _:
-            return value
+            return None
 
 
-def _moment(value: datetime, kind: "sa.DateTime") -> datetime:
+def _read(of_text: Callable[[str], Any], value: Any) -> Any:
+    return of_text(value) if isinstance(value, str) else value
+
+
+def _text(value: Any) -> Any:
+    return compact_json(value) if isinstance(value, dict | list) else value
+
+
+def _moment(kind: "sa.DateTime", value: Any) -> Any:
     """In UTC, without saying so where the column has no zone."""
-    if value.tzinfo is None or kind.timezone:
+    value = _read(datetime.fromisoformat, value)
+    if not isinstance(value, datetime) or value.tzinfo is None or kind.timezone:
         return value
     return value.astimezone(UTC).replace(tzinfo=None)
 

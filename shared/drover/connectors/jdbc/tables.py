@@ -174,29 +174,31 @@ def write_rows(
         DatabaseError: the table has not all the columns.
         RecordError: a value does not fit its column.
     """
-    for shape, run in groupby(changes, key=_shape):
+    for (shape, keys), run in groupby(changes, key=_shape):
         rows = list(run)
-        keys = tuple(rows[0].key)
         require_columns(table, shape if shape is not None else keys)
         if shape is None:
             of_key = _found_by(table, keys)
-            values = [bound(table, each.key, "key_") for each in rows]
+            values = bound(table, [each.key for each in rows], "key_")
             connection.execute(table.delete().where(*of_key), values)
         elif settings.insert_mode != UPDATE:
             statement = _insert(connection.dialect.name, table, settings, shape, keys)
-            connection.execute(statement, [bound(table, each.row or {}, "") for each in rows])
+            connection.execute(statement, bound(table, [each.row or {} for each in rows], ""))
         elif len(shape) > len(keys):
-            values = [bound(table, each.key, "key_") for each in rows]
-            for value, each in zip(values, rows, strict=True):
-                # what is named like a column would be set, the key as well
-                others = {n: v for n, v in (each.row or {}).items() if n not in keys}
-                value.update(bound(table, others, ""))
+            values = bound(table, [each.key for each in rows], "key_")
+            # what is named like a column would be set, the key as well
+            names = [name for name in shape if name not in keys]
+            others = [{name: (each.row or {})[name] for name in names} for each in rows]
+            for value, other in zip(values, bound(table, others, ""), strict=True):
+                value.update(other)
             connection.execute(_update(table, shape, keys), values)
 
 
-def _shape(change: Change) -> tuple[str, ...] | None:
-    """Changes that one statement can make have the same; None for deletions."""
-    return None if change.row is None else tuple(change.row)
+def _shape(change: Change) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """The fields of its row, None for a deletion, and of its key: changes that one statement can
+    make have the same.
+    """
+    return (None if change.row is None else tuple(change.row)), tuple(change.key)
 
 
 def _found_by(table: "sa.Table", keys: Sequence[str]) -> "list[sa.ColumnElement[bool]]":
