@@ -74,7 +74,7 @@ test-cluster: setup ## the cluster of docker-compose.yml on a Docker engine that
 	@$(BIN)/python -m pytest --faults=cluster tests/cluster
 
 test-mysql: setup check-java ## the tests of databases on MySQL, which Debian has in its suite sid only
-	@$(BIN)/python -m pytest --faults=mysql tests/databases tests/spark/connectors
+	@$(BIN)/python -m pytest --faults=mysql tests/databases tests/spark/connectors tests/kafka/test_database_kills.py
 
 lint: static-checks ## ruff, mypy, layers, rules of the code
 	@$(BIN)/python -m pytest -q tests/contract

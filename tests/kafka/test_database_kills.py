@@ -2,13 +2,15 @@
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import psycopg
 import pyarrow as pa
+import pymysql
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
@@ -17,6 +19,8 @@ from drover.codec.common import decode_figures
 from tests.support.cluster import EmbeddedCluster, embedded_cluster
 from tests.support.kafka.connect import ConnectOptions
 from tests.support.kafka.drover_cluster import drover_on_kafka
+from tests.support.mariadb import MariaDb, running_mariadb
+from tests.support.mysql import running_mysql
 from tests.support.postgres import Postgres, running_postgres
 from tests.support.random_kills import kill_in_turn
 from tests.support.waiting import wait_until_async
@@ -31,8 +35,26 @@ SEED = 14
 ROUNDS = 12
 ROWS_A_ROUND = 3_000
 
+#: "inserted" has no key: a row that came twice is there twice.
+TABLES = {
+    "postgresql": (
+        "CREATE TABLE orders (id BIGSERIAL PRIMARY KEY, price NUMERIC(10, 2) NOT NULL,"
+        " note TEXT, changed TIMESTAMP(3) NOT NULL DEFAULT now())",
+        "CREATE TABLE inserted (LIKE orders)",
+        "CREATE TABLE upserted (LIKE orders INCLUDING INDEXES)",
+    ),
+    "mysql": (
+        "CREATE TABLE orders (id BIGINT AUTO_INCREMENT PRIMARY KEY, price DECIMAL(10, 2) NOT NULL,"
+        " note TEXT, changed DATETIME(3) NOT NULL DEFAULT now(3))",
+        "CREATE TABLE inserted AS SELECT * FROM orders",
+        "CREATE TABLE upserted LIKE orders",
+    ),
+}
 #: Starts a cluster of two workers.
 ClusterStart = Callable[[], AbstractAsyncContextManager[EmbeddedCluster]]
+Database = Postgres | MariaDb
+#: What clients say of a server that is away.
+AWAY = (psycopg.OperationalError, pymysql.err.OperationalError)
 
 
 @pytest.fixture(params=["embedded", "kafka"])
@@ -46,32 +68,53 @@ def started(request: pytest.FixtureRequest, tmp_path: Path) -> ClusterStart:
     return partial(drover_on_kafka, bootstrap, options, tmp_path, workers=2)
 
 
-async def test_a_copy_is_equal_whatever_is_killed(started: ClusterStart) -> None:
+@pytest.fixture
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    """A server of the test's own, which is killed, with tables."""
+    match request.param:
+        case "postgres":
+            with running_postgres() as postgres:
+                postgres.execute(*TABLES["postgresql"])
+                yield postgres
+        case kind:
+            with running_mariadb() if kind == "mariadb" else running_mysql() as server:
+                server.execute("CREATE DATABASE shop")
+                shop = replace(server, database="shop")
+                shop.execute(*TABLES["mysql"])
+                yield shop
+
+
+@pytest.mark.parametrize(
+    ("started", "database"),
+    [
+        ("embedded", "postgres"),
+        ("kafka", "postgres"),
+        ("embedded", "mariadb"),
+        pytest.param("embedded", "mysql", marks=pytest.mark.faults("mysql")),
+    ],
+    indirect=True,
+)
+async def test_a_copy_is_equal_whatever_is_killed(
+    started: ClusterStart, database: Database
+) -> None:
     rng = random.Random(SEED)
-    with running_postgres() as postgres:
-        postgres.execute(
-            "CREATE TABLE orders (id BIGSERIAL PRIMARY KEY, price NUMERIC(10, 2) NOT NULL,"
-            " note TEXT, changed TIMESTAMP(3) NOT NULL DEFAULT now())",
-            "CREATE TABLE inserted (LIKE orders)",
-            "CREATE TABLE upserted (LIKE orders INCLUDING INDEXES)",
-        )
-        async with started() as cluster:
-            await cluster.wait_until_members()
-            await _create_connectors(cluster, postgres)
-            for turn in range(ROUNDS):
-                await asyncio.to_thread(_insert, postgres)
-                count = turn * ROWS_A_ROUND + rng.randrange(ROWS_A_ROUND)
-                await _wait_until_copied(postgres, count, "inserted")
-                await kill_in_turn(cluster, rng, turn, postgres.kill)
-            await cluster.wait_until_members()
-            for table in ("inserted", "upserted"):
-                await wait_until_async(
-                    partial(asyncio.to_thread, _equal, postgres, table),
-                    timeout_s=600,
-                    describe=partial(_counts, postgres, table),
-                )
-        total = ROUNDS * ROWS_A_ROUND
-        assert postgres.rows("SELECT count(*) FROM inserted") == [(total,)]
+    async with started() as cluster:
+        await cluster.wait_until_members()
+        await _create_connectors(cluster, database)
+        for turn in range(ROUNDS):
+            await asyncio.to_thread(_insert, database)
+            count = turn * ROWS_A_ROUND + rng.randrange(ROWS_A_ROUND)
+            await _wait_until_copied(database, count, "inserted")
+            await kill_in_turn(cluster, rng, turn, database.kill)
+        await cluster.wait_until_members()
+        for table in ("inserted", "upserted"):
+            await wait_until_async(
+                partial(asyncio.to_thread, _equal, database, table),
+                timeout_s=600,
+                describe=partial(_counts, database, table),
+            )
+    total = ROUNDS * ROWS_A_ROUND
+    assert database.rows("SELECT count(*) FROM inserted") == [(total,)]
 
 
 async def test_changes_arrive_whatever_is_killed(started: ClusterStart, tmp_path: Path) -> None:
@@ -207,13 +250,13 @@ def _change(postgres: Postgres, turn: int) -> None:
     )
 
 
-async def _create_connectors(cluster: EmbeddedCluster, postgres: Postgres) -> None:
+async def _create_connectors(cluster: EmbeddedCluster, database: Database) -> None:
     async with cluster.client() as client:
         await client.create_connector(
             "source",
             {
                 "connector.class": "JdbcSource",
-                **postgres.settings,
+                **database.settings,
                 "mode": "incrementing",
                 "incrementing.column.name": "id",
                 "table.whitelist": "orders",
@@ -229,7 +272,7 @@ async def _create_connectors(cluster: EmbeddedCluster, postgres: Postgres) -> No
                 f"sink-{mode}",
                 {
                     "connector.class": "JdbcSink",
-                    **postgres.settings,
+                    **database.settings,
                     "topics": "db-orders",
                     "table.name.format": table,
                     "insert.mode": mode,
@@ -239,44 +282,42 @@ async def _create_connectors(cluster: EmbeddedCluster, postgres: Postgres) -> No
             )
 
 
-async def _wait_until_copied(postgres: Postgres, count: int, table: str) -> None:
+async def _wait_until_copied(database: Database, count: int, table: str) -> None:
     """Wait until so many rows are there, so that what is killed is killed in the middle."""
 
     def there() -> bool:
         try:
-            ((found,),) = postgres.rows(f"SELECT count(*) FROM {table}")
-        except psycopg.OperationalError:
+            ((found,),) = database.rows(f"SELECT count(*) FROM {table}")
+        except AWAY:
             return False
         return isinstance(found, int) and found >= count
 
     await wait_until_async(
         partial(asyncio.to_thread, there),
         timeout_s=300,
-        describe=partial(_counts, postgres, table),
+        describe=partial(_counts, database, table),
     )
 
 
-def _insert(postgres: Postgres) -> None:
-    postgres.execute(
-        "INSERT INTO orders (price, note) SELECT n / 4.0, 'note ' || n"
-        f" FROM generate_series(1, {ROWS_A_ROUND}) n"
-    )
+def _insert(database: Database) -> None:
+    rows = ", ".join(f"({n / 4}, 'note {n}')" for n in range(ROWS_A_ROUND))
+    database.execute(f"INSERT INTO orders (price, note) VALUES {rows}")
 
 
-def _equal(postgres: Postgres, table: str) -> bool:
+def _equal(database: Database, table: str) -> bool:
     try:
-        ((differing,),) = postgres.rows(
+        ((differing,),) = database.rows(
             "SELECT count(*) FROM ((SELECT * FROM orders EXCEPT ALL SELECT * FROM "
-            f"{table}) UNION ALL (SELECT * FROM {table} EXCEPT ALL SELECT * FROM orders)) each"
+            f"{table}) UNION ALL (SELECT * FROM {table} EXCEPT ALL SELECT * FROM orders)) differing"
         )
-    except psycopg.OperationalError:
+    except AWAY:
         return False
     return differing == 0
 
 
-def _counts(postgres: Postgres, table: str) -> str:
+def _counts(database: Database, table: str) -> str:
     return str(
-        postgres.rows(
+        database.rows(
             f"SELECT (SELECT count(*) FROM orders), count(*), count(DISTINCT id) FROM {table}"
         )
     )
