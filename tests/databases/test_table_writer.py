@@ -8,6 +8,7 @@ import pytest
 
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError
 from drover.model.ids import Term
+from drover.record.schema import arrow_field
 from tests.databases.conftest import DATABASES, Database
 from tests.support.table_records import RefusedError, address_with_ledger, item, records, write
 
@@ -91,6 +92,18 @@ def test_a_key_without_fields_has_the_one_name(
     batch = records((7, {"name": "a"}), key=pa.int64(), value=pa.struct([("name", pa.string())]))
     write(address, batch, pk_fields=("id",))
     assert items(database) == [(7, "a")]
+
+
+def test_deletions_may_be_found_by_different_fields(
+    database: Database, address: DatabaseAddress
+) -> None:
+    database.execute(
+        "CREATE TABLE items (id INTEGER PRIMARY KEY, name VARCHAR(9))",
+        "INSERT INTO items VALUES (1, 'a'), (2, 'b'), (3, 'c')",
+    )
+    batch = records(('{"id":1}', None), ('{"name":"b"}', None), key=arrow_field("key", None))
+    assert write(address, batch) == 2
+    assert items(database) == [(3, "c")]
 
 
 def test_rows_may_be_found_by_their_place(database: Database, address: DatabaseAddress) -> None:
