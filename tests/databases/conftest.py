@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -29,7 +29,7 @@ _MYSQL = pytest.param("mysql", marks=pytest.mark.faults("mysql"))
 #: Parameters: both kinds of MySQL; all that are servers; all.
 OF_MYSQL = ("mariadb", _MYSQL)
 SERVERS = ("postgres", *OF_MYSQL)
-DATABASES = ("sqlite", *SERVERS)
+_DATABASES = ("sqlite", *SERVERS)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -110,9 +110,7 @@ def mariadb_server() -> Iterator[MariaDb]:
 @pytest.fixture
 def mariadb(mariadb_server: MariaDb) -> MariaDb:
     """A database of the test's own."""
-    name = f"test_{next(_numbers)}"
-    mariadb_server.execute(f"CREATE DATABASE {name}")
-    return replace(mariadb_server, database=name)
+    return mariadb_server.created(f"test_{next(_numbers)}")
 
 
 @pytest.fixture(scope="session")
@@ -124,9 +122,7 @@ def mysql_server() -> Iterator[MariaDb]:
 @pytest.fixture
 def mysql(mysql_server: MariaDb) -> MariaDb:
     """A database of the test's own."""
-    name = f"test_{next(_numbers)}"
-    mysql_server.execute(f"CREATE DATABASE {name}")
-    return replace(mysql_server, database=name)
+    return mysql_server.created(f"test_{next(_numbers)}")
 
 
 @pytest.fixture(params=OF_MYSQL)
@@ -144,6 +140,13 @@ def sqlite(tmp_path: Path) -> Sqlite:
 @pytest.fixture(params=["postgres", "sqlite"])
 def database(request: pytest.FixtureRequest) -> Database:
     """Each kind in turn."""
+    found: Database = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(params=_DATABASES)
+def every_database(request: pytest.FixtureRequest) -> Database:
+    """All kinds in turn, for modules that take it for their ``database``."""
     found: Database = request.getfixturevalue(request.param)
     return found
 

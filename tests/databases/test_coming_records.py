@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError
-from tests.databases.conftest import DATABASES, Database
+from tests.databases.conftest import Database, every_database
 from tests.support.postgres import Postgres
 from tests.support.table_records import address_with_ledger, item, records, write, write_coming
 from tests.support.waiting import wait_until
@@ -17,10 +17,7 @@ _LOCKS = (
 )
 
 
-@pytest.fixture(params=DATABASES)
-def database(request: pytest.FixtureRequest) -> Database:
-    found: Database = request.getfixturevalue(request.param)
-    return found
+database = every_database
 
 
 def wait_until_written(postgres: Postgres, table: str = "items") -> None:

@@ -4,15 +4,11 @@ import pytest
 
 from drover.connector.settings import validate_config
 from drover.connectors.jdbc.sink import JdbcSink
-from tests.databases.conftest import DATABASES, SERVERS, Database
+from tests.databases.conftest import SERVERS, Database, every_database
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
 
-
-@pytest.fixture(params=DATABASES)
-def database(request: pytest.FixtureRequest) -> Database:
-    found: Database = request.getfixturevalue(request.param)
-    return found
+database = every_database
 
 
 BASE = {"name": "c", "connector.class": "JdbcSink", "topics": "orders"}

@@ -41,7 +41,6 @@ def test_a_connection_is_plain_where_that_is_asked_for(
 
 @pytest.mark.parametrize("name", ["ssl_ca", "serverSslCert"])
 def test_a_server_is_known_by_its_certificate_and_name(server: MariaDb, name: str) -> None:
-    assert server.tls is not None
     trusting = {name: server.tls.ca}
     server.execute("CREATE TABLE items (id INTEGER)")
     assert faults(settings(server, **trusting)) == {}
@@ -64,7 +63,6 @@ def test_a_server_that_nobody_vouches_for_is_not_logged_in_at(
 
 
 def test_a_user_may_need_a_certificate(server: MariaDb) -> None:
-    assert server.tls is not None
     server.execute(
         "CREATE TABLE items (id INTEGER)",
         "CREATE USER IF NOT EXISTS known@'127.0.0.1' IDENTIFIED BY 's' REQUIRE X509",

@@ -15,7 +15,7 @@ from drover.connector import RetriableError
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError
 from drover.connectors.jdbc.ledger import make_ledger
 from drover.connectors.postgres.server import MAKE_ROOM
-from tests.databases.conftest import DATABASES, SERVERS, Database, Sqlite
+from tests.databases.conftest import SERVERS, Database, Sqlite, every_database
 from tests.support.addresses import free_ports
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
@@ -26,10 +26,7 @@ from tests.support.waiting import wait_until
 LARGE = 17 << 20
 
 
-@pytest.fixture(params=DATABASES)
-def database(request: pytest.FixtureRequest) -> Database:
-    found: Database = request.getfixturevalue(request.param)
-    return found
+database = every_database
 
 
 @pytest.fixture

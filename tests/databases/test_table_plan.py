@@ -19,7 +19,7 @@ from drover.connectors.jdbc.database import (
 from drover.connectors.jdbc.reading import TableSource, session
 from drover.connectors.jdbc.source_settings import BOTH, BULK, INCREMENTING, TIMESTAMP
 from drover.connectors.jdbc.table_plan import TablePlanner, even_ranges
-from tests.databases.conftest import DATABASES, Database
+from tests.databases.conftest import Database, every_database
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
 from tests.support.table_reading import TableReader
@@ -27,11 +27,7 @@ from tests.support.table_reading import TableReader
 NOW = datetime.now(UTC).replace(microsecond=0)
 
 
-@pytest.fixture(params=DATABASES)
-def database(request: pytest.FixtureRequest) -> Database:
-    """Each kind in turn."""
-    found: Database = request.getfixturevalue(request.param)
-    return found
+database = every_database
 
 
 @pytest.fixture

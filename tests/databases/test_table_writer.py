@@ -9,14 +9,10 @@ import pytest
 from drover.connectors.jdbc.database import DatabaseAddress, DatabaseError
 from drover.model.ids import Term
 from drover.record.schema import arrow_field
-from tests.databases.conftest import DATABASES, Database
+from tests.databases.conftest import Database, every_database
 from tests.support.table_records import RefusedError, address_with_ledger, item, records, write
 
-
-@pytest.fixture(params=DATABASES)
-def database(request: pytest.FixtureRequest) -> Database:
-    found: Database = request.getfixturevalue(request.param)
-    return found
+database = every_database
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from drover.connector import RetriableError
 from drover.connectors.jdbc.columns import ColumnError
 from drover.connectors.jdbc.database import DatabaseError
-from tests.databases.conftest import DATABASES, Database
+from tests.databases.conftest import Database, every_database
 from tests.support.mariadb import MariaDb
 from tests.support.postgres import Postgres
 from tests.support.slow_door import slow_door
@@ -31,11 +31,7 @@ CHANGED_TYPES = [
 MODES = ["incrementing", "timestamp", "timestamp+incrementing", "bulk"]
 
 
-@pytest.fixture(params=DATABASES)
-def database(request: pytest.FixtureRequest) -> Database:
-    """Each kind in turn."""
-    found: Database = request.getfixturevalue(request.param)
-    return found
+database = every_database
 
 
 @pytest.fixture

@@ -4,16 +4,11 @@ import pytest
 
 from drover.connector import RetriableError
 from drover.connectors.jdbc.source_settings import BULK
-from tests.databases.conftest import DATABASES, Database, Sqlite
+from tests.databases.conftest import Database, Sqlite, every_database
 from tests.support.postgres import Postgres
 from tests.support.table_reading import TableReader, ids_of
 
-
-@pytest.fixture(params=DATABASES)
-def database(request: pytest.FixtureRequest) -> Database:
-    """Each kind in turn."""
-    found: Database = request.getfixturevalue(request.param)
-    return found
+database = every_database
 
 
 @pytest.fixture(autouse=True)

@@ -4,7 +4,6 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -78,8 +77,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
                 yield postgres
         case kind:
             with running_mariadb() if kind == "mariadb" else running_mysql() as server:
-                server.execute("CREATE DATABASE shop")
-                shop = replace(server, database="shop")
+                shop = server.created("shop")
                 shop.execute(*TABLES["mysql"])
                 yield shop
 

@@ -5,8 +5,8 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 #: Where CI keeps what it has taken out of packages.
@@ -23,7 +23,7 @@ def program(name: str, package: str) -> Path:
         name, path=os.pathsep.join((os.environ.get("PATH", ""), str(_bin(package))))
     )
     if found is None and _can_unpack():
-        _keep(package)
+        _keep(package, partial(_download, package))
         found = shutil.which(name, path=str(_bin(package)))
     assert found is not None, f"install {name} ({package} of Debian or Ubuntu)"
     return Path(found)
@@ -37,7 +37,7 @@ def library(name: str, package: str) -> Path:
         return [each for root in roots for each in root.glob(f"usr/lib/*/*/{name}")]
 
     if not found() and _can_unpack():
-        _keep(package)
+        _keep(package, partial(_download, package))
     assert found(), f"install {name} ({package} of Debian or Ubuntu)"
     return found()[0]
 
@@ -46,77 +46,64 @@ def root_of(package: str, suite: str) -> Path:
     """A folder that has a package of another suite, and all packages that it needs: what is in
     there runs by the loader that is in there.
     """
-    root = _KEPT / f"{package}-{suite}"
-    with _alone():
-        if not root.exists():
-            assert shutil.which("apt-get"), f"install {package} of Debian or Ubuntu"
-            _unpack_all(package, suite, root)
-    return root
+    name = f"{package}-{suite}"
+    assert (_KEPT / name).exists() or shutil.which("apt-get"), (
+        f"install {package} of Debian or Ubuntu"
+    )
+    _keep(name, partial(_download_all, package, suite))
+    return _KEPT / name
 
 
 def _can_unpack() -> bool:
     return bool(os.environ.get("CI")) and shutil.which("apt-get") is not None
 
 
-def _keep(package: str) -> None:
-    with _alone():
-        if not (_KEPT / package).exists():
-            _unpack(package)
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """One process at a time."""
+def _keep(name: str, download: Callable[[Path], None]) -> None:
+    """Have the folder of a name, with what is in the archives that are put into a folder."""
     _KEPT.mkdir(exist_ok=True)
     with (_KEPT / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        if (_KEPT / name).exists():
+            return
+        directory = Path(tempfile.mkdtemp(dir=_KEPT))
+        try:
+            download(directory)
+            for archive in sorted(directory.rglob("*.deb")):
+                _run("dpkg-deb", "--extract", str(archive), "files", cwd=directory)
+            (directory / "files").rename(_KEPT / name)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 def _bin(package: str) -> Path:
     return _KEPT / package / "usr" / "bin"
 
 
-def _unpack(package: str) -> None:
-    directory = Path(tempfile.mkdtemp(dir=_KEPT))
-    try:
-        if os.geteuid() == 0:
-            _run("apt-get", "-qq", "-o", "Acquire::Retries=3", "update", cwd=directory)
-        _run("apt-get", "-qq", "-o", "Acquire::Retries=3", "download", package, cwd=directory)
-        (archive,) = directory.glob("*.deb")
-        _run("dpkg-deb", "--extract", str(archive), str(directory / "files"), cwd=directory)
-        (directory / "files").rename(_KEPT / package)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+def _download(package: str, directory: Path) -> None:
+    if os.geteuid() == 0:
+        _run("apt-get", "-qq", "-o", "Acquire::Retries=3", "update", cwd=directory)
+    _run("apt-get", "-qq", "-o", "Acquire::Retries=3", "download", package, cwd=directory)
 
 
-def _unpack_all(package: str, suite: str, root: Path) -> None:
+def _download_all(package: str, suite: str, directory: Path) -> None:
     """By an apt of its own, which takes nothing for installed and has the suite as only source."""
-    directory = Path(tempfile.mkdtemp(dir=_KEPT))
-    try:
-        for each in ("state/lists/partial", "cache/archives/partial"):
-            (directory / each).mkdir(parents=True)
-        (directory / "status").touch()
-        (directory / "sources").write_text(f"deb [signed-by={_KEYS}] {_archive()} {suite} main\n")
-        options = {
-            "Dir::Etc::SourceList": directory / "sources",
-            "Dir::Etc::SourceParts": "/dev/null",
-            "Dir::State": directory / "state",
-            "Dir::State::Status": directory / "status",
-            "Dir::Cache": directory / "cache",
-            "Debug::NoLocking": "true",
-            "Acquire::Retries": "3",
-        }
-        apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
-        _run(*apt, "update", cwd=directory)
-        chosen = ("--yes", "--download-only", "--no-install-recommends", package)
-        _run(*apt, "install", *chosen, cwd=directory)
-        files = directory / "files"
-        for archive in sorted(directory.glob("cache/archives/*.deb")):
-            _run("dpkg-deb", "--extract", str(archive), str(files), cwd=directory)
-        files.rename(root)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    for each in ("state/lists/partial", "cache/archives/partial"):
+        (directory / each).mkdir(parents=True)
+    (directory / "status").touch()
+    (directory / "sources").write_text(f"deb [signed-by={_KEYS}] {_archive()} {suite} main\n")
+    options = {
+        "Dir::Etc::SourceList": directory / "sources",
+        "Dir::Etc::SourceParts": "/dev/null",
+        "Dir::State": directory / "state",
+        "Dir::State::Status": directory / "status",
+        "Dir::Cache": directory / "cache",
+        "Debug::NoLocking": "true",
+        "Acquire::Retries": "3",
+    }
+    apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
+    _run(*apt, "update", cwd=directory)
+    chosen = ("--yes", "--download-only", "--no-install-recommends", package)
+    _run(*apt, "install", *chosen, cwd=directory)
 
 
 def _archive() -> str:

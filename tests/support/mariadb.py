@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,12 @@ from tests.support.postgres import PASSWORD, unprivileged_user
 from tests.support.waiting import wait_until
 
 PACKAGE = "mariadb-server-core"
-USER = "drover"
+_USER = "drover"
+#: Statements by which there is a user who may do everything.
+MAKE_USER = (
+    f"CREATE USER '{_USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';",
+    f"GRANT ALL ON *.* TO '{_USER}'@'127.0.0.1' WITH GRANT OPTION;",
+)
 _SHARE = Path("/usr/share/mysql")
 _SYSTEM_TABLES = (
     "mysql_system_tables.sql",
@@ -39,15 +44,14 @@ _FLAGS = (
 class MariaDb:
     """A running server, MySQL where ``kind`` says so; ``database`` is that of the present test.
 
-    ``tls`` has its certificate, for 127.0.0.1 alone, that clients may have as well.
-
+    ``tls`` has its certificate, for 127.0.0.1 alone, that clients may have as well;
     ``kill`` ends the server with -9 and starts it again.
     """
 
     port: int
+    kind: str
+    tls: TlsFiles
     database: str = "mysql"
-    kind: str = "mariadb"
-    tls: TlsFiles | None = None
     kill: Callable[[], None] = field(default=lambda: None, compare=False)
 
     @property
@@ -60,9 +64,14 @@ class MariaDb:
         """A connector's settings to reach it."""
         return {
             "connection.url": self.url,
-            "connection.user": USER,
+            "connection.user": _USER,
             "connection.password": PASSWORD,
         }
+
+    def created(self, database: str) -> "MariaDb":
+        """A new database."""
+        self.execute(f"CREATE DATABASE {database}")
+        return replace(self, database=database)
 
     def execute(self, *statements: str) -> None:
         """Run statements, each committed by itself; names may be in double quotes."""
@@ -81,7 +90,7 @@ class MariaDb:
             pymysql.connect(
                 host="127.0.0.1",
                 port=self.port,
-                user=USER,
+                user=_USER,
                 password=PASSWORD,
                 database=self.database,
                 charset="utf8mb4",
@@ -160,7 +169,7 @@ def running_server(
             directory,
             user,
         )
-        server = MariaDb(port, kind=kind, tls=tls, kill=process.kill_and_start)
+        server = MariaDb(port, kind, tls, kill=process.kill_and_start)
         try:
             process.start(server)
             yield server
@@ -177,13 +186,20 @@ def _bootstrap(binary: Path, data: Path, user: str | None) -> None:
         "USE mysql;",
         *((_SHARE / each).read_text() for each in _SYSTEM_TABLES),
         "FLUSH PRIVILEGES;",
-        f"CREATE USER '{USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';",
-        f"GRANT ALL ON *.* TO '{USER}'@'127.0.0.1' WITH GRANT OPTION;",
+        *MAKE_USER,
         "",
     ]
+    command = [str(binary), *_FLAGS, "--bootstrap", f"--tmpdir={data.parent}"]
+    make_system_tables(command, data, user, "\n".join(statements))
+
+
+def make_system_tables(
+    command: Sequence[str], data: Path, user: str | None, statements: str = ""
+) -> None:
+    """Run a server that fills its folder of data and ends."""
     done = subprocess.run(
-        [str(binary), *_FLAGS, "--bootstrap", f"--datadir={data}", f"--tmpdir={data.parent}"],
-        input="\n".join(statements),
+        [*command, f"--datadir={data}"],
+        input=statements,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -193,7 +209,7 @@ def _bootstrap(binary: Path, data: Path, user: str | None) -> None:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, f"mariadbd made no system tables: {done.stdout[-2_000:]}"
+    assert done.returncode == 0, f"the server made no system tables: {done.stdout[-2_000:]}"
 
 
 class _Process:

@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.support import debian
-from tests.support.mariadb import USER, MariaDb, running_server
-from tests.support.postgres import PASSWORD
+from tests.support.mariadb import MAKE_USER, MariaDb, make_system_tables, running_server
 
 #: No stable release of Debian has MySQL.
 _PACKAGE, _SUITE = "mysql-server-core", "sid"
@@ -19,9 +18,8 @@ _FLAGS = (
     "--max-allowed-packet=16M",
     "--mysqlx=OFF",
     "--secure-file-priv=NULL",
+    "--log-bin-trust-function-creators=ON",  # else only an administrator makes triggers
 )
-#: Else only an administrator makes triggers.
-_TRIGGERS = "--log-bin-trust-function-creators=ON"
 
 
 def server_command() -> list[str]:
@@ -41,7 +39,7 @@ def running_mysql() -> Iterator[MariaDb]:
     """A server for a while; nothing is left of it."""
     command = server_command()
     bootstrap = partial(_bootstrap, command)
-    with running_server("mysql", [*command, *_FLAGS, _TRIGGERS], bootstrap) as server:
+    with running_server("mysql", [*command, *_FLAGS], bootstrap) as server:
         yield server
 
 
@@ -53,19 +51,5 @@ def _version_of(binary: str) -> str:
 def _bootstrap(command: Sequence[str], data: Path, user: str | None) -> None:
     """Make the system's tables and a user who may do everything."""
     statements = data.with_name("users.sql")
-    statements.write_text(
-        f"CREATE USER '{USER}'@'127.0.0.1' IDENTIFIED BY '{PASSWORD}';\n"
-        f"GRANT ALL ON *.* TO '{USER}'@'127.0.0.1' WITH GRANT OPTION;\n"
-    )
-    done = subprocess.run(
-        [*command, "--initialize-insecure", f"--datadir={data}", f"--init-file={statements}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        user=user,
-        cwd=data,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, f"mysqld made no system tables: {done.stdout[-2_000:]}"
+    statements.write_text("\n".join((*MAKE_USER, "")))
+    make_system_tables([*command, "--initialize-insecure", f"--init-file={statements}"], data, user)

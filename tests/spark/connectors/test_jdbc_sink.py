@@ -9,17 +9,14 @@ from drover.connectors.datagen_source import DatagenSource
 from drover.connectors.jdbc.sink import JdbcSink
 from drover.connectors.jdbc.source import JdbcSource
 from drover.pipeline.failures import RecordFailedError
-from tests.databases.conftest import DATABASES, Database
+from tests.databases.conftest import Database, every_database
 from tests.spark.pipeline import Pipeline
 from tests.support.postgres import Postgres
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(params=DATABASES)
-def database(request: pytest.FixtureRequest) -> Database:
-    found: Database = request.getfixturevalue(request.param)
-    return found
+database = every_database
 
 
 def fill(pipeline: Pipeline, rows: int = 3_000) -> None:

@@ -104,7 +104,8 @@ EXTRA = (
 class DatabaseAddress:
     """Where a database is and how to log in; may be pickled, shows no password.
 
-    ``kind`` is postgresql, mysql or sqlite; ``options`` are the driver's.
+    ``kind`` is postgresql, mysql or sqlite; ``options`` are the driver's and those of
+    ``mysql_tls``.
     """
 
     kind: str

@@ -12,9 +12,10 @@ PARAMETERS: Mapping[str, str] = {
 }
 _DISABLED, _PREFERRED, _REQUIRED = "disabled", "preferred", "required"
 _VERIFY_CA, _VERIFY_IDENTITY = "verify_ca", "verify_identity"
+_NAMES = (_DISABLED, _PREFERRED, _REQUIRED, _VERIFY_CA, _VERIFY_IDENTITY)
 #: What MySQL's JDBC driver calls them, and what MariaDB's does.
 _MODES = {
-    **{name: name for name in (_DISABLED, _PREFERRED, _REQUIRED, _VERIFY_CA, _VERIFY_IDENTITY)},
+    **{name: name for name in _NAMES},
     "disable": _DISABLED,
     "trust": _REQUIRED,
     "verify_full": _VERIFY_IDENTITY,
@@ -24,8 +25,7 @@ _MODES = {
 def options_fault(options: Mapping[str, str]) -> str | None:
     """What is wrong with the parameters of a URL; None if nothing is."""
     if _mode(options) is None:
-        known = (_DISABLED, _PREFERRED, _REQUIRED, _VERIFY_CA, _VERIFY_IDENTITY)
-        return f"{_MODE} must be one of {', '.join(known).upper()}"
+        return f"{_MODE} must be one of {', '.join(_NAMES).upper()}"
     if _KEY in options and _CERT not in options:
         return f"{_KEY} needs {_CERT}: the certificate that the key is of"
     return None
