@@ -5,6 +5,8 @@ a small batch a second each would be busy with nothing else. So what comes while
 rides in the next one, and brings its own answer back. After a job of several passes the next one
 waits a little, for more of them: else it would be as many jobs a second as the machine can do.
 
+A few tasks would only wait for each other: while they are no more than may, each has its own jobs.
+
 A pass that took long, failed, or was lost with its job has a job of its own the next time: what
 hangs or crashes takes others with it once.
 """
@@ -37,6 +39,8 @@ _CORE_S = 0.05
 #: often at most, and no longer than this.
 _PAUSES_MAX = 3
 _PAUSE_MAX_S = 0.1
+#: Who had a small pass so lately is at work.
+_AT_WORK_S = 1.0
 #: A job that takes longer is cancelled, and so long it may take to end then.
 _LIMIT_S = 15.0
 _CANCELLED_S = 10.0
@@ -118,15 +122,19 @@ class SharedJobs:
         dumps: Callable[[object], bytes],
         *,
         on_wait: Callable[[], None] = lambda: None,
+        alone_max: int = 0,
         limit_s: float = _LIMIT_S,
     ) -> None:
         """``dumps`` pickles as Spark does; ``on_wait`` is called by each thread that is about to
-        wait for its pass.
+        wait for its pass; so many tasks as ``alone_max`` may be at work without riding together.
         """
         self._context = context
         self._dumps = dumps
         self._on_wait = on_wait
+        self._alone_max = alone_max
         self._limit_s = limit_s
+        #: When each task that is at work last had a small pass, oldest first.
+        self._at_work: dict[object, float] = {}
         self._came = threading.Condition()
         self._waiting: deque[_Waiting] = deque()
         self._closed = threading.Event()
@@ -139,6 +147,18 @@ class SharedJobs:
         with self._came:
             self._closed.set()
             self._came.notify()
+
+    def are_due(self, task: object) -> bool:
+        """Whether small passes should ride, now that ``task`` has one: too many tasks are at work
+        for each to have jobs of its own.
+        """
+        now_s = time.monotonic()
+        with self._came:
+            self._at_work.pop(task, None)
+            self._at_work[task] = now_s
+            while now_s - self._at_work[oldest := next(iter(self._at_work))] > _AT_WORK_S:
+                del self._at_work[oldest]
+            return len(self._at_work) > self._alone_max
 
     def answer(
         self,
@@ -248,7 +268,7 @@ class Rider:
     def answer(self, work: Callable[[], Iterable[Any]]) -> bytes | None:
         """As SharedJobs.answer."""
         took_s, self._took_s = self._took_s, None  # unless it says otherwise
-        if self._jobs is None or took_s is None:
+        if self._jobs is None or took_s is None or not self._jobs.are_due(self):
             return None
         return self._jobs.answer(work, abandoned=self._abandoned, expected_s=took_s)
 

@@ -30,11 +30,17 @@ Rows = list[dict[str, Any]]
 class Tasks:
     """Tasks whose last pass was small, and what holds the job before theirs."""
 
-    def __init__(self, spark: SparkSession, folder: Path, *, limit_s: float = 60.0) -> None:
+    def __init__(
+        self, spark: SparkSession, folder: Path, *, alone_max: int = 0, limit_s: float = 60.0
+    ) -> None:
         self.spark = spark
         self.waiting = 0
         self.jobs = SharedJobs(
-            spark.sparkContext, cloudpickle.dumps, on_wait=self._note, limit_s=limit_s
+            spark.sparkContext,
+            cloudpickle.dumps,
+            on_wait=self._note,
+            alone_max=alone_max,
+            limit_s=limit_s,
         )
         self._begun, self._free = folder / "begun", folder / "free"
         self._threads = ThreadPoolExecutor(20)
@@ -180,6 +186,26 @@ def test_one_that_takes_long_has_a_job_of_its_own_the_next_time(tasks: Tasks) ->
 def _take(seconds: float) -> dict[str, Any]:
     threading.Event().wait(seconds)
     return {}
+
+
+def test_a_few_tasks_do_not_wait_for_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    tasks = Tasks(spark, tmp_path, alone_max=2)
+    try:
+        riders = [tasks.small() for _ in range(3)]
+        for rider in riders[:2]:
+            tasks.run(partial(_where, "alone"), rider)
+        assert tasks.waiting == 0
+        # one after the other within a second, or the first of them would not count any more
+        wait_until(lambda: _rode(tasks, riders), timeout_s=180, describe="three ride")
+    finally:
+        tasks.close()
+
+
+def _rode(tasks: Tasks, riders: list[Rider]) -> bool:
+    before = tasks.waiting
+    for rider in riders:
+        tasks.run(partial(_where, "one of three"), rider)
+    return tasks.waiting > before
 
 
 def test_one_that_is_abandoned_before_its_job_starts_never_runs(

@@ -15,6 +15,10 @@ from tests.unit.engine.runner_world import Spark
 class Jobs:
     """Answers at once, in this thread."""
 
+    def are_due(self, task: object) -> bool:
+        del task
+        return True
+
     def answer(
         self, work: Callable[[], Iterable[Any]], *, abandoned: object, expected_s: float
     ) -> bytes | None:

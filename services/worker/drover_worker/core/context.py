@@ -25,6 +25,8 @@ class HerderSettings:
         join_backoff_ms: Before the next join, after a call to the coordinator failed.
         rejoin_delay_ms: How long connectors and tasks must stay unchanged before their changes lead
             to a rebalance.
+        rejoin_delay_first_ms: The same for the first few rebalances in a row, in a group that goes
+            on with its work meanwhile.
         rejoin_delay_max_ms: The longest such delay, while they keep changing or work is starting.
         catch_up_backoff_ms: Out of the group, after the config log could not be read to its end.
         retry_backoff_ms: Before the first retry of a call; doubles with each.
@@ -52,6 +54,7 @@ class HerderSettings:
     heartbeat_interval_ms: int = 3_000
     join_backoff_ms: int = 500
     rejoin_delay_ms: int = 100
+    rejoin_delay_first_ms: int = 10
     rejoin_delay_max_ms: int = 3_000
     catch_up_backoff_ms: int = 2_000
     retry_backoff_ms: int = 250

@@ -18,7 +18,7 @@ from drover.codec.common import decode_task_id
 from drover.codec.coordinator import decode_offset
 from drover.connector.offsets import parse_changes
 from drover.dataplane.plane import DataPlane
-from drover.dataplane.shared_jobs import SharedJobs
+from drover.dataplane.shared_jobs import SharedJobs, core_count
 from drover.errors import DroverError
 from drover.model.ids import TaskId
 from drover_worker.engine import answers
@@ -45,6 +45,8 @@ Send = Callable[[engine_pb2.EngineReport], None]
 
 #: How often the engine tells of itself.
 _FIGURES_EVERY_S = 5.0
+#: So many tasks, a source and its sink, have jobs of their own even on one core.
+_TASKS_ALONE_MIN = 2
 
 log = structlog.get_logger(__name__)
 
@@ -115,7 +117,10 @@ class Engine:
             commits=self._commits,
             in_flight=self._in_flight,
             shared_jobs=SharedJobs(
-                spark.sparkContext, cloudpickle.dumps, on_wait=scheduler.give_place
+                spark.sparkContext,
+                cloudpickle.dumps,
+                on_wait=scheduler.give_place,
+                alone_max=max(_TASKS_ALONE_MIN, core_count(spark.sparkContext)),
             ),
         )
         self._tools_ready.set()

@@ -40,6 +40,11 @@ from drover_worker.core.rebalance.strategy import RebalanceStrategy
 _BEATING = frozenset({Stage.STOPPING_WORK, Stage.SYNCING, Stage.CATCHING_UP, Stage.SETTLED})
 #: It is on its way into the next one: while it runs work it must know that it is still a member.
 _REJOINING = frozenset({Stage.JOINING, Stage.BACKING_OFF})
+#: Rebalances are in a row where one ends so soon after the one before. A new connector needs two,
+#: for itself and for its tasks, and one that comes right after it a third.
+_ROW_GAP_MS = 500
+#: So many in a row come without much delay.
+_QUICK_REBALANCES = 4
 
 
 class Membership:
@@ -69,6 +74,8 @@ class Membership:
         self._owners: dict[StatusKey, str] = {}
         #: How often the worker has settled.
         self.settled_count = 0
+        self._settled_ms = -_ROW_GAP_MS
+        self._settled_in_a_row = 0
         self._call_id = ""
         self._heartbeat_id = ""
         self._heartbeat_sent_ms = 0
@@ -149,7 +156,8 @@ class Membership:
     def structure_changed(self) -> None:
         """Connectors or tasks may have changed: rejoin after a quiet time, or at the latest time.
 
-        A rebalance interrupts every worker, so a burst of changes should cause few of them.
+        A rebalance interrupts every worker, so a burst of changes should cause few of them; but the
+        first ones should not wait for others that hardly ever come.
         """
         offset = self._strategy.structure_offset
         assigned = self.assignment.config_offset if self.assignment else offset
@@ -468,6 +476,10 @@ class Membership:
             return
         self._enter(Stage.SETTLED, "")
         self.settled_count += 1
+        if not self._is_in_a_row:
+            self._settled_in_a_row = 0
+        self._settled_in_a_row += 1
+        self._settled_ms = self._context.now_ms
         self._context.claim_generation = self._context.generation
         if self.assignment is not None and self.assignment.delay_ms:
             self._context.set_timer("delay", self.assignment.delay_ms, RebalanceDelayOver())
@@ -475,9 +487,16 @@ class Membership:
         # so that work proceeds under a steady stream of changes
         self.structure_changed()
 
+    @property
+    def _is_in_a_row(self) -> bool:
+        return self._context.now_ms - self._settled_ms < _ROW_GAP_MS
+
     def _gather(self, rejoin_by_ms: int) -> None:
-        left_ms = max(rejoin_by_ms - self._context.now_ms, 0)
-        delay_ms = min(self._context.settings.rejoin_delay_ms, left_ms)
+        settings = self._context.settings
+        often = self._is_in_a_row and self._settled_in_a_row >= _QUICK_REBALANCES
+        slowly = often or self._strategy.stops_for_a_rebalance
+        quiet_ms = settings.rejoin_delay_ms if slowly else settings.rejoin_delay_first_ms
+        delay_ms = min(quiet_ms, max(rejoin_by_ms - self._context.now_ms, 0))
         self._context.set_timer("rejoin", delay_ms, RejoinDue())
 
     def _catch_up(self) -> None:
