@@ -15,7 +15,7 @@ from drover_worker.herder_loop import HerderLoop
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
-STALE_MS = 300
+STALE_MS = 1_000
 SERVICES = ("", "drover.api.connect.v1.ConnectService")
 
 
