@@ -15,7 +15,7 @@ from drover_worker.herder_loop import HerderLoop
 from tests.support.waiting import wait_until_async
 from tests.support.worker_cluster import RunningWorker, WorkerCluster
 
-STALE_MS = 1_000
+STALE_MS = 300
 SERVICES = ("", "drover.api.connect.v1.ConnectService")
 
 
@@ -94,6 +94,8 @@ async def test_a_herder_that_stands_still_is_not_serving_until_it_goes_on(
 ) -> None:
     leader, follower = pair
     both = {leader.address: "SERVING", follower.address: "SERVING"}
+    # a leader that stands still before it has read its session key verifies no call from then on
+    await wait_for_healths(follower, both)
     for worker in pair:
         await wait_for_statuses(worker, "SERVING")
         await wait_for_healths(worker, both)
