@@ -12,6 +12,7 @@ import grpc.aio
 
 from drover.api.connect.v1 import connect_service_pb2 as pb
 from drover.api.connect.v1.connect_service_pb2_grpc import ConnectServiceStub
+from drover.client import ConnectClient
 from drover.client.secure import Connect, connect_by, plaintext
 from drover.clock import SystemClock
 from drover.model.ids import TaskId
@@ -272,3 +273,12 @@ class WorkerCluster:
 
         await wait_until_async(reached, describe=lambda: last)
         return last[0]
+
+
+async def tasks_are_there(client: ConnectClient, name: str) -> None:
+    """Waits for a connector's first tasks, which come between two answers that name them."""
+
+    async def has_tasks() -> bool:
+        return bool((await client.get_connector(name)).task_indexes)
+
+    await wait_until_async(has_tasks, describe=f"{name} has tasks")

@@ -20,7 +20,7 @@ from drover.model.offsets import CommittedOffset
 from drover.model.secrets import MASK
 from tests.support.fake_engine import SINK, SOURCE, FakeEngine
 from tests.support.waiting import wait_until_async
-from tests.support.worker_cluster import RunningWorker, WorkerCluster
+from tests.support.worker_cluster import RunningWorker, WorkerCluster, tasks_are_there
 
 TASK = TaskId("c", 0)
 CONFIG = {"connector.class": SOURCE, "topic": "a", "db.login": "s3cret"}
@@ -109,11 +109,7 @@ async def test_a_patch_leaves_the_other_settings_and_secrets_as_they_are(
 
 async def test_a_patch_that_is_repeated_is_done_once(client: ConnectClient) -> None:
     await client.create_connector("c", CONFIG)
-
-    async def has_tasks() -> bool:
-        return bool((await client.get_connector("c")).task_indexes)
-
-    await wait_until_async(has_tasks, describe="its tasks are there, which answers name")
+    await tasks_are_there(client, "c")
     answers = [
         await client.patch_connector_config("c", settings={"topic": "b"}, request_id="mine")
         for _ in range(2)

@@ -12,7 +12,7 @@ from drover.errors import FailedPreconditionError, InvalidArgumentError, Reason
 from drover.model.secrets import MASK
 from tests.support.cluster import run_drover
 from tests.support.fake_engine import SOURCE
-from tests.support.worker_cluster import RunningWorker, WorkerCluster
+from tests.support.worker_cluster import RunningWorker, WorkerCluster, tasks_are_there
 
 FIRST = {"connector.class": SOURCE, "topic": "a", "db.login": "s3cret"}
 SECOND = {**FIRST, "topic": "b", "db.login": "0ther", "tasks.max": "2"}
@@ -69,6 +69,7 @@ async def test_a_plan_is_applied_once_and_as_often_as_the_call_is_repeated(
 @pytest.mark.parametrize("changed", ["config", "running", "schema"])
 async def test_what_changed_since_refuses_the_plan(client: ConnectClient, changed: str) -> None:
     await client.create_connector("c", FIRST)
+    await tasks_are_there(client, "c")
     plan = (await client.plan_connector_config("c", SECOND)).plan_hash
     wanted = dict(SECOND)
     if changed == "config":
