@@ -343,24 +343,28 @@ def test_the_end_of_the_engine_moves_nothing(follower: HerderDriver) -> None:
     assert told(follower) == {"c", C0}
 
 
-def rebalances_after_ms(leader: HerderDriver, number: int, delay_ms: int) -> None:
+def rebalances_after_ms(
+    leader: HerderDriver, number: int, delay_ms: int, *, lasts_ms: int = 0
+) -> None:
     """Put a connector, and see that just so long after it the group rebalances."""
     leader.put(f"d{number}")
     leader.advance(delay_ms - 1)
     assert leader.stage == "SETTLED"
     leader.advance(1)
     assert leader.stage == "JOINING"
+    leader.advance(lasts_ms)
     leader.settle_as_leader(generation=number)
 
 
+@pytest.mark.parametrize("lasts_ms", [0, 2_000])
 def test_only_many_rebalances_in_a_row_wait_for_changes_to_be_gathered(
-    leader: HerderDriver,
+    leader: HerderDriver, lasts_ms: int
 ) -> None:
     settings = leader.herder.context.settings
     first_ms, later_ms = settings.rejoin_delay_first_ms, settings.rejoin_delay_ms
-    for number in (2, 3, 4):  # the first one was the start's own
-        rebalances_after_ms(leader, number, first_ms)
-    for number in (5, 6):
-        rebalances_after_ms(leader, number, later_ms)
+    for number in (2, 3, 4, 5):
+        rebalances_after_ms(leader, number, first_ms, lasts_ms=lasts_ms)
+    for number in (6, 7):
+        rebalances_after_ms(leader, number, later_ms, lasts_ms=lasts_ms)
     leader.advance(500)
-    rebalances_after_ms(leader, 7, first_ms)
+    rebalances_after_ms(leader, 8, first_ms)

@@ -40,8 +40,8 @@ from drover_worker.core.rebalance.strategy import RebalanceStrategy
 _BEATING = frozenset({Stage.STOPPING_WORK, Stage.SYNCING, Stage.CATCHING_UP, Stage.SETTLED})
 #: It is on its way into the next one: while it runs work it must know that it is still a member.
 _REJOINING = frozenset({Stage.JOINING, Stage.BACKING_OFF})
-#: Rebalances are in a row where one ends so soon after the one before. A new connector needs two,
-#: for itself and for its tasks, and one that comes right after it a third.
+#: Rebalances are in a row where the next change comes so soon after one has ended. A new connector
+#: needs two, for itself and for its tasks, and one that comes right after it a third.
 _ROW_GAP_MS = 500
 #: So many in a row come without much delay.
 _QUICK_REBALANCES = 4
@@ -75,7 +75,8 @@ class Membership:
         #: How often the worker has settled.
         self.settled_count = 0
         self._settled_ms = -_ROW_GAP_MS
-        self._settled_in_a_row = 0
+        #: Of rebalances for changes of connectors and tasks.
+        self._in_a_row = 0
         self._call_id = ""
         self._heartbeat_id = ""
         self._heartbeat_sent_ms = 0
@@ -164,8 +165,11 @@ class Membership:
         if not self.settled or offset <= max(assigned, self._gathered_offset):
             return
         self._gathered_offset = offset
+        now_ms = self._context.now_ms
         if self._rejoin_by_ms is None:
-            self._rejoin_by_ms = self._context.now_ms + self._context.settings.rejoin_delay_max_ms
+            self._rejoin_by_ms = now_ms + self._context.settings.rejoin_delay_max_ms
+            follows = now_ms - self._settled_ms < _ROW_GAP_MS
+            self._in_a_row = self._in_a_row + 1 if follows else 1
         self._gather(self._rejoin_by_ms)
 
     def rejoin_due(self, *, more_expected: bool) -> None:
@@ -476,9 +480,6 @@ class Membership:
             return
         self._enter(Stage.SETTLED, "")
         self.settled_count += 1
-        if not self._is_in_a_row:
-            self._settled_in_a_row = 0
-        self._settled_in_a_row += 1
         self._settled_ms = self._context.now_ms
         self._context.claim_generation = self._context.generation
         if self.assignment is not None and self.assignment.delay_ms:
@@ -487,14 +488,9 @@ class Membership:
         # so that work proceeds under a steady stream of changes
         self.structure_changed()
 
-    @property
-    def _is_in_a_row(self) -> bool:
-        return self._context.now_ms - self._settled_ms < _ROW_GAP_MS
-
     def _gather(self, rejoin_by_ms: int) -> None:
         settings = self._context.settings
-        often = self._is_in_a_row and self._settled_in_a_row >= _QUICK_REBALANCES
-        slowly = often or self._strategy.stops_for_a_rebalance
+        slowly = self._in_a_row > _QUICK_REBALANCES or self._strategy.stops_for_a_rebalance
         quiet_ms = settings.rejoin_delay_ms if slowly else settings.rejoin_delay_first_ms
         delay_ms = min(quiet_ms, max(rejoin_by_ms - self._context.now_ms, 0))
         self._context.set_timer("rejoin", delay_ms, RejoinDue())
