@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drover.connectors.jdbc import table_writer
+from drover.connectors.jdbc import postgres_bulk, table_writer
 from drover.connectors.jdbc.database import DatabaseAddress
 from drover.connectors.jdbc.table_writer import TableWriter
 from drover.model.ids import Term
@@ -140,12 +140,18 @@ class Both:
     address: DatabaseAddress
 
     def write(
-        self, topic: str, *batches: pa.RecordBatch, chunk_rows: int = 1_000, **changes: Any
+        self,
+        topic: str,
+        *batches: pa.RecordBatch,
+        chunk_rows: int = 1_000,
+        tried_rows: int = 1_000,
+        **changes: Any,
     ) -> None:
         """Write the same batches, each by itself, into the tables ``<topic>_bulk`` and _single."""
         for batch in batches:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(table_writer, "_CHUNK_ROWS", chunk_rows)
+                patch.setattr(postgres_bulk, "_TRIED_ROWS", tried_rows)
                 write(self.address, batch, table_format="${topic}_bulk", **changes)
                 patch.setattr(table_writer, "column_changes", lambda batch, settings: None)
                 write(self.address, batch, table_format="${topic}_single", **changes)
@@ -234,7 +240,8 @@ def test_changes_in_any_order_and_cut_anywhere(both: Both, data: st.DataObject) 
     ]
     options = {"insert_mode": mode, "fields": fields, "ledger": None}
     chunk_rows = data.draw(st.sampled_from([3, 1_000]))
-    both.write(topic, *batches, chunk_rows=chunk_rows, **options)
+    tried_rows = data.draw(st.sampled_from([1, 1_000]))
+    both.write(topic, *batches, chunk_rows=chunk_rows, tried_rows=tried_rows, **options)
     both.rows(topic, "k::text, part, a, b, kept")
 
 

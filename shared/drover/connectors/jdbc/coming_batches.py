@@ -1,7 +1,7 @@
 """Batches that are made while those before them are written."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
@@ -37,22 +37,22 @@ class ComingBatches:
         self._left = True
         self._thread.join()
 
-    def taken(self) -> Iterator[list[Any]]:
-        """All that came since the last time, one at least, each time until there are no more.
+    def take(self, *, waits: bool) -> list[Any] | None:
+        """All that came since the last time, of which there may be none unless it ``waits`` for
+        some; None when there are no more.
 
         Raises:
             BaseException: what making the batches raised.
         """
-        while True:
-            with self._changed:
+        with self._changed:
+            if waits:
                 self._changed.wait_for(lambda: self._came or self._ended)
-                found, self._came = self._came, []
-            if found:
-                yield found
-            elif self._error is not None:
-                raise self._error
-            else:
-                return
+            found, self._came = self._came, []
+            if found or not self._ended:
+                return found
+        if self._error is not None:
+            raise self._error
+        return None
 
     def _run(self) -> None:
         try:

@@ -4,7 +4,7 @@ Rows are staged as what they are, and each column is cast to the table's type on
 there, as PostgreSQL casts a parameter: what cannot be cast is an error of the statement.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -17,15 +17,21 @@ import pyarrow.csv
 import sqlalchemy as sa
 
 from drover.connectors.jdbc.changes import ColumnChanges
+from drover.connectors.jdbc.database import DatabaseError
 from drover.connectors.jdbc.json_columns import DOCUMENT
+from drover.connectors.jdbc.new_rows import NEW_ROWS
 from drover.connectors.jdbc.staged_columns import StagedColumn, TargetColumn, staged_column
 from drover.connectors.jdbc.tables import no_unique_key, require_columns
 from drover.connectors.jdbc.write_settings import INSERT, UPDATE
 
 _STAGING = "pg_temp.drover_staging"
 _COPY_ROWS = 16_384
-#: SQLSTATE of an ON CONFLICT for which there is no constraint.
-_NO_SUCH_KEY = "42P10"
+#: SQLSTATE of an ON CONFLICT for which there is no constraint, or one that is DEFERRABLE.
+_NO_SUCH_KEY, _DEFERRABLE_KEY = "42P10", "55000"
+#: SQLSTATE of a row whose key another one has.
+_IS_THERE = "23505"
+#: Fewer are not tried as new ones: there is little to gain.
+_TRIED_ROWS = 1_000
 #: What was done to a key: a row was written, perhaps after a deletion, or it was deleted at last.
 _WRITTEN, _WRITTEN_AFTER_DELETION, _DELETED = 0, 1, 2
 _COLUMNS = """
@@ -36,15 +42,21 @@ FROM pg_attribute WHERE attrelid = CAST(:name AS regclass) AND attnum > 0 AND NO
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """Rows to be staged.
+class BulkPlan:
+    """What is to be done to a table by rows that are staged.
 
-    ``states`` says what was done to the key of each; None where the same was done to all.
+    ``states`` says whether the staging table tells what was done to the key of each, which may
+    have been a deletion; ``all_gone`` that all were deleted. ``texts`` are the rows as COPY takes
+    them.
     """
 
+    record_count: int
+    insert_mode: str
     columns: Mapping[str, StagedColumn]
     keys: tuple[str, ...]
-    states: pa.Array | None
+    states: bool
+    all_gone: bool
+    texts: Sequence[memoryview]
 
 
 class BulkTable:
@@ -58,9 +70,14 @@ class BulkTable:
         self._name = preparer.format_table(table)  # with its percent signs doubled
         rows = connection.execute(sa.text(_COLUMNS), {"name": self._name.replace("%%", "%")})
         self._targets = {row[0]: TargetColumn(*row[1:]) for row in rows}
+        #: Rows were found by their key, or found missing, which fails where no constraint has it.
+        self._finds_by_key = False
+        self._known_as = (str(connection.engine.url), self._name)
 
-    def write(self, changes: ColumnChanges, insert_mode: str) -> bool:
-        """Write what records do; False if that can only be done one after the other.
+    def plan(self, changes: ColumnChanges, insert_mode: str) -> BulkPlan | None:
+        """How to write what records do; None if that can only be done one after the other.
+
+        It does not use the connection, so it may be called while another thread does.
 
         Raises:
             DatabaseError: the table has not all the columns.
@@ -68,9 +85,9 @@ class BulkTable:
         rows, gone = changes.rows, changes.gone
         all_gone = gone is not None and bool(pc.all(gone).as_py())
         if any(pa.types.is_nested(rows.schema.field(name).type) for name in changes.keys):
-            return False
+            return None
         if insert_mode == INSERT and gone is not None and not all_gone:
-            return False
+            return None
         if all_gone:
             rows, gone = rows.select(list(changes.keys)), None
         require_columns(self._table, rows.schema.names)
@@ -87,35 +104,42 @@ class BulkTable:
             )
             for index, field in enumerate(rows.schema)
         }
-        plan = _Plan(columns, changes.keys, states)
+        arrays = [each.values for each in columns.values()]
+        return BulkPlan(
+            changes.rows.num_rows,
+            insert_mode,
+            columns,
+            changes.keys,
+            states is not None,
+            all_gone,
+            _texts(arrays if states is None else [*arrays, states]),
+        )
+
+    def write(self, plan: BulkPlan) -> bool:
+        """Write; False if that can only be done one after the other."""
         with self._staging(plan):
-            if insert_mode != INSERT and self._has_equal_keys(plan):
+            if plan.insert_mode != INSERT and self._has_equal_keys(plan):
                 return False
-            if all_gone or states is not None:
+            if plan.all_gone or plan.states:
                 self._delete(plan)
-            if not all_gone and insert_mode == UPDATE:
+            if not plan.all_gone and plan.insert_mode == UPDATE:
                 self._update(plan)
-            elif not all_gone:
-                self._insert(plan, insert_mode)
+            elif not plan.all_gone:
+                self._insert(plan)
         return True
 
     @contextmanager
-    def _staging(self, plan: _Plan) -> Iterator[None]:
-        columns = list(plan.columns.values())
-        arrays = [each.values for each in columns]
-        described = [f"c{index} {each.kind}" for index, each in enumerate(columns)]
-        if plan.states is not None:
-            arrays.append(plan.states)
+    def _staging(self, plan: BulkPlan) -> Iterator[None]:
+        described = [f"c{index} {each.kind}" for index, each in enumerate(plan.columns.values())]
+        if plan.states:
             described.append("state smallint")
         listed = ", ".join(described)
         self._run(f"CREATE TEMPORARY TABLE drover_staging ({listed}) ON COMMIT DROP")
-        names = [each.partition(" ")[0] for each in described]
-        self._copy(pa.RecordBatch.from_arrays(arrays, names))
+        self._copy(plan.texts)
         yield
         self._run(f"DROP TABLE {_STAGING}")
 
-    def _copy(self, rows: pa.RecordBatch) -> None:
-        options = pyarrow.csv.WriteOptions(include_header=False)
+    def _copy(self, texts: Sequence[memoryview]) -> None:
         raw = self._connection.connection.driver_connection
         assert raw is not None
         try:
@@ -123,17 +147,15 @@ class BulkTable:
                 raw.cursor() as cursor,
                 cursor.copy(f"COPY {_STAGING} FROM STDIN (FORMAT csv)") as to,
             ):
-                for start in range(0, rows.num_rows, _COPY_ROWS):
-                    text = BytesIO()
-                    pyarrow.csv.write_csv(rows.slice(start, _COPY_ROWS), text, options)
-                    to.write(text.getbuffer())
+                for text in texts:
+                    to.write(text)
         except psycopg.Error as error:
             dialect = self._connection.dialect
             raise sa.exc.DBAPIError.instance(
                 None, None, error, psycopg.Error, hide_parameters=True, dialect=dialect
             ) from error
 
-    def _has_equal_keys(self, plan: _Plan) -> bool:
+    def _has_equal_keys(self, plan: BulkPlan) -> bool:
         """Whether keys that differ here are the same in the table: ``1.01`` where one digit is
         kept, or ``A`` and ``a`` where case does not count.
         """
@@ -145,17 +167,17 @@ class BulkTable:
         )
         return found.first() is not None
 
-    def _delete(self, plan: _Plan) -> None:
+    def _delete(self, plan: BulkPlan) -> None:
         keys = ", ".join(
             f"{plan.columns[name].key_cast} AS k{index}" for index, name in enumerate(plan.keys)
         )
-        where = "" if plan.states is None else f" WHERE state >= {_WRITTEN_AFTER_DELETION}"
+        where = f" WHERE state >= {_WRITTEN_AFTER_DELETION}" if plan.states else ""
         self._run(
             f"DELETE FROM {self._name} AS t USING (SELECT {keys} FROM {_STAGING}{where}) AS s"
             f" WHERE {self._same_keys(plan)}"
         )
 
-    def _update(self, plan: _Plan) -> None:
+    def _update(self, plan: BulkPlan) -> None:
         others = [name for name in plan.columns if name not in plan.keys]
         if others:
             changed = ", ".join(f"{self._quote(each)} = s.{self._quote(each)}" for each in others)
@@ -164,40 +186,86 @@ class BulkTable:
                 f" WHERE {self._same_keys(plan)}"
             )
 
-    def _insert(self, plan: _Plan, insert_mode: str) -> None:
+    def _insert(self, plan: BulkPlan) -> None:
         names = ", ".join(self._quote(each) for each in plan.columns)
         statement = (
             f"INSERT INTO {self._name} ({names}) SELECT {names} FROM ({self._source(plan)}) AS s"
         )
-        if insert_mode != INSERT:
-            others = [self._quote(name) for name in plan.columns if name not in plan.keys]
-            changed = ", ".join(f"{each} = EXCLUDED.{each}" for each in others)
-            keys = ", ".join(self._quote(each) for each in plan.keys)
-            act = f"UPDATE SET {changed}" if others else "NOTHING"
-            statement += f" ON CONFLICT ({keys}) DO {act}"
+        if plan.insert_mode == INSERT:
+            self._run(statement)
+            return
+        others = [self._quote(name) for name in plan.columns if name not in plan.keys]
+        changed = ", ".join(f"{each} = EXCLUDED.{each}" for each in others)
+        keys = ", ".join(self._quote(each) for each in plan.keys)
+        act = f"UPDATE SET {changed}" if others else "NOTHING"
+        upsert = f"{statement} ON CONFLICT ({keys}) DO {act}"
+        try:
+            if (
+                self._finds_by_key
+                and plan.record_count >= _TRIED_ROWS
+                and NEW_ROWS.may_be(self._known_as)
+                and self._inserted(statement)
+            ):
+                return
+            written = self._connection.exec_driver_sql(upsert)
+            self._finds_by_key = self._finds_by_key or written.rowcount > 0
+        except sa.exc.DBAPIError as error:
+            match getattr(error.orig, "sqlstate", None):
+                case code if code == _NO_SUCH_KEY:
+                    raise no_unique_key(self._table.name, plan.keys) from None
+                case code if code == _DEFERRABLE_KEY:
+                    raise _deferrable_key(self._table.name, plan.keys) from None
+            raise
+
+    def _inserted(self, statement: str) -> bool:
+        """Whether all the rows were new, and are there now; else none of them is."""
+        nested = self._connection.begin_nested()
         try:
             self._run(statement)
         except sa.exc.DBAPIError as error:
-            if getattr(error.orig, "sqlstate", None) != _NO_SUCH_KEY:
+            nested.rollback()
+            if getattr(error.orig, "sqlstate", None) != _IS_THERE:
                 raise
-            raise no_unique_key(self._table.name, plan.keys) from None
+            NEW_ROWS.were_there(self._known_as)
+            return False
+        nested.commit()
+        return True
 
-    def _source(self, plan: _Plan) -> str:
+    def _source(self, plan: BulkPlan) -> str:
         """The rows to write, as the table has them."""
         values = [f"{each.cast} AS {self._quote(name)}" for name, each in plan.columns.items()]
         keys = [
             f"{plan.columns[name].key_cast} AS k{index}" for index, name in enumerate(plan.keys)
         ]
-        where = "" if plan.states is None else f" WHERE state < {_DELETED}"
+        where = f" WHERE state < {_DELETED}" if plan.states else ""
         return f"SELECT {', '.join([*values, *keys])} FROM {_STAGING}{where}"
 
-    def _same_keys(self, plan: _Plan) -> str:
+    def _same_keys(self, plan: BulkPlan) -> str:
         return " AND ".join(
             f"t.{self._quote(name)} = s.k{index}" for index, name in enumerate(plan.keys)
         )
 
     def _run(self, statement: str) -> None:
         self._connection.exec_driver_sql(statement)
+
+
+def _deferrable_key(name: str, columns: Collection[str]) -> DatabaseError:
+    return DatabaseError(
+        f"table {name!r} may check its key {', '.join(columns)} at the end of a transaction only: "
+        "make the constraint NOT DEFERRABLE, or set insert.mode=insert"
+    )
+
+
+def _texts(arrays: Sequence[pa.Array]) -> list[memoryview]:
+    """Rows as COPY takes them, some thousand in each text."""
+    rows = pa.RecordBatch.from_arrays(arrays, [f"c{index}" for index in range(len(arrays))])
+    options = pyarrow.csv.WriteOptions(include_header=False)
+    found = []
+    for start in range(0, rows.num_rows, _COPY_ROWS):
+        text = BytesIO()
+        pyarrow.csv.write_csv(rows.slice(start, _COPY_ROWS), text, options)
+        found.append(text.getbuffer())
+    return found
 
 
 def _last_of_keys(keys: pa.RecordBatch, gone: pa.Array | None) -> tuple[pa.Array, pa.Array | None]:

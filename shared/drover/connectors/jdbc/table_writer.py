@@ -1,10 +1,13 @@
 """Writes records into tables, all records of a batch in one transaction with how far it came."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,9 +35,17 @@ from drover.connectors.jdbc.tables import (
 )
 from drover.connectors.jdbc.write_settings import UPSERT, WriteSettings
 
+if TYPE_CHECKING:
+    from drover.connectors.jdbc.postgres_bulk import BulkPlan, BulkTable
+
+    #: What records do: in bulk, or one by one; None where smaller batches may do better.
+    _Made = BulkPlan | list[Change] | None
+
 #: Records that are written in one go: what is made of them takes several times their memory.
-_CHUNK_ROWS = 200_000
-_CHUNK_BYTES = 64 << 20
+_CHUNK_ROWS = 32_000
+_CHUNK_BYTES = 16 << 20
+#: The chunk that is written next, and the one behind it.
+_MADE_AHEAD = 2
 #: So many are written one after the other where that is not possible.
 _SINGLE_ROWS = 100
 #: What a statement has beside its values.
@@ -94,41 +105,55 @@ class TableWriter:
         tables = Tables(connection, self.settings)
         writing: _Writing | None = None
         came: list[pa.RecordBatch] = []
-        for batches in coming.taken():
-            fresh = [each for each in batches if each.num_rows]
-            if tables.may_change:
-                came += fresh
-            if writing is None or any(map(tables.lack, fresh)):
-                # a change of tables ends the transaction: what was written in it is written again
-                connection.rollback()
-                fresh = came or fresh
-                writing = self._begun(connection, tables, fresh)
-            writing.write(fresh)
-        writing = writing or _Writing(connection, self, tables)
-        writing.end()
+        with ThreadPoolExecutor(1, "changes") as thread:
+            begin = partial(_Writing, connection, self, tables, thread)
+            while (taken := coming.take(waits=writing is None or not writing.has_more)) is not None:
+                fresh = [each for each in taken if each.num_rows]
+                if tables.may_change:
+                    came += fresh
+                if writing is None or any(map(tables.lack, fresh)):
+                    # a change of tables ends the transaction: what was written in it is written
+                    # again
+                    connection.rollback()
+                    fresh = came or fresh
+                    _prepare(connection, tables, fresh)
+                    writing = begin()
+                writing.add(fresh)
+                writing.write_next()
+            writing = writing or begin()
+            writing.end()
         return writing
 
-    def _begun(
-        self, connection: "sa.Connection", tables: Tables, batches: Sequence[pa.RecordBatch]
-    ) -> "_Writing":
-        """A transaction, before which there are the tables for batches."""
-        for each in batches:
-            tables.prepare(each)
-        connection.commit()
-        if connection.dialect.name == "sqlite":
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # it would begin with a savepoint
-        return _Writing(connection, self, tables)
+
+@dataclass(slots=True)
+class _Chunk:
+    """Records of one table; ``made`` gives what they do, once it was asked for."""
+
+    table: str
+    batch: pa.RecordBatch
+    made: "Future[_Made] | None" = None
 
 
 class _Writing:
-    """One transaction."""
+    """One transaction.
 
-    def __init__(self, connection: "sa.Connection", writer: TableWriter, tables: Tables) -> None:
+    What the records of a chunk do is made on ``thread`` while the server writes the chunk before.
+    """
+
+    def __init__(
+        self,
+        connection: "sa.Connection",
+        writer: TableWriter,
+        tables: Tables,
+        thread: ThreadPoolExecutor,
+    ) -> None:
         self._connection = connection
         self._writer = writer
         self._settings = writer.settings
         self._tables = tables
-        self._bulk: dict[str, Any] = {}
+        self._thread = thread
+        self._chunks: deque[_Chunk] = deque()
+        self._bulk: dict[str, BulkTable] = {}
         #: Tables and the columns by which their rows were to be found.
         self._upserted: set[tuple[str, tuple[str, ...]]] = set()
         name = self._settings.ledger
@@ -136,8 +161,13 @@ class _Writing:
         self.row_count = 0
         self.refused: list[tuple[Place, str]] = []
 
-    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Write batches that follow those before."""
+    @property
+    def has_more(self) -> bool:
+        """Whether some of what was added is not written."""
+        return bool(self._chunks)
+
+    def add(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Have batches, which follow those before, written in turn."""
         ledger = self._ledger
         by_table: dict[str, list[pa.RecordBatch]] = {}
         for batch in batches:
@@ -145,15 +175,29 @@ class _Writing:
             for table, part in _by_table(_without(fresh, self._writer.left_out), self._settings):
                 by_table.setdefault(table, []).append(part)
         for table, parts in by_table.items():
-            for chunk in _chunks(parts):
-                self._write(table, chunk)
+            self._chunks += (_Chunk(table, each) for each in _chunks(parts))
+
+    def write_next(self) -> None:
+        """Write the oldest chunk, if there is one."""
+        if self._is_full:
+            self._chunks.clear()
+        for chunk in islice(self._chunks, _MADE_AHEAD):
+            if chunk.made is None:
+                make = self._making(chunk.table, chunk.batch)
+                chunk.made = self._thread.submit(make)
+        if self._chunks:
+            chunk = self._chunks.popleft()
+            assert chunk.made is not None
+            self._write(chunk.table, chunk.batch, chunk.made.result)
 
     def end(self) -> None:
-        """Note how far it came.
+        """Write what is left, and note how far it came.
 
         Raises:
             DatabaseError: A table has lost its key.
         """
+        while self._chunks:
+            self.write_next()
         if self._upserted:
             # MySQL would insert all of it, and say nothing; until the end nobody changes the table
             inspector = sa.inspect(self._connection)
@@ -163,13 +207,16 @@ class _Writing:
         if self._ledger is not None:
             self._ledger.save()
 
-    def _write(self, table: str, batch: pa.RecordBatch) -> None:
+    @property
+    def _is_full(self) -> bool:
+        """Whether more refusals are of no use."""
+        return len(self.refused) >= self._writer.refused_max
+
+    def _write(self, table: str, batch: pa.RecordBatch, made: "Callable[[], _Made]") -> None:
         """Write records of one table; those that are refused are found by halving."""
-        if len(self.refused) >= self._writer.refused_max:
-            return
         try:
             with _savepoint(self._connection):
-                count = self._write_at_once(table, batch)
+                count = self._write_at_once(table, batch, made())
         except RecordError as error:
             reason = str(error)
         except sa.exc.StatementError as error:
@@ -189,30 +236,34 @@ class _Writing:
 
     def _write_halves(self, table: str, batch: pa.RecordBatch) -> None:
         middle = batch.num_rows // 2
-        self._write(table, batch.slice(0, middle))
-        self._write(table, batch.slice(middle))
+        for half in (batch.slice(0, middle), batch.slice(middle)):
+            if not self._is_full:
+                self._write(table, half, self._making(table, half))
 
-    def _write_at_once(self, name: str, batch: pa.RecordBatch) -> int | None:
-        """How many rows were written; None for none, as smaller batches may do better."""
+    def _making(self, table: str, batch: pa.RecordBatch) -> "Callable[[], _Made]":
+        """Makes what records do, without the connection."""
+        bulk = None
         if self._connection.dialect.name == "postgresql":
-            columns = column_changes(batch, self._settings)
-            if columns is not None:
-                if not columns.rows.num_rows:
-                    return 0
-                if self._bulk_table(name).write(columns, self._settings.insert_mode):
-                    return int(columns.rows.num_rows)
-                if batch.num_rows > _SINGLE_ROWS:
-                    return None
-        changes = changes_of(batch, self._settings)
+            bulk = self._bulk_table(table)
+        return partial(_made, batch, self._settings, bulk)
+
+    def _write_at_once(self, name: str, batch: pa.RecordBatch, made: "_Made") -> int | None:
+        """How many rows were written; None for none, as smaller batches may do better."""
+        if made is not None and not isinstance(made, list):
+            if self._bulk_table(name).write(made):
+                return made.record_count
+            made = _few(batch, self._settings)
+        if made is None:
+            return None
         if self._packet_bytes and batch.nbytes * 2 > self._packet_bytes:
             if batch.num_rows > 1:
                 return None
-            self._require_packet(changes)
-        if changes:
-            write_rows(self._connection, self._tables.table(name), self._settings, changes)
+            self._require_packet(made)
+        if made:
+            write_rows(self._connection, self._tables.table(name), self._settings, made)
             if self._settings.insert_mode == UPSERT and self._connection.dialect.name in MYSQL:
-                self._upserted |= {(name, tuple(each.key)) for each in changes if each.row}
-        return len(changes)
+                self._upserted |= {(name, tuple(each.key)) for each in made if each.row}
+        return len(made)
 
     @cached_property
     def _packet_bytes(self) -> int:
@@ -233,12 +284,43 @@ class _Writing:
                 f" {self._packet_bytes} (max_allowed_packet)"
             )
 
-    def _bulk_table(self, name: str) -> Any:
+    def _bulk_table(self, name: str) -> "BulkTable":
         if name not in self._bulk:
             from drover.connectors.jdbc.postgres_bulk import BulkTable  # its driver may be missing
 
             self._bulk[name] = BulkTable(self._connection, self._tables.table(name))
         return self._bulk[name]
+
+
+def _made(batch: pa.RecordBatch, settings: WriteSettings, bulk: "BulkTable | None") -> "_Made":
+    """What records do to a table that may be written to in bulk.
+
+    Raises:
+        RecordError: one has no key, or no fields.
+        DatabaseError: the table has not all the columns.
+    """
+    columns = None if bulk is None else column_changes(batch, settings)
+    if bulk is None or columns is None:
+        return changes_of(batch, settings)
+    if not columns.rows.num_rows:
+        return []
+    return bulk.plan(columns, settings.insert_mode) or _few(batch, settings)
+
+
+def _few(batch: pa.RecordBatch, settings: WriteSettings) -> list[Change] | None:
+    """What records do that can only be written one after the other."""
+    return None if batch.num_rows > _SINGLE_ROWS else changes_of(batch, settings)
+
+
+def _prepare(
+    connection: "sa.Connection", tables: Tables, batches: Sequence[pa.RecordBatch]
+) -> None:
+    """Have the tables for batches, before a transaction begins."""
+    for each in batches:
+        tables.prepare(each)
+    connection.commit()
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # it would begin with a savepoint
 
 
 @contextmanager
