@@ -82,6 +82,17 @@ def test_tombstones_are_left_out_without_deletions(
     assert items(database) == [(1, "a")]
 
 
+def test_a_table_is_not_missed_by_what_does_nothing_or_is_refused(
+    database: Database, address: DatabaseAddress
+) -> None:
+    batch = records(item(1, None), item(2, None))
+    assert write(address, batch, creates=False, deletes=False) == 0
+    with pytest.raises(RefusedError, match="items-0@2: its key has no 'id'"):
+        write(address, records(({"id": None}, {"id": 1, "name": "a"}), start=2), creates=False)
+    with pytest.raises(DatabaseError, match="there is no table 'items'"):
+        write(address, records(item(3, "a"), start=2), creates=False)
+
+
 def test_a_key_without_fields_has_the_one_name(
     database: Database, address: DatabaseAddress
 ) -> None:

@@ -242,10 +242,9 @@ class _Writing:
 
     def _making(self, table: str, batch: pa.RecordBatch) -> "Callable[[], _Made]":
         """Makes what records do, without the connection."""
-        bulk = None
-        if self._connection.dialect.name == "postgresql":
-            bulk = self._bulk_table(table)
-        return partial(_made, batch, self._settings, bulk)
+        # a table that is not there is missed by records that do something to it only
+        is_bulk = self._connection.dialect.name == "postgresql" and self._tables.has(table)
+        return partial(_made, batch, self._settings, self._bulk_table(table) if is_bulk else None)
 
     def _write_at_once(self, name: str, batch: pa.RecordBatch, made: "_Made") -> int | None:
         """How many rows were written; None for none, as smaller batches may do better."""

@@ -64,6 +64,10 @@ class Tables:
             return self._settings.creates and bool(fields)
         return self._settings.evolves and any(each not in table.c for each in fields)
 
+    def has(self, name: str) -> bool:
+        """Whether there is such a table."""
+        return self._table(name) is not None
+
     def table(self, name: str) -> "sa.Table":
         """A table with its columns.
 
