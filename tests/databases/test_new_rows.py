@@ -1,8 +1,5 @@
 """Rows that are upserted into PostgreSQL and are tried as new ones."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,13 +18,7 @@ from tests.support.table_records import (
 )
 
 
-@pytest.fixture(scope="module")
-def postgres(postgres_server: Postgres) -> Postgres:
-    postgres_server.execute("CREATE DATABASE new_rows")
-    return replace(postgres_server, database="new_rows")
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def address(postgres: Postgres) -> DatabaseAddress:
     return address_with_ledger(postgres.settings)
 
@@ -49,13 +40,11 @@ def tried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return found
 
 
-@contextmanager
-def table(postgres: Postgres, columns: str) -> Iterator[None]:
-    postgres.execute(f"CREATE TABLE items ({columns})")
-    try:
-        yield
-    finally:
-        postgres.execute("DROP TABLE items")
+@pytest.fixture
+def tried_by_two(tried: list[bool], monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """The same of two rows at a time."""
+    monkeypatch.setattr(table_writer, "_CHUNK_ROWS", 2)
+    return tried
 
 
 def upsert(address: DatabaseAddress, *rows: tuple[Any, Any]) -> None:
@@ -66,39 +55,39 @@ def upsert(address: DatabaseAddress, *rows: tuple[Any, Any]) -> None:
 def test_new_rows_are_inserted_and_those_that_are_there_updated(
     postgres: Postgres, address: DatabaseAddress, tried: list[bool]
 ) -> None:
-    with table(postgres, "id BIGINT PRIMARY KEY, name TEXT"):
-        upsert(address, item(1, "a"), item(2, "b"), item(3, "c"))
-        assert tried == [True, True]
-        upsert(address, item(4, "d"), item(5, "e"), item(2, "again"), item(6, "f"))
-        assert tried == [True, True, True, False], "so soon it is not tried again"
-        upsert(address, item(7, "g"), item(1, None), item(3, "again"))
-        assert len(tried) == 4
-        assert sorted(postgres.rows("SELECT id, name FROM items")) == [
-            (2, "again"),
-            (3, "again"),
-            (4, "d"),
-            (5, "e"),
-            (6, "f"),
-            (7, "g"),
-        ]
+    postgres.execute("CREATE TABLE items (id BIGINT PRIMARY KEY, name TEXT)")
+    upsert(address, item(1, "a"), item(2, "b"), item(3, "c"))
+    assert tried == [True, True]
+    upsert(address, item(4, "d"), item(5, "e"), item(2, "again"), item(6, "f"))
+    assert tried == [True, True, True, False], "so soon it is not tried again"
+    upsert(address, item(7, "g"), item(1, None), item(3, "again"))
+    assert len(tried) == 4
+    assert sorted(postgres.rows("SELECT id, name FROM items")) == [
+        (2, "again"),
+        (3, "again"),
+        (4, "d"),
+        (5, "e"),
+        (6, "f"),
+        (7, "g"),
+    ]
 
 
 def test_rows_are_inserted_where_they_were_deleted_just_before(
     postgres: Postgres,
     address: DatabaseAddress,
-    tried: list[bool],
-    monkeypatch: pytest.MonkeyPatch,
+    tried_by_two: list[bool],
 ) -> None:
-    monkeypatch.setattr(table_writer, "_CHUNK_ROWS", 2)
-    with table(postgres, "id BIGINT PRIMARY KEY, name TEXT, kept TEXT DEFAULT 'new'"):
-        postgres.execute("INSERT INTO items VALUES (1, 'a', 'old'), (2, 'b', 'old')")
-        upsert(address, item(2, "c"), item(3, "c"), item(1, None), item(1, "c"))
-        assert tried == [True]
-        assert sorted(postgres.rows("SELECT * FROM items")) == [
-            (1, "c", "new"),
-            (2, "c", "old"),
-            (3, "c", "new"),
-        ]
+    postgres.execute(
+        "CREATE TABLE items (id BIGINT PRIMARY KEY, name TEXT, kept TEXT DEFAULT 'new')"
+    )
+    postgres.execute("INSERT INTO items VALUES (1, 'a', 'old'), (2, 'b', 'old')")
+    upsert(address, item(2, "c"), item(3, "c"), item(1, None), item(1, "c"))
+    assert tried_by_two == [True]
+    assert sorted(postgres.rows("SELECT * FROM items")) == [
+        (1, "c", "new"),
+        (2, "c", "old"),
+        (3, "c", "new"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -112,30 +101,29 @@ def test_rows_are_inserted_where_they_were_deleted_just_before(
 def test_rows_that_have_no_key_are_not_inserted(
     postgres: Postgres, address: DatabaseAddress, tried: list[bool], key: str, told: str
 ) -> None:
-    with table(postgres, f"id BIGINT, name TEXT{key}"):
-        with pytest.raises(DatabaseError, match=told):
-            upsert(address, item(1, "a"), item(2, "b"))
-        assert (tried, postgres.rows("SELECT * FROM items")) == ([], [])
+    postgres.execute(f"CREATE TABLE items (id BIGINT, name TEXT{key})")
+    with pytest.raises(DatabaseError, match=told):
+        upsert(address, item(1, "a"), item(2, "b"))
+    assert (tried, postgres.rows("SELECT * FROM items")) == ([], [])
 
 
 def test_a_row_that_another_key_refuses_is_named(
     postgres: Postgres, address: DatabaseAddress, tried: list[bool]
 ) -> None:
-    with table(postgres, "id BIGINT PRIMARY KEY, name TEXT UNIQUE"):
-        with pytest.raises(RefusedError, match=r'items-0@2: .*"items_name_key"'):
-            upsert(address, item(1, "a"), item(2, "b"), item(3, "a"), item(4, "d"))
-        assert tried == [True, False]
-        assert postgres.rows("SELECT * FROM items") == []
+    postgres.execute("CREATE TABLE items (id BIGINT PRIMARY KEY, name TEXT UNIQUE)")
+    with pytest.raises(RefusedError, match=r'items-0@2: .*"items_name_key"'):
+        upsert(address, item(1, "a"), item(2, "b"), item(3, "a"), item(4, "d"))
+    assert tried == [True, False]
+    assert postgres.rows("SELECT * FROM items") == []
 
 
 def test_few_rows_are_not_tried(
     postgres: Postgres,
     address: DatabaseAddress,
-    tried: list[bool],
+    tried_by_two: list[bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(table_writer, "_CHUNK_ROWS", 2)
     monkeypatch.setattr(postgres_bulk, "_TRIED_ROWS", 2)
-    with table(postgres, "id BIGINT PRIMARY KEY, name TEXT"):
-        upsert(address, *(item(n, "a") for n in range(5)))
-        assert tried == [True], "the second two"
+    postgres.execute("CREATE TABLE items (id BIGINT PRIMARY KEY, name TEXT)")
+    upsert(address, *(item(n, "a") for n in range(5)))
+    assert tried_by_two == [True], "the second two"

@@ -306,6 +306,28 @@ class DatabaseError(Exception):
     """What a database refused."""
 
 
+@contextmanager
+def savepoint(connection: "sa.Connection") -> Iterator[None]:
+    """What fails in here is undone."""
+    import sqlalchemy as sa
+
+    nested = connection.begin_nested()
+    try:
+        yield
+    except BaseException as error:
+        try:
+            nested.rollback()
+        except sa.exc.OperationalError:
+            raise error from None  # it has undone everything: SQLite does for want of room
+        raise
+    nested.commit()
+
+
+def sqlstate_of(error: "sa.exc.DBAPIError") -> str | None:
+    """PostgreSQL's code of an error."""
+    return getattr(error.orig, "sqlstate", None)
+
+
 def is_of_a_row(error: "sa.exc.StatementError") -> bool:
     """Whether a database, or its driver, refused a statement for the values of a row."""
     import sqlalchemy as sa
@@ -314,16 +336,14 @@ def is_of_a_row(error: "sa.exc.StatementError") -> bool:
         return True  # a value that the driver cannot send
     if isinstance(error, sa.exc.DataError | sa.exc.IntegrityError):
         return True
-    state = getattr(error.orig, "sqlstate", None)
-    return state in _POSTGRES_OF_A_ROW or _number(error) in _MYSQL_OF_A_ROW
+    return sqlstate_of(error) in _POSTGRES_OF_A_ROW or _number(error) in _MYSQL_OF_A_ROW
 
 
 def _has_no_room(error: "sa.exc.DBAPIError") -> bool:
     if _number(error) in _MYSQL_NO_ROOM:
         return True
-    original = error.orig
-    is_full = getattr(original, "sqlstate", None) == NO_ROOM_STATE
-    return is_full or getattr(original, "sqlite_errorname", None) == "SQLITE_FULL"
+    is_full = sqlstate_of(error) == NO_ROOM_STATE
+    return is_full or getattr(error.orig, "sqlite_errorname", None) == "SQLITE_FULL"
 
 
 def _number(error: Exception) -> int | None:

@@ -17,7 +17,7 @@ import pyarrow.csv
 import sqlalchemy as sa
 
 from drover.connectors.jdbc.changes import ColumnChanges
-from drover.connectors.jdbc.database import DatabaseError
+from drover.connectors.jdbc.database import DatabaseError, savepoint, sqlstate_of
 from drover.connectors.jdbc.json_columns import DOCUMENT
 from drover.connectors.jdbc.new_rows import NEW_ROWS
 from drover.connectors.jdbc.staged_columns import StagedColumn, TargetColumn, staged_column
@@ -45,7 +45,7 @@ FROM pg_attribute WHERE attrelid = CAST(:name AS regclass) AND attnum > 0 AND NO
 class BulkPlan:
     """What is to be done to a table by rows that are staged.
 
-    ``states`` says whether the staging table tells what was done to the key of each, which may
+    ``has_states`` says whether the staging table tells what was done to the key of each, which may
     have been a deletion; ``all_gone`` that all were deleted. ``texts`` are the rows as COPY takes
     them.
     """
@@ -54,7 +54,7 @@ class BulkPlan:
     insert_mode: str
     columns: Mapping[str, StagedColumn]
     keys: tuple[str, ...]
-    states: bool
+    has_states: bool
     all_gone: bool
     texts: Sequence[memoryview]
 
@@ -120,7 +120,7 @@ class BulkTable:
         with self._staging(plan):
             if plan.insert_mode != INSERT and self._has_equal_keys(plan):
                 return False
-            if plan.all_gone or plan.states:
+            if plan.all_gone or plan.has_states:
                 self._delete(plan)
             if not plan.all_gone and plan.insert_mode == UPDATE:
                 self._update(plan)
@@ -131,7 +131,7 @@ class BulkTable:
     @contextmanager
     def _staging(self, plan: BulkPlan) -> Iterator[None]:
         described = [f"c{index} {each.kind}" for index, each in enumerate(plan.columns.values())]
-        if plan.states:
+        if plan.has_states:
             described.append("state smallint")
         listed = ", ".join(described)
         self._run(f"CREATE TEMPORARY TABLE drover_staging ({listed}) ON COMMIT DROP")
@@ -171,7 +171,7 @@ class BulkTable:
         keys = ", ".join(
             f"{plan.columns[name].key_cast} AS k{index}" for index, name in enumerate(plan.keys)
         )
-        where = f" WHERE state >= {_WRITTEN_AFTER_DELETION}" if plan.states else ""
+        where = f" WHERE state >= {_WRITTEN_AFTER_DELETION}" if plan.has_states else ""
         self._run(
             f"DELETE FROM {self._name} AS t USING (SELECT {keys} FROM {_STAGING}{where}) AS s"
             f" WHERE {self._same_keys(plan)}"
@@ -210,25 +210,23 @@ class BulkTable:
             written = self._connection.exec_driver_sql(upsert)
             self._finds_by_key = self._finds_by_key or written.rowcount > 0
         except sa.exc.DBAPIError as error:
-            match getattr(error.orig, "sqlstate", None):
-                case code if code == _NO_SUCH_KEY:
-                    raise no_unique_key(self._table.name, plan.keys) from None
-                case code if code == _DEFERRABLE_KEY:
-                    raise _deferrable_key(self._table.name, plan.keys) from None
+            code = sqlstate_of(error)
+            if code == _NO_SUCH_KEY:
+                raise no_unique_key(self._table.name, plan.keys) from None
+            if code == _DEFERRABLE_KEY:
+                raise _deferrable_key(self._table.name, plan.keys) from None
             raise
 
     def _inserted(self, statement: str) -> bool:
         """Whether all the rows were new, and are there now; else none of them is."""
-        nested = self._connection.begin_nested()
         try:
-            self._run(statement)
+            with savepoint(self._connection):
+                self._run(statement)
         except sa.exc.DBAPIError as error:
-            nested.rollback()
-            if getattr(error.orig, "sqlstate", None) != _IS_THERE:
+            if sqlstate_of(error) != _IS_THERE:
                 raise
             NEW_ROWS.were_there(self._known_as)
             return False
-        nested.commit()
         return True
 
     def _source(self, plan: BulkPlan) -> str:
@@ -237,7 +235,7 @@ class BulkTable:
         keys = [
             f"{plan.columns[name].key_cast} AS k{index}" for index, name in enumerate(plan.keys)
         ]
-        where = f" WHERE state < {_DELETED}" if plan.states else ""
+        where = f" WHERE state < {_DELETED}" if plan.has_states else ""
         return f"SELECT {', '.join([*values, *keys])} FROM {_STAGING}{where}"
 
     def _same_keys(self, plan: BulkPlan) -> str:

@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -24,7 +23,13 @@ from drover.connectors.jdbc.changes import (
 )
 from drover.connectors.jdbc.column_types import RecordError
 from drover.connectors.jdbc.coming_batches import ComingBatches
-from drover.connectors.jdbc.database import DatabaseAddress, is_of_a_row, reason_of, telling
+from drover.connectors.jdbc.database import (
+    DatabaseAddress,
+    is_of_a_row,
+    reason_of,
+    savepoint,
+    telling,
+)
 from drover.connectors.jdbc.ledger import Ledger
 from drover.connectors.jdbc.tables import (
     MYSQL,
@@ -215,7 +220,7 @@ class _Writing:
     def _write(self, table: str, batch: pa.RecordBatch, made: "Callable[[], _Made]") -> None:
         """Write records of one table; those that are refused are found by halving."""
         try:
-            with _savepoint(self._connection):
+            with savepoint(self._connection):
                 count = self._write_at_once(table, batch, made())
         except RecordError as error:
             reason = str(error)
@@ -314,27 +319,12 @@ def _few(batch: pa.RecordBatch, settings: WriteSettings) -> list[Change] | None:
 def _prepare(
     connection: "sa.Connection", tables: Tables, batches: Sequence[pa.RecordBatch]
 ) -> None:
-    """Have the tables for batches, before a transaction begins."""
+    """Have the tables for batches, and begin a transaction."""
     for each in batches:
         tables.prepare(each)
     connection.commit()
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")  # it would begin with a savepoint
-
-
-@contextmanager
-def _savepoint(connection: "sa.Connection") -> Iterator[None]:
-    """What fails in here is undone."""
-    nested = connection.begin_nested()
-    try:
-        yield
-    except BaseException as error:
-        try:
-            nested.rollback()
-        except sa.exc.OperationalError:
-            raise error from None  # it has undone everything: SQLite does for want of room
-        raise
-    nested.commit()
 
 
 def _refusal(place: Place, reason: str) -> dict[str, Any]:

@@ -165,8 +165,8 @@ class Membership:
         if not self.settled or offset <= max(assigned, self._gathered_offset):
             return
         self._gathered_offset = offset
-        now_ms = self._context.now_ms
         if self._rejoin_by_ms is None:
+            now_ms = self._context.now_ms
             self._rejoin_by_ms = now_ms + self._context.settings.rejoin_delay_max_ms
             follows = now_ms - self._settled_ms < _ROW_GAP_MS
             self._in_a_row = self._in_a_row + 1 if follows else 1
