@@ -5,6 +5,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, closing, suppress
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -18,7 +19,8 @@ from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.writer import TransactionalWriter
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
-from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets
+from drover.model.offsets import CommitOutcome, CommittedOffset, TaskOffsets, TopicPartition
+from drover.model.sink_offsets import sink_offset
 from drover.testing import raises_reason
 from drover_coordinator.backends.kafka.sink_groups import SinkGroups
 from drover_coordinator.offset_store import OffsetStore
@@ -391,6 +393,32 @@ async def test_positions_are_read_again_once_brokers_are_back(
     await asyncio.to_thread(mortal_broker.start)
     await wait_until_async(position_is_found, timeout_s=90)
     await wait_until_async(has_no_members, timeout_s=90)
+    await client.close()
+
+
+@pytest.mark.parametrize("config", [{}, {"statistics.interval.ms": "0"}], ids=["asked", "consumer"])
+async def test_positions_wait_for_the_transaction_that_commits_some(
+    kafka: Kafka, topic_prefix: str, lines: str, config: dict[str, str]
+) -> None:
+    """Whichever client asks: not all settings are those of both."""
+    group_id = f"{topic_prefix}group"
+    storage = replace(small_storage(kafka.bootstrap, topic_prefix), client_config=config)
+    client = KafkaClient(storage)
+    groups = SinkGroups(client)
+    assert await groups.positions(group_id) == []
+    producer = client.producer({"transactional.id": f"{topic_prefix}producer"})
+    member = client.consumer({"group.id": group_id})
+    with closing(member):
+        await asyncio.to_thread(producer.init_transactions, 30)
+        producer.begin_transaction()
+        moved = [Position(lines, 1, 8, metadata="length=7")]
+        group = member.consumer_group_metadata()
+        await asyncio.to_thread(producer.send_offsets_to_transaction, moved, group, 30)
+        asked = asyncio.create_task(groups.positions(group_id))
+        assert not (await asyncio.wait([asked], timeout=0.5))[0]
+        await asyncio.to_thread(producer.commit_transaction, 30)
+        place = TopicPartition(lines, 1)
+        assert await asked == [sink_offset(place, 8, "length=7")]
     await client.close()
 
 

@@ -10,5 +10,5 @@
     topics.py     partition counts; topics are made here if they are missing
     clients.py    clients that a process keeps
 
-Only confluent-kafka talks to the brokers: Spark needs no jars.
+confluent-kafka and aiokafka talk to the brokers: Spark needs no jars.
 """

@@ -14,8 +14,6 @@ from typing import Any, ClassVar, TypeVar
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
-from drover.dataplane.kafka.aiokafka_client import can_reach, result_of, submit
-from drover.dataplane.kafka.brokers import Place, RefusedError, shared_brokers
 from drover.dataplane.kafka.producer_session import ProducerSession
 from drover.dataplane.kafka.producing import DELIVERY_TIMEOUT_MS, producer_settings
 from drover.dataplane.kafka.record_batches import (
@@ -28,6 +26,8 @@ from drover.dataplane.kafka.record_batches import (
 from drover.dataplane.kafka.staging import StagedPart, read_batches
 from drover.dataplane.kafka.task_producer import ABORT_S, COMMIT_S, TaskProducer
 from drover.dataplane.partitioner import partitions_for_keys
+from drover.log.kafka.aiokafka_client import can_reach, result_of, submit
+from drover.log.kafka.brokers import Place, RefusedError, shared_brokers
 from drover.log.kafka.client import BROKERS_MAX_BYTES, SOCKET_TIMEOUT_MS
 from drover.log.kafka.errors import FENCED
 from drover.log.storage import KafkaStorage

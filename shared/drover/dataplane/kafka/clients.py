@@ -3,7 +3,6 @@
 A Python worker of Spark is such a process, and so is the driver.
 """
 
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from confluent_kafka import KafkaException, TopicPartition
 
 from drover.dataplane.plane import PartitionKey
-from drover.log.kafka.client import KafkaClient
+from drover.log.kafka.client import KafkaClient, StorageKey, storage_key
 from drover.log.storage import KafkaStorage
 
 #: Kept while nobody uses them; more than one is used at a time on the driver only.
@@ -24,9 +23,8 @@ _CLIENTS_MAX = 4
 _TOPIC_KNOWN_S = 60.0
 
 T = TypeVar("T")
-_Key = tuple[int, str, tuple[tuple[str, str], ...]]
 
-_clients: dict[_Key, KafkaClient] = {}
+_clients: dict[StorageKey, KafkaClient] = {}
 _lock = threading.Lock()
 
 
@@ -42,18 +40,13 @@ def shared_client(storage: KafkaStorage) -> KafkaClient:
         return client
 
 
-def storage_key(storage: KafkaStorage) -> _Key:
-    """Equal for storages whose clients are interchangeable, within one process."""
-    return os.getpid(), storage.bootstrap_servers, tuple(sorted(storage.client_config.items()))
-
-
 class Pool(Generic[T]):
     """Things that one user at a time has, made when none is idle."""
 
     def __init__(self, make: Callable[[KafkaStorage], T], close: Callable[[T], object]) -> None:
         self._make = make
         self._close = close
-        self._idle: dict[_Key, list[T]] = {}
+        self._idle: dict[StorageKey, list[T]] = {}
         self._lock = threading.Lock()
 
     @contextmanager

@@ -19,8 +19,14 @@ from aiokafka.protocol.transaction import (
 )
 from confluent_kafka import KafkaError
 
-from drover.dataplane.kafka.brokers import CONNECTION_ERRORS, Brokers, Place, RefusedError
 from drover.dataplane.kafka.record_batches import EncodedBatch
+from drover.log.kafka.brokers import (
+    CONNECTION_ERRORS,
+    Brokers,
+    Coordinated,
+    Place,
+    RefusedError,
+)
 from drover.log.kafka.client import SOCKET_TIMEOUT_MS
 from drover.log.kafka.errors import UNKNOWN_TOPIC
 
@@ -188,7 +194,8 @@ class ProducerSession:
         while True:
             try:
                 if self._coordinator is None:
-                    self._coordinator = await self._brokers.coordinator(self._id)
+                    found = await self._brokers.coordinator(self._id, Coordinated.TRANSACTION)
+                    self._coordinator = found
                 answer = await self._brokers.ask_coordinator(self._coordinator, request)
                 codes = {*codes_of(answer)} - {KafkaError.NO_ERROR, _NOT_ATTEMPTED}
             except RefusedError as error:

@@ -12,13 +12,13 @@ from typing import Any
 from aiokafka.protocol.fetch import FetchRequest
 from confluent_kafka import KafkaError, KafkaException
 
-from drover.dataplane.kafka.aiokafka_client import result_of, submit
-from drover.dataplane.kafka.brokers import CONNECTION_ERRORS, Brokers, Place, RefusedError
 from drover.dataplane.kafka.clients import shared_client
 from drover.dataplane.kafka.fetched_batches import CorruptBatchError, Fetched
 from drover.dataplane.kafka.range_reader import SILENCE_S, check_silence, removed_error
 from drover.dataplane.values import ReadRange
 from drover.errors import DroverError
+from drover.log.kafka.aiokafka_client import result_of, submit
+from drover.log.kafka.brokers import CONNECTION_ERRORS, Brokers, Place, RefusedError
 from drover.log.kafka.client import RETRY_S, SOCKET_TIMEOUT_MS
 from drover.log.kafka.errors import LOST, UNKNOWN_TOPIC
 from drover.log.storage import KafkaStorage

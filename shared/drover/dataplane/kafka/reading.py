@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from drover.dataplane.kafka.aiokafka_client import can_reach
 from drover.dataplane.kafka.clients import Pool
 from drover.dataplane.kafka.message_reader import MessageReader
 from drover.dataplane.kafka.planning import joined
@@ -12,6 +11,7 @@ from drover.dataplane.kafka.range_fetcher import RangeFetcher
 from drover.dataplane.kafka.range_reader import RangeReader
 from drover.dataplane.plane import ALL_COLUMNS
 from drover.dataplane.values import ReadRange
+from drover.log.kafka.aiokafka_client import can_reach
 from drover.log.storage import KafkaStorage
 
 

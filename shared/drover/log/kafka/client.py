@@ -1,6 +1,7 @@
 """The way to a Kafka cluster: clients with the right settings, and its errors in our terms."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -62,6 +63,13 @@ OWN_SETTINGS = frozenset(
 _SETTING = "DROVER_KAFKA_CONFIG"
 #: as Kafka itself writes topic ids
 _URL_SAFE = str.maketrans("+/", "-_")
+
+StorageKey = tuple[int, str, tuple[tuple[str, str], ...]]
+
+
+def storage_key(storage: KafkaStorage) -> StorageKey:
+    """Equal for storages whose clients are interchangeable, within one process."""
+    return os.getpid(), storage.bootstrap_servers, tuple(sorted(storage.client_config.items()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +218,12 @@ class KafkaClient:
 
     def topic_names_now(self) -> list[str]:
         """Every topic but the brokers' own, for threads; raises KafkaException."""
-        found = self._admin.list_topics(timeout=self.timeout_s).topics
-        return sorted(name for name in found if not name.startswith("__"))
+        return sorted(self.partitions_now())
+
+    def partitions_now(self) -> dict[str, list[int]]:
+        """As ``topic_names_now``, with the partitions of each topic."""
+        found = self._admin.list_topics(timeout=self.timeout_s).topics.items()
+        return {name: [*topic.partitions] for name, topic in found if not name.startswith("__")}
 
     def topic_settings_now(self, topic: str) -> dict[str, str]:
         """The settings that brokers have for a topic, without secrets, for threads; raises

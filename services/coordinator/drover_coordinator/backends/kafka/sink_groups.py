@@ -2,17 +2,23 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
 
 from drover.errors import DroverError, UnavailableError
+from drover.log.kafka.aiokafka_client import call, can_reach
+from drover.log.kafka.brokers import RefusedError, shared_brokers
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.errors import kafka_code
+from drover.log.kafka.group_positions import group_positions
+from drover.log.kafka.records import GroupPosition
 from drover.model.offsets import CommittedOffset, TopicPartition
 from drover.model.sink_offsets import sink_offset
+
+Partitions = Mapping[str, Sequence[int]]
 
 #: A group without members and an existing topic are not checked again for so long.
 CHECK_VALID_S = 5.0
@@ -154,18 +160,29 @@ class SinkGroups:
         self._client.waited(deleted[group_id])
 
     def _positions(self, group_id: str) -> list[CommittedOffset]:
-        """Ask by a consumer, for all partitions. The admin client could list the group's own, but
-        librdkafka aborts the process if the group's coordinator moves or is down meanwhile.
+        """Ask for all partitions. The admin client could list the group's own, but librdkafka
+        aborts the process if the group's coordinator moves or is down meanwhile.
         """
+        partitions = self._client.partitions_now()
+        ask = self._asked if can_reach(self._client.storage) else self._asked_by_a_consumer
+        return [
+            sink_offset(TopicPartition(each.topic, each.partition), each.offset, each.metadata)
+            for each in ask(group_id, partitions)
+        ]
+
+    def _asked(self, group_id: str, partitions: Partitions) -> list[GroupPosition]:
+        limit_s = self._client.timeout_s
+        timeout_ms = int(limit_s * 1000)
+        brokers = shared_brokers(self._client.storage, group_id, request_timeout_ms=timeout_ms)
+        try:
+            return call(group_positions(brokers, group_id, partitions), limit_s)
+        except RefusedError as error:
+            raise KafkaException(KafkaError(error.code)) from error
+
+    def _asked_by_a_consumer(self, group_id: str, partitions: Partitions) -> list[GroupPosition]:
+        wanted = [Position(topic, each) for topic in partitions for each in partitions[topic]]
         consumer = self._client.consumer({"group.id": group_id, "retry.backoff.ms": RETRY_MS})
         try:
-            topics = consumer.list_topics(timeout=self._client.timeout_s).topics
-            wanted = [
-                Position(name, partition)
-                for name, topic in topics.items()
-                for partition in topic.partitions
-                if not name.startswith("__")
-            ]
             found = consumer.committed(wanted, timeout=self._client.timeout_s) if wanted else []
         finally:
             consumer.close()
@@ -173,9 +190,7 @@ class SinkGroups:
             if each.error is not None:
                 raise KafkaException(each.error)
         return [
-            sink_offset(
-                TopicPartition(each.topic, each.partition), each.offset, each.metadata or ""
-            )
+            GroupPosition(group_id, each.topic, each.partition, each.offset, each.metadata or "")
             for each in found
             if each.offset >= 0
         ]

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import pytest
 
-from drover.dataplane.kafka import aiokafka_client
+from drover.log.kafka import aiokafka_client
 
 #: How long a second loop is waited for, which is not made.
 ANOTHER_S = 0.2

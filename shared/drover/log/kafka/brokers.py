@@ -9,6 +9,7 @@ import random
 import threading
 import zlib
 from collections.abc import Hashable
+from enum import IntEnum
 from typing import Any
 
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
@@ -18,9 +19,8 @@ from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from confluent_kafka import KafkaError
 
-from drover.dataplane.kafka.aiokafka_client import reach, submit
-from drover.dataplane.kafka.clients import storage_key
-from drover.log.kafka.client import SOCKET_TIMEOUT_MS
+from drover.log.kafka.aiokafka_client import reach, submit
+from drover.log.kafka.client import SOCKET_TIMEOUT_MS, storage_key
 from drover.log.storage import KafkaStorage
 
 Place = tuple[str, int]
@@ -31,12 +31,18 @@ CONNECTION_ERRORS = (AioKafkaError, TimeoutError, OSError)
 _TOPICS_MAX = 10_000
 #: Leaders are looked up again when one has moved, not by the clock.
 _NEVER_MS = 2**31
-_TRANSACTION = 1
 _NO_LEADER = -1
 #: Sets of connections that users share, of one cluster and in all.
 _LANES = 8
 _SHARED_MAX = 4 * _LANES
 _CLOSE_S = 5.0
+
+
+class Coordinated(IntEnum):
+    """What a coordinator is looked up for, in Kafka's numbers."""
+
+    GROUP = 0
+    TRANSACTION = 1
 
 
 class RefusedError(Exception):
@@ -124,9 +130,9 @@ class Brokers:
         """Look up the topic's leaders when they are asked for next."""
         self._leaders.pop(topic, None)
 
-    async def coordinator(self, transactional_id: str) -> int:
-        """The broker that coordinates the id's transactions; raises as ``leader``."""
-        found = await self._ask_any(FindCoordinatorRequest(transactional_id, _TRANSACTION))
+    async def coordinator(self, name: str, of: Coordinated) -> int:
+        """The broker that coordinates a group, or an id's transactions; raises as ``leader``."""
+        found = await self._ask_any(FindCoordinatorRequest(name, of))
         if found.error_code:
             raise RefusedError(found.error_code)
         cluster = (await self._connected()).cluster
@@ -209,6 +215,8 @@ async def _answer(client: AIOKafkaClient, node: int, request: Any, group: Connec
     except KeyError as error:
         # it timed out as others noticed that the connection was closed
         raise KafkaConnectionError(f"the connection to broker {node} is closed") from error
+    except NotImplementedError as error:
+        raise RefusedError(KafkaError.UNSUPPORTED_VERSION) from error
 
 
 _shared: dict[Hashable, Brokers] = {}
