@@ -1,5 +1,6 @@
 """Topics into a real Kafka cluster: each record once, with all that it has."""
 
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from tests.support.waiting import wait_until
 
 #: Not now, and not so long ago that the broker removes it.
 SOME_TIME_MS = int(time.time() * 1_000) - 3_600_000
+KILLS = 5
 
 
 def raw(kafka: Kafka, topic: str, **changed: str) -> dict[str, str]:
@@ -208,6 +210,42 @@ def test_rows_arrive_once_however_often_a_task_is_killed(
 
 def faults(config: dict[str, str]) -> dict[str, str]:
     return {each.field: each.description for each in parse_config(KafkaSink, config).violations}
+
+
+@pytest.mark.faults("connectors")
+def test_a_writer_goes_on_soon_after_its_broker_was_killed(
+    mortal_broker: KafkaBroker, topic_prefix: str
+) -> None:
+    """Whatever the client forgot meanwhile."""
+    topic = f"{topic_prefix}rows"
+    kafka = Kafka(mortal_broker.bootstrap)
+    write = ClusterWriter(target(kafka, topic))
+    ended = threading.Event()
+    written = 0
+
+    def copy() -> None:
+        nonlocal written
+        while not ended.is_set():
+            parts = [records(topic, written * 100, 100, partition=each) for each in range(3)]
+            with suppress(RetriableError):
+                list(write(parts))
+                written += 1
+
+    def wait_until_more() -> None:
+        before = written
+        wait_until(lambda: written > before, timeout_s=120)
+
+    copying = threading.Thread(target=copy, daemon=True)
+    copying.start()
+    for _ in range(KILLS):
+        wait_until_more()
+        mortal_broker.kill()
+        mortal_broker.revive()
+    wait_until_more()
+    ended.set()
+    copying.join(120)
+    for partition in range(3):
+        assert values(kafka, topic, [partition]) == [*range(written * 100)]
 
 
 def test_a_config_is_tried_at_the_cluster(kafka: Kafka, topic_prefix: str) -> None:

@@ -1,9 +1,11 @@
 """Writes records into another Kafka cluster, in transactions that say how far they came."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -27,7 +29,15 @@ if TYPE_CHECKING:
 TOPIC_NAME = "${topic}"
 #: A transaction of more records would hold up readers of the copy, who wait for its end.
 _TRANSACTION_RECORDS_MAX = 50_000
-_TRANSACTION_S, _FULL_S = 60, 0.1
+_TRANSACTION_S, _OFFSETS_S, _LATE_S = 60, 10, 2
+_FULL_S = 0.1
+_PRODUCER_DEFAULTS = {
+    "compression.type": "lz4",
+    # else librdkafka lets go of a broker while it restarts, with the requests that wait for it; a
+    # producer that finds no broker any more is followed by one that begins at bootstrap.servers
+    "metadata.recovery.strategy": "none",
+    "reconnect.backoff.max.ms": 1_000,
+}
 #: How often, and how long each time, a broker is asked for a partition that was just made.
 _LOOKS, _LOOK_S = 100, 0.1
 #: Producers that another process was given the name of are made anew so often in a batch.
@@ -86,6 +96,8 @@ class ClusterWriter:
                 written = lane.write(batch)
             except (ClusterError, RetriableError) as error:
                 # what became of the transaction shows when the next producer has begun
+                if lane is not None:
+                    lane.let_go()
                 if not _is_fenced(error) or attempt + 1 == _ATTEMPTS:
                     raise
                 _log.info("%s-%d: another producer took over, and is taken over: %s", *place, error)
@@ -105,16 +117,26 @@ class _Lane:
         self._topic = target.topic_of(topic)
         self._where = f"{self._topic}-{self._partition} of the target cluster"
         named = {"transactional.id": f"{target.group}-{topic}-{self._partition}"}
-        client = {"compression.type": "lz4", **_client_of(target), **named}
+        client = {**_PRODUCER_DEFAULTS, **_client_of(target), **named}
         with telling(self._where):
             self._producer: Producer = Producer(client)
-            self._prepare_topic(target)
-            self._producer.init_transactions(_TRANSACTION_S)
-            self._offsets = _consumer_of(target)
-            (found,) = self._offsets.committed(
-                [TopicPartition(self._topic, self._partition)], timeout=TIMEOUT_S
-            )
+            try:
+                self._prepare_topic(target)
+                self._bounded(self._producer.init_transactions, _TRANSACTION_S)
+                self._offsets = _consumer_of(target)
+                (found,) = self._offsets.committed(
+                    [TopicPartition(self._topic, self._partition)], timeout=TIMEOUT_S
+                )
+            except BaseException:
+                self.let_go()
+                raise
         self._next = max(found.offset, 0)
+
+    def let_go(self) -> None:
+        """Have the producer end apart: it may never, as what it waits for may not come."""
+        kept = [self._producer]
+        del self._producer
+        threading.Thread(target=kept.clear, name="end of a producer", daemon=True).start()
 
     def write(self, batch: pa.RecordBatch) -> int:
         """Write what was not written before; how many records that are."""
@@ -146,9 +168,35 @@ class _Lane:
                 )
             position = TopicPartition(self._topic, self._partition, next_offset)
             group = self._offsets.consumer_group_metadata()
-            self._producer.send_offsets_to_transaction([position], group, _TRANSACTION_S)
-            self._producer.commit_transaction(_TRANSACTION_S)
+            add = partial(self._producer.send_offsets_to_transaction, [position], group)
+            self._bounded(add, _OFFSETS_S)
+            self._bounded(self._producer.commit_transaction, _TRANSACTION_S)
         self._next = next_offset
+
+    def _bounded(self, call: Callable[[float], object], timeout_s: float) -> None:
+        """Call it on a thread of its own, which is left behind where the call does not end.
+
+        librdkafka forgets requests to a coordinator that it lets go, and waits for the answers.
+        """
+        from confluent_kafka import KafkaException
+
+        ended: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                call(timeout_s)
+            except (KafkaException, SystemError) as error:
+                ended.set_exception(error)
+            else:
+                ended.set_result(None)
+
+        threading.Thread(target=run, name="call of a producer", daemon=True).start()
+        try:
+            ended.result(timeout_s + _LATE_S)
+        except TimeoutError:
+            raise RetriableError(
+                f"{self._where}: nothing came back in {timeout_s} s; another producer begins"
+            ) from None
 
     def _produce(self, key: Any, value: Any, **more: Any) -> None:
         while True:
