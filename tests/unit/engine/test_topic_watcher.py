@@ -74,6 +74,30 @@ def test_records_of_this_process_wake_without_waiting_for_the_interval(
     wait_until(lambda: waiter.count, describe="the wake")
 
 
+class Late(EmbeddedPlane):
+    """Shows records some looks later than they are there, as brokers do."""
+
+    looks_left = 3
+
+    def end_offsets(self, partitions: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
+        found = super().end_offsets(partitions)
+        if any(found.values()) and self.looks_left:
+            self.looks_left -= 1
+            return dict.fromkeys(found, 0)
+        return found
+
+
+def test_records_that_cannot_be_read_right_after_their_publishing_wake_soon(
+    store: EmbeddedStore,
+) -> None:
+    watcher = TopicWatcher(Late(store), interval_ms=3_600_000)
+    waiter = Waiter()
+    watcher.wait(waiter.wake, {("a", 0): 0}, {})
+    _publish(store, "a")
+    watcher.published()
+    wait_until(lambda: waiter.count, describe="the wake")
+
+
 def test_a_topic_that_is_created_wakes_who_misses_it(store: EmbeddedStore) -> None:
     watcher = TopicWatcher(EmbeddedPlane(store), interval_ms=5)
     waiter = Waiter()

@@ -1,7 +1,8 @@
 """Wakes sinks when there is something new to read.
 
 One thread for all idle sinks. While a sink waits, it polls the data plane every ``interval_ms``,
-with one request for all sinks. A batch published in this process wakes its readers at once.
+with one request for all sinks. A batch published in this process wakes its readers as soon as it
+can be read: brokers tell that a transaction is committed some milliseconds before.
 """
 
 import threading
@@ -15,6 +16,8 @@ from drover.errors import DroverError, UnavailableError
 
 #: How often a store that cannot be read is tried again.
 _RETRY_S = 1.0
+#: When what was published is looked for again, doubling up to the interval.
+_NOT_THERE_YET_S = 0.005
 
 log = structlog.get_logger(__name__)
 
@@ -25,6 +28,7 @@ class TopicWatcher:
     def __init__(self, plane: DataPlane, *, interval_ms: int) -> None:
         self._plane = plane
         self._interval_s = interval_ms / 1000
+        self._pause_s = self._interval_s
         self._changed = threading.Condition()
         self._waiting: dict[Callable[[], None], _Wait] = {}
         self._published = False
@@ -57,6 +61,7 @@ class TopicWatcher:
         with self._changed:
             if self._waiting:
                 self._published = True
+                self._pause_s = min(_NOT_THERE_YET_S, self._interval_s)
                 self._changed.notify()
 
     def _watch(self) -> None:
@@ -65,7 +70,8 @@ class TopicWatcher:
                 while not self._waiting:
                     self._changed.wait()
                 if not self._published:
-                    self._changed.wait(self._interval_s)
+                    self._changed.wait(self._pause_s)
+                    self._pause_s = min(2 * self._pause_s, self._interval_s)
                 self._published = False
                 waiting = dict(self._waiting)
             due, error = self._due_of_any(waiting)
