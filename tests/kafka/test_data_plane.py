@@ -313,10 +313,13 @@ def test_all_idle_readers_share_one_request(topic: Topic, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(admin, "list_offsets", counted)
     watcher = TopicWatcher(topic.plane, interval_ms=20)
-    for partition in range(4):
+    wakes = [_note([], "never") for _ in range(4)]
+    for partition, wake in enumerate(wakes):
         start = {(topic.name, partition): ends[topic.name, partition]}
-        watcher.wait(_note([], "never"), start, {topic.name: 4})
+        watcher.wait(wake, start, {topic.name: 4})
     before = len(asked)
     wait_until(lambda: len(asked) >= before + 4, describe=lambda: asked)
     # one request may have been on its way when the last reader came
     assert set(asked[before + 1 :]) == {4}, asked
+    for wake in wakes:
+        watcher.forget(wake)
