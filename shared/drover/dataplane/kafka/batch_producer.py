@@ -6,10 +6,10 @@ Executors have made them by column. Tasks share connections, and the event loop 
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from functools import lru_cache
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
@@ -26,15 +26,13 @@ from drover.dataplane.kafka.record_batches import (
 from drover.dataplane.kafka.staging import StagedPart, read_batches
 from drover.dataplane.kafka.task_producer import ABORT_S, COMMIT_S, TaskProducer
 from drover.dataplane.partitioner import partitions_for_keys
-from drover.log.kafka.aiokafka_client import can_reach, result_of, submit
-from drover.log.kafka.brokers import Place, RefusedError, shared_brokers
+from drover.log.kafka.aiokafka_client import can_reach, submit
+from drover.log.kafka.brokers import Place, call, outcome_of, shared_brokers
 from drover.log.kafka.client import BROKERS_MAX_BYTES, SOCKET_TIMEOUT_MS
 from drover.log.kafka.errors import FENCED
 from drover.log.storage import KafkaStorage
 from drover.model.ids import TaskId
 from drover.model.offset_json import METADATA_HEADER
-
-T = TypeVar("T")
 
 #: Errors that are about the producer, not about the topic.
 _OF_PRODUCER = FENCED | {KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
@@ -88,7 +86,7 @@ class BatchProducer(TaskProducer):
         with self._telling(f"{self.id} cannot begin to write"):
             try:
                 # the first one ever has the brokers make a topic of their own
-                _call(session.begin(), 2 * self._client.timeout_s)
+                call(session.begin(), 2 * self._client.timeout_s)
             except KafkaException:
                 # aiokafka does not tell brokers that are away from those that let nobody in
                 with contextlib.suppress(KafkaException, TimeoutError):
@@ -123,14 +121,14 @@ class BatchProducer(TaskProducer):
     def commit(self) -> None:
         """See TaskProducer."""
         with self._telling(f"whether {self.id} has written is not known"):
-            _call(self._begun().end(commit=True), COMMIT_S)
+            call(self._begun().end(commit=True), COMMIT_S)
         self._in_transaction = False
 
     def close(self) -> None:
         """See TaskProducer."""
         if self._session is not None and self._in_transaction:
             with contextlib.suppress(KafkaException):
-                _call(self._session.end(commit=False), ABORT_S)
+                call(self._session.end(commit=False), ABORT_S)
         self._drop()
 
     def _drop(self) -> None:
@@ -151,7 +149,7 @@ class BatchProducer(TaskProducer):
     ) -> Iterator[tuple[Place, EncodedBatch]]:
         count = self._brokers.known_partition_count(topic)
         if count is None:
-            count = _call(self._brokers.partition_count(topic), self._client.timeout_s)
+            count = call(self._brokers.partition_count(topic), self._client.timeout_s)
         now_ms = time.time_ns() // 1_000_000
         rows: dict[int, list[dict[str, Any]]] = defaultdict(list)
         for key, value, note in records:
@@ -181,7 +179,7 @@ class BatchProducer(TaskProducer):
         """Wait until what was sent is acknowledged."""
         sending, self._sending = self._sending, None
         if sending is not None:
-            _result_of(sending)
+            outcome_of(sending)
 
     @contextlib.contextmanager
     def _writing(self, topic: str) -> Iterator[None]:
@@ -206,14 +204,3 @@ def _partition_for(key: bytes, count: int) -> int:
     """Where a key goes; a task's keys are few, and always the same."""
     (place,) = partitions_for_keys(pa.array([key], pa.binary()), count).to_pylist()
     return int(place)
-
-
-def _call(work: Coroutine[Any, Any, T], limit_s: float) -> T:
-    return _result_of(submit(work, limit_s))
-
-
-def _result_of(future: "Future[T]") -> T:
-    try:
-        return result_of(future)
-    except RefusedError as error:
-        raise KafkaException(KafkaError(error.code)) from error

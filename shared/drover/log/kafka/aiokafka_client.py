@@ -136,11 +136,6 @@ def result_of(future: "Future[T]") -> T:
         raise KafkaException(as_kafka_error(error)) from error
 
 
-def call(work: Coroutine[Any, Any, T], limit_s: float) -> T:
-    """Have it done on the loop; see ``result_of``."""
-    return result_of(submit(work, limit_s))
-
-
 def as_kafka_error(error: Exception) -> KafkaError:
     """The error of librdkafka that says the same."""
     if isinstance(error, ProducerFenced):

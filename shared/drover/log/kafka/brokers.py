@@ -8,20 +8,23 @@ import asyncio
 import random
 import threading
 import zlib
-from collections.abc import Hashable
+from collections.abc import Coroutine, Hashable
+from concurrent.futures import Future
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.errors import KafkaConnectionError, NodeNotReadyError
 from aiokafka.errors import KafkaError as AioKafkaError
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.metadata import MetadataRequest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
-from drover.log.kafka.aiokafka_client import reach, submit
+from drover.log.kafka.aiokafka_client import reach, result_of, submit
 from drover.log.kafka.client import SOCKET_TIMEOUT_MS, storage_key
 from drover.log.storage import KafkaStorage
+
+T = TypeVar("T")
 
 Place = tuple[str, int]
 
@@ -237,3 +240,16 @@ def shared_brokers(storage: KafkaStorage, user: str, *, request_timeout_ms: int)
                 submit(_shared.pop(next(iter(_shared))).close(), _CLOSE_S)
             found = _shared[key] = Brokers(storage, request_timeout_ms=request_timeout_ms)
         return found
+
+
+def outcome_of(future: "Future[T]") -> T:
+    """As ``result_of``, where what brokers refuse is a KafkaException too."""
+    try:
+        return result_of(future)
+    except RefusedError as error:
+        raise KafkaException(KafkaError(error.code)) from error
+
+
+def call(work: Coroutine[Any, Any, T], limit_s: float) -> T:
+    """Have it done on the loop; see ``outcome_of``."""
+    return outcome_of(submit(work, limit_s))

@@ -9,8 +9,8 @@ from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Position
 
 from drover.errors import DroverError, UnavailableError
-from drover.log.kafka.aiokafka_client import call, can_reach
-from drover.log.kafka.brokers import RefusedError, shared_brokers
+from drover.log.kafka.aiokafka_client import can_reach
+from drover.log.kafka.brokers import call, shared_brokers
 from drover.log.kafka.client import KafkaClient
 from drover.log.kafka.errors import kafka_code
 from drover.log.kafka.group_positions import group_positions
@@ -174,10 +174,7 @@ class SinkGroups:
         limit_s = self._client.timeout_s
         timeout_ms = int(limit_s * 1000)
         brokers = shared_brokers(self._client.storage, group_id, request_timeout_ms=timeout_ms)
-        try:
-            return call(group_positions(brokers, group_id, partitions), limit_s)
-        except RefusedError as error:
-            raise KafkaException(KafkaError(error.code)) from error
+        return call(group_positions(brokers, group_id, partitions), limit_s)
 
     def _asked_by_a_consumer(self, group_id: str, partitions: Partitions) -> list[GroupPosition]:
         wanted = [Position(topic, each) for topic in partitions for each in partitions[topic]]
